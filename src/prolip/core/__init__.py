@@ -1,0 +1,20 @@
+"""Plain data types and errors. Knows no other part of the package."""
+
+from prolip.core.errors import InputError, ModelError, ProlipError, SavedModelError, UsageError
+from prolip.core.fitted import Fitted, Projected
+from prolip.core.head import Head
+from prolip.core.task import Task
+from prolip.core.text import Text
+
+__all__ = [
+    "Fitted",
+    "Head",
+    "InputError",
+    "ModelError",
+    "Projected",
+    "ProlipError",
+    "SavedModelError",
+    "Task",
+    "Text",
+    "UsageError",
+]

@@ -1,0 +1,42 @@
+"""Errors that a user can act on.
+
+Each says what was wrong, with the value, and what to do. The command line prints the message alone and
+exits with `exit_code`; anything else that escapes is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ProlipError(Exception):
+    """The base of every error that is the user's to mend."""
+
+    exit_code = 1
+
+
+class UsageError(ProlipError):
+    """The call itself is wrong: an unknown name, an option that does not exist."""
+
+    exit_code = 2
+
+
+class InputError(ProlipError, ValueError):
+    """The data is wrong: shapes, labels, images, values."""
+
+
+class ModelError(ProlipError):
+    """An encoder cannot be had: not installed, not reachable, not what it claims to be."""
+
+
+class SavedModelError(ProlipError):
+    """A saved folder is incomplete, altered, or newer than this version."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """An error for a name that does not exist, with the nearest ones that do."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
+    return UsageError(f"unknown {kind} {name!r}: {hint}")

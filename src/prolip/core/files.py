@@ -1,0 +1,95 @@
+"""Files at the edges: where caches live, hashes, and writes that happen whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core.errors import ProlipError
+
+
+def cache_dir() -> Path:
+    """Where features and derived weights are kept: $PROLIP_CACHE, or the user's cache folder."""
+    if named := os.environ.get("PROLIP_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prolip"
+
+
+def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it there.
+
+    A reader sees the old file or the new one, never a part; after a failure nothing is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ProlipError(
+                f"no space left on the disk while writing {path}; nothing was written"
+            ) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, payload: bytes) -> None:
+    """Write a file whole."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(payload)
+
+    write_atomic(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people: indented, keys in the order given."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode())
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file."""
+    from safetensors.torch import save
+
+    payload = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    write_bytes(path, payload)
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
+    """A SHA-256 over names, shapes, types and values: equal weights, equal digest."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(named, key=lambda item: item[0]):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}:{values.dtype}:{tuple(values.shape)};".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,101 @@
+"""What a method returns: something that gives logits for features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from prolip.core.arrays import as_features, unit_rows
+from prolip.core.errors import InputError
+from prolip.core.head import Head
+from prolip.core.text import Text
+
+
+class Fitted(ABC):
+    """A fitted classifier on features.
+
+    `info` tells about the fit (lam, scale, objective, seconds of the solve, trained parameters). `kind`,
+    `tensors()` and `restore()` are how it is saved: tensors hold what training made; the base model's own
+    head, and the texts, are given back at loading.
+    """
+
+    kind: ClassVar[str]
+    text: Text
+    info: dict[str, Any]
+
+    @abstractmethod
+    def logits(self, x: Any) -> Tensor:
+        """Class scores [m, K] of features x [m, Do]; their softmax is the prediction."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Named tensors that training made."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+    ) -> Fitted:
+        """The inverse of `tensors()`."""
+
+    def predict(self, x: Any) -> Tensor:
+        """Labels [m]."""
+        return self.logits(x).argmax(dim=1)
+
+    def proba(self, x: Any) -> Tensor:
+        """Probabilities [m, K]."""
+        return self.logits(x).softmax(dim=1)
+
+    def with_text(self, text: Any) -> Fitted:
+        """The same model asked about other classes; only open-class methods can."""
+        raise InputError(f"{self.info.get('method', self.kind)} knows only the classes that it was fitted on")
+
+
+@dataclass(frozen=True, eq=False)
+class Projected(Fitted):
+    """logits = scale * normalize(head(x) A) T': zero-shot, ProLIP (its own head) and RLA (its own A).
+
+    Nothing here depends on the classes but the text rows, so any other classes can be asked for.
+    """
+
+    kind: ClassVar[str] = "projected"
+
+    head: Head
+    text: Text
+    scale: float
+    adapter: Tensor | None = None  # A [D, D]
+    tuned: bool = False  # whether `head` differs from the pretrained one
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def embed(self, x: Any) -> Tensor:
+        """Unit embeddings [m, D] in the adapted space."""
+        v = self.head(as_features(x, "features"))
+        return unit_rows(v if self.adapter is None else v @ self.adapter.to(v.dtype))
+
+    def logits(self, x: Any) -> Tensor:
+        """Class scores [m, K]."""
+        z = self.embed(x)
+        return self.scale * z @ self.text.rows.to(z.dtype).T
+
+    def with_text(self, text: Any) -> Projected:
+        """The same projection, other classes."""
+        return replace(self, text=text if isinstance(text, Text) else Text(text))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tuned matrices."""
+        named = {"head.weight": self.head.weight if self.tuned else None, "adapter": self.adapter}
+        return {name: tensor.to(torch.float32) for name, tensor in named.items() if tensor is not None}
+
+    @classmethod
+    def restore(
+        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+    ) -> Projected:
+        """Put saved matrices around the base model's head."""
+        tuned = "head.weight" in tensors
+        if tuned:
+            head = head.with_weight(tensors["head.weight"])
+        return cls(head, text, scale, tensors.get("adapter"), tuned, info)

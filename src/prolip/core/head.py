@@ -1,0 +1,83 @@
+"""The linear map at the end of an image (or text) encoder.
+
+An encoder is f = f2 . f1: f1 the frozen tower, f2 this head,
+
+    v = x W + b        x [.., Do], W [Do, D], b [D] or none
+
+SigLIP's last linear map has a residual around it, so each sample brings a fixed vector r of its own:
+v = r + x W + b. A head with `residual=True` finds r in the last D columns of its input, so that features
+of any encoder are one array, to be stored, sampled and sliced alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core.arrays import as_features
+from prolip.core.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear head: weight [Do, D], bias [D] or none, and whether inputs carry an offset.
+
+    Examples
+    --------
+    >>> import torch
+    >>> head = Head(torch.eye(3)[:, :2], bias=torch.tensor([0.0, 1.0]))
+    >>> head(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[1.0, 3.0]]
+    """
+
+    weight: Any
+    bias: Any = None
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        weight = as_features(self.weight, "head weight")
+        if weight.ndim != 2:
+            raise InputError(f"head weight must be [Do, D], got shape {list(weight.shape)}")
+        object.__setattr__(self, "weight", weight)
+        if self.bias is not None:
+            bias = as_features(self.bias, "head bias")
+            if bias.shape != (weight.shape[1],):
+                raise InputError(f"head bias must be [{weight.shape[1]}], got shape {list(bias.shape)}")
+            object.__setattr__(self, "bias", bias)
+
+    @classmethod
+    def identity(cls, dim: int) -> Head:
+        """The head of a black box, whose output is already the embedding."""
+        return cls(torch.eye(dim))
+
+    @property
+    def width(self) -> int:
+        """Columns that an input has: Do, and D more for the offset of a residual head."""
+        return self.weight.shape[0] + (self.weight.shape[1] if self.residual else 0)
+
+    @property
+    def dim(self) -> int:
+        """D, the dimension of the shared image-text space."""
+        return int(self.weight.shape[1])
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Inputs of the linear map [.., Do], and what is added to its output whatever W is."""
+        if x.shape[-1] != self.width:
+            raise InputError(f"features have {x.shape[-1]} columns, the head expects {self.width}")
+        if not self.residual:
+            return x, self.bias
+        inputs, offset = x[..., : -self.dim], x[..., -self.dim :]
+        return inputs, offset if self.bias is None else offset + self.bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Embeddings v [.., D] of features x [.., width], not normalised."""
+        inputs, fixed = self.split(x)
+        v = inputs @ self.weight.to(inputs.dtype)
+        return v if fixed is None else v + fixed.to(v.dtype)
+
+    def with_weight(self, weight: Tensor) -> Head:
+        """The same head around another matrix."""
+        return replace(self, weight=weight)

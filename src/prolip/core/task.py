@@ -1,0 +1,120 @@
+"""A few-shot problem on cached features: everything that a method needs to fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core.arrays import as_features, as_labels, require_nonzero_rows
+from prolip.core.errors import InputError
+from prolip.core.head import Head
+from prolip.core.text import Text
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Support features, labels, class texts, and the head between them.
+
+    Parameters
+    ----------
+    x
+        Pre-projection features, [n, Do], or [V, n, Do] for V augmented views of the same n images.
+    y
+        Labels [n], each a row of `text`.
+    text
+        Class rows [K, D], or a `Text`.
+    head
+        The encoder's last linear map. None is the black box: x is already the embedding.
+    scale
+        What cosines are multiplied by before the softmax: 1 / temperature.
+
+    Examples
+    --------
+    >>> import torch
+    >>> task = Task(torch.randn(6, 4), [0, 0, 1, 1, 2, 2], torch.randn(3, 4))
+    >>> task.n, task.classes, task.views, task.shots
+    (6, 3, 1, 2.0)
+    """
+
+    x: Any
+    y: Any
+    text: Any
+    head: Head | None = None
+    scale: float = 100.0
+
+    def __post_init__(self) -> None:
+        x = as_features(self.x, "features")
+        if x.ndim == 2:
+            x = x[None]
+        if x.ndim != 3 or 0 in x.shape:
+            raise InputError(f"features must be [n, Do] or [views, n, Do], not empty, got {list(x.shape)}")
+        require_nonzero_rows(x, "features")
+        text = self.text if isinstance(self.text, Text) else Text(self.text)
+        if self.head is not None and self.head.width != x.shape[2]:
+            raise InputError(f"features have {x.shape[2]} columns, the head expects {self.head.width}")
+        dim = x.shape[2] if self.head is None else self.head.dim
+        if dim != text.rows.shape[1]:
+            raise InputError(f"images embed into {dim} dimensions, text has {text.rows.shape[1]}")
+        if len(text) < 2:
+            raise InputError("a task needs at least two classes, got one")
+        y = as_labels(self.y, len(text))
+        if len(y) != x.shape[1]:
+            raise InputError(f"{x.shape[1]} images but {len(y)} labels")
+        if not (self.scale > 0 and self.scale < float("inf")):
+            raise InputError(f"scale must be a positive number, got {self.scale}")
+        for field, value in (("x", x), ("y", y), ("text", text), ("scale", float(self.scale))):
+            object.__setattr__(self, field, value)
+
+    @property
+    def black_box(self) -> bool:
+        """Whether no head was given."""
+        return self.head is None
+
+    @cached_property
+    def linear(self) -> Head:
+        """The head, or the identity of a black box."""
+        return self.head if self.head is not None else Head.identity(self.x.shape[2])
+
+    @property
+    def views(self) -> int:
+        """V."""
+        return int(self.x.shape[0])
+
+    @property
+    def n(self) -> int:
+        """Images in the support set (not counting views)."""
+        return int(self.x.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.text)
+
+    @property
+    def shots(self) -> float:
+        """N, images per class: the mean over classes that have any."""
+        return self.n / len(torch.unique(self.y))
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """All views as rows: features [V * n, Do] and their labels [V * n]."""
+        return self.x.reshape(-1, self.x.shape[2]), self.y.repeat(self.views)
+
+    def embeddings(self) -> Tensor:
+        """v of every view, [V, n, D], through the pretrained head, not normalised."""
+        return self.linear(self.x)
+
+    def with_features(self, x: Tensor, head: Head | None) -> Task:
+        """The same labels and text on other features."""
+        return Task(x, self.y, self.text, head, self.scale)
+
+    def with_scale(self, scale: float) -> Task:
+        """The same task at another temperature."""
+        return Task(self.x, self.y, self.text, self.head, scale)
+
+    def subset(self, images: Tensor) -> Task:
+        """Only these images, all their views."""
+        return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale)

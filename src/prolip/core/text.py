@@ -1,0 +1,63 @@
+"""The text side of a task: one unit row per class, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from prolip.core.arrays import as_features, require_nonzero_rows, unit_rows
+from prolip.core.errors import InputError
+from prolip.core.head import Head
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Class rows [K, D], of unit length.
+
+    Parameters
+    ----------
+    rows
+        One embedding per class; normalised here.
+    classes
+        Names, in the order of the rows.
+    features
+        Prompt features before the text projection, [templates, K, Dt]. Only methods that tune the text
+        projection need them.
+    projection
+        The text projection that belongs to `features`.
+    """
+
+    rows: Any
+    classes: tuple[str, ...] | None = None
+    features: Any = None
+    projection: Head | None = None
+
+    def __post_init__(self) -> None:
+        rows = as_features(self.rows, "text")
+        if rows.ndim != 2:
+            raise InputError(f"text must be [classes, D], got shape {list(rows.shape)}")
+        require_nonzero_rows(rows, "text")
+        object.__setattr__(self, "rows", unit_rows(rows))
+        if self.classes is not None:
+            object.__setattr__(self, "classes", tuple(self.classes))
+            if len(self.classes) != len(rows):
+                raise InputError(f"{len(self.classes)} class names for {len(rows)} text rows")
+        if self.features is not None:
+            features = as_features(self.features, "text features")
+            if features.ndim != 3 or features.shape[1] != len(rows):
+                raise InputError(
+                    f"text features must be [templates, {len(rows)}, Dt], got shape {list(features.shape)}"
+                )
+            object.__setattr__(self, "features", features)
+
+    @classmethod
+    def from_features(cls, features: Tensor, projection: Head, classes: Sequence[str]) -> Text:
+        """The prompt ensemble: project and normalise each prompt, average over templates, normalise."""
+        rows = unit_rows(projection(features)).mean(dim=0)
+        return cls(rows, tuple(classes), features, projection)
+
+    def __len__(self) -> int:
+        return len(self.rows)

@@ -1,0 +1,37 @@
+"""Encoders, by name. Each kind's libraries are imported only when one of that kind is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from prolip.core.errors import unknown_name
+from prolip.encoders.base import Encoder, choose_device
+from prolip.encoders.preprocess import Preprocess
+
+__all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "load"]
+
+# Name before the colon: module with a function `load(rest, device) -> Encoder`.
+KINDS = {
+    "offline": "prolip.encoders.offline",
+    "open_clip": "prolip.encoders.open_clip",
+    "hf": "prolip.encoders.huggingface",
+}
+
+
+def load(name: str, device: str = "auto") -> Encoder:
+    """The encoder of this name.
+
+    Parameters
+    ----------
+    name
+        `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`.
+    device
+        `auto`, `cpu`, `cuda` or `mps`.
+    """
+    kind, _, rest = name.partition(":")
+    if kind not in KINDS:
+        raise unknown_name(
+            "model", name, [*KINDS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+        )
+    encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, choose_device(device))
+    return encoder

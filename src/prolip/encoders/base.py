@@ -1,0 +1,78 @@
+"""What every encoder offers. One file per kind stands beside this one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from prolip.core.errors import UsageError
+from prolip.core.head import Head
+from prolip.core.text import Text
+from prolip.encoders.preprocess import Preprocess
+
+
+class Encoder(ABC):
+    """A CLIP-like model, taken apart where its last linear maps begin.
+
+    Attributes
+    ----------
+    name
+        As the user names it, like "offline" or "open_clip:ViT-B-32/openai".
+    fingerprint
+        SHA-256 of the weights: equal fingerprints give equal features.
+    head
+        The image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
+    text_head
+        The text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.
+    scale
+        What the model multiplies cosines by.
+    preprocess
+        How pictures become pixels.
+    licence
+        Of the weights, where it is known.
+    revision
+        Of the weights, where their source has revisions.
+    """
+
+    name: str
+    fingerprint: str
+    head: Head
+    text_head: Head
+    scale: float
+    preprocess: Preprocess
+    device: torch.device
+    licence: str | None = None
+    revision: str | None = None
+    batch_size: int = 32
+
+    @abstractmethod
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Pre-projection features [B, head.width], float32 on the CPU, of uint8 pixels [B, S, S, 3]."""
+
+    @abstractmethod
+    def encode_text(self, prompts: Sequence[str]) -> Tensor:
+        """Pre-projection text features [len(prompts), Dt], float32 on the CPU."""
+
+    def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
+        """Class rows from an ensemble of templates, each with a `{}` where the class name goes."""
+        prompts = [template.format(name) for template in templates for name in classes]
+        features = self.encode_text(prompts)
+        return Text.from_features(
+            features.reshape(len(templates), len(classes), -1), self.text_head, tuple(classes)
+        )
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto` takes a GPU where there is one; a device that is named must be there."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
+    kind = device.split(":")[0]
+    if kind not in available:
+        raise UsageError(f"unknown device {device!r}: choose auto, cpu, cuda or mps")
+    if not available[kind]:
+        raise UsageError(f"device {device!r} is not available on this machine: choose auto or cpu")
+    return torch.device(device)

@@ -1,0 +1,104 @@
+"""From a picture to the square of pixels that a tower takes: for testing, and augmented for training."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+_RESAMPLE = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize, crop and normalise.
+
+    Parameters
+    ----------
+    size
+        Side of the square that the tower takes.
+    mean, std
+        Per channel, of pixels in 0 .. 1.
+    interpolation
+        "nearest", "bilinear", "bicubic" or "lanczos".
+    resize
+        "shortest": the shorter side to `resize_to`, then the centre. "squash": straight to the square,
+        whatever the aspect. "longest": the longer side to `size`, the rest filled with `fill`.
+    resize_to
+        For "shortest"; None is `size`.
+    """
+
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: str = "bicubic"
+    resize: str = "shortest"
+    resize_to: int | None = None
+    fill: int = 0
+
+    def centre(self, image: Image.Image) -> np.ndarray:
+        """The evaluation view of an RGB image: uint8 [size, size, 3]."""
+        resample, size = _RESAMPLE[self.interpolation], self.size
+        if self.resize == "squash":
+            return np.asarray(image.resize((size, size), resample))
+        width, height = image.size
+        if self.resize == "longest":
+            ratio = size / max(width, height)
+            small = image.resize((max(1, round(width * ratio)), max(1, round(height * ratio))), resample)
+            canvas = Image.new("RGB", (size, size), (self.fill,) * 3)
+            canvas.paste(small, ((size - small.width) // 2, (size - small.height) // 2))
+            return np.asarray(canvas)
+        target = self.resize_to or size
+        short, long = min(width, height), max(width, height)
+        other = max(target, int(target * long / short))
+        small = image.resize((target, other) if width <= height else (other, target), resample)
+        left, top = round((small.width - size) / 2), round((small.height - size) / 2)
+        return np.asarray(small.crop((left, top, left + size, top + size)))
+
+    def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:
+        """A training view, uint8 [size, size, 3], as the paper makes them.
+
+        A crop of 0.5 to 1 of the area, aspect 3/4 to 4/3, resized with bicubic interpolation, and flipped
+        half the time.
+        """
+        left, top, right, bottom = _random_crop(image.size, rng)
+        view = image.resize((self.size, self.size), Image.Resampling.BICUBIC, (left, top, right, bottom))
+        if rng.random() < 0.5:
+            view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return np.asarray(view)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """uint8 [B, S, S, 3] to float32 [B, 3, S, S], zero mean and unit deviation."""
+        mean = torch.tensor(self.mean, device=pixels.device)
+        std = torch.tensor(self.std, device=pixels.device)
+        return ((pixels.to(torch.float32) / 255 - mean) / std).permute(0, 3, 1, 2).contiguous()
+
+    def config(self) -> dict[str, Any]:
+        """What determines the pixels: part of the key that features are stored under."""
+        return asdict(self)
+
+
+def _random_crop(size: tuple[int, int], rng: random.Random) -> tuple[int, int, int, int]:
+    """A box of 0.5 to 1 of the area, aspect 3/4 to 4/3 (log-uniform); the centre if ten draws do not fit."""
+    width, height = size
+    for _ in range(10):
+        area = width * height * rng.uniform(0.5, 1.0)
+        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = rng.randint(0, width - w), rng.randint(0, height - h)
+            return left, top, left + w, top + h
+    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
