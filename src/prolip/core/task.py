@@ -104,7 +104,7 @@ class Task:
         return self.x.reshape(-1, self.x.shape[2]), self.y.repeat(self.views)
 
     def embeddings(self) -> Tensor:
-        """v of every view, [V, n, D], through the pretrained head, not normalised."""
+        """Embeddings of every view, [V, n, D], through the pretrained head, not normalised."""
         return self.linear(self.x)
 
     def with_features(self, x: Tensor, head: Head | None) -> Task:
