@@ -1,0 +1,52 @@
+"""ProLIP: fine-tune the projection at the end of the image encoder, and nothing else.
+
+With x the frozen tower's output, W [Do, D] the projection, b its frozen bias, T the class texts and s the
+scale, the paper minimises (its equation 4, over the support set)
+
+    mean_i CE( s * normalize(x_i W + b) T', y_i )  +  lam |W - W0|_F^2
+
+The paper's equation 2 leaves the normalisation out; its pseudo-code and the authors' program have it, and so
+do we. Penalty and cross-entropy are scaled as in their program: a mean over samples, a sum over weights.
+
+Differences from the authors' program: float32 throughout (theirs trains in float16, where small gradients
+vanish), and by default the minimum itself instead of 300 steps of Adam towards it (`solver="adam"` has them).
+A residual head (SigLIP's) adds each sample's own offset before the normalisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from prolip.core import Projected, Task
+from prolip.methods.base import Progress
+from prolip.methods.projection import Projection
+
+
+@dataclass(frozen=True)
+class ProLIP(Projection):
+    """Fine-tune the visual projection.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from prolip.core import Head, Task
+    >>> x, text = torch.randn(8, 6), torch.randn(2, 4)
+    >>> task = Task(x, [0, 0, 0, 0, 1, 1, 1, 1], text, Head(torch.randn(6, 4)))
+    >>> ProLIP(lam="1/N").fit(task).logits(x).shape
+    torch.Size([8, 2])
+    """
+
+    name: ClassVar[str] = "prolip"
+    summary: ClassVar[str] = "fine-tune the image projection, kept near its pretrained value"
+    open_class: ClassVar[bool] = True
+
+    def fit(self, task: Task, progress: Progress | None = None) -> Projected:
+        """Tune the head; on a black box (no head) this is RLA."""
+        solution, info = self.solve(task, progress)
+        head = task.linear.with_weight(solution.weight)
+        return Projected(head, task.text, solution.scale, tuned=True, info=info)
+
+    def parameters(self, task: Task) -> int:
+        """Do x D."""
+        return int(task.linear.weight.numel())
