@@ -1,0 +1,27 @@
+"""Images and labels: folders and tables, few-shot sampling, prompt templates, small built-in sets."""
+
+from prolip.data.builtin import BUILTIN, BuiltinSet, builtin
+from prolip.data.files import IMAGE_SUFFIXES, is_image, list_images
+from prolip.data.folders import read_images
+from prolip.data.imageset import ImageSet, class_names, clean_name
+from prolip.data.sampling import sample_few_shot, sample_train_val
+from prolip.data.templates import DEFAULT, TEMPLATES, as_templates, templates_for
+
+__all__ = [
+    "BUILTIN",
+    "DEFAULT",
+    "IMAGE_SUFFIXES",
+    "TEMPLATES",
+    "BuiltinSet",
+    "ImageSet",
+    "as_templates",
+    "builtin",
+    "class_names",
+    "clean_name",
+    "is_image",
+    "list_images",
+    "read_images",
+    "sample_few_shot",
+    "sample_train_val",
+    "templates_for",
+]

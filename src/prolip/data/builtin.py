@@ -1,0 +1,102 @@
+"""Small sets that need no download: handwritten digits, and textures that are drawn on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from prolip.core.errors import InputError, ModelError, unknown_name
+from prolip.data.templates import templates_for
+from prolip.data.textures import TEXTURES, draw
+
+Part = Literal["train", "test"]
+
+_PARTS = ("train", "test")
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
+
+
+@dataclass(frozen=True)
+class BuiltinSet:
+    """Pictures in memory, their labels, and how their classes are spoken of."""
+
+    name: str
+    images: list[Image.Image]
+    labels: list[int]
+    classes: list[str]
+    templates: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def builtin(name: str, per_class: int, seed: int = 0, part: Part = "train") -> BuiltinSet:
+    """Pictures of a built-in set, class after class.
+
+    Parameters
+    ----------
+    name
+        "digits": scikit-learn's 8 x 8 handwritten digits, enlarged. "textures": ten drawn kinds.
+    per_class
+        Pictures of each class. Digits have at most 100 for training and 74 for testing.
+    seed
+        Which pictures; the same seed gives the same ones.
+    part
+        "train" or "test": no picture is in both.
+    """
+    if name not in BUILTIN:
+        raise unknown_name("built-in set", name, BUILTIN)
+    if part not in _PARTS:
+        raise unknown_name("part", part, _PARTS)
+    if per_class < 1:
+        raise InputError(f"per_class must be at least 1, got {per_class}")
+    return BUILTIN[name](per_class, seed, part)
+
+
+def _digits(per_class: int, seed: int, part: Part) -> BuiltinSet:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ModelError("the digits need scikit-learn: pip install 'prolip[offline]'") from error
+    bunch = load_digits()
+    images: list[Image.Image] = []
+    for digit in range(10):
+        pool = np.flatnonzero(bunch.target == digit)
+        pool = pool[-_DIGITS_FOR_TEST:] if part == "test" else pool[:-_DIGITS_FOR_TEST]
+        if per_class > len(pool):
+            raise InputError(
+                f"{per_class} pictures a class were asked for; digits have {len(pool)} for {part}"
+            )
+        chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
+        images += [_enlarge(bunch.images[i]) for i in chosen]
+    classes = [f"digit {number}" for number in _NUMBERS]
+    return BuiltinSet("digits", images, _labels(10, per_class), classes, ("a photo of a handwritten {}.",))
+
+
+def _enlarge(digit: np.ndarray, size: int = 112) -> Image.Image:
+    """8 x 8 values in 0 .. 16 to a smooth picture with a margin, white on black."""
+    small = Image.fromarray(np.pad(digit * (255 / 16), 1).round().astype(np.uint8))
+    return small.resize((size, size), Image.Resampling.BICUBIC).convert("RGB")
+
+
+def _textures(per_class: int, seed: int, part: Part) -> BuiltinSet:
+    # Every picture has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
+    images = [
+        draw(kind, np.random.default_rng([seed, _PARTS.index(part), label, number]))
+        for label, kind in enumerate(TEXTURES)
+        for number in range(per_class)
+    ]
+    return BuiltinSet(
+        "textures", images, _labels(len(TEXTURES), per_class), list(TEXTURES), templates_for("dtd")
+    )
+
+
+def _labels(classes: int, per_class: int) -> list[int]:
+    return [label for label in range(classes) for _ in range(per_class)]
+
+
+BUILTIN: dict[str, Callable[[int, int, Part], BuiltinSet]] = {"digits": _digits, "textures": _textures}

@@ -1,0 +1,89 @@
+"""Images on disk with their labels, and how a class's folder name becomes words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prolip.core.errors import InputError
+
+
+def clean_name(raw: str) -> str:
+    """A class name as a prompt says it: underscores are spaces, and spaces are single.
+
+    Case stays as it is, as in the paper.
+
+    Examples
+    --------
+    >>> clean_name("Maine_Coon")
+    'Maine Coon'
+    """
+    name = " ".join(raw.replace("_", " ").split())
+    if not name:
+        raise InputError(f"class {raw!r} has no name left once underscores are spaces: rename it")
+    return name
+
+
+def class_names(raw: Iterable[str]) -> tuple[str, ...]:
+    """Clean names, in the same order; no two may be the same, or their prompts would be."""
+    seen: dict[str, str] = {}
+    for name in raw:
+        cleaned = clean_name(name)
+        if cleaned in seen:
+            raise InputError(
+                f"classes {seen[cleaned]!r} and {name!r} both read {cleaned!r}: rename or merge them"
+            )
+        seen[cleaned] = name
+    return tuple(seen)
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Image files, their labels, and the classes that the labels point to.
+
+    Attributes
+    ----------
+    paths, labels
+        One of each per image.
+    classes
+        Names of folders, or labels of a table, as they are written there, sorted.
+    root
+        The folder that was read.
+    split
+        "train", "val" or "test", where the source has splits.
+    ignored
+        Files that were passed over because they are no images.
+    """
+
+    paths: list[Path]
+    labels: list[int]
+    classes: list[str]
+    root: Path | None = None
+    split: str | None = None
+    ignored: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.paths) != len(self.labels):
+            raise InputError(f"{len(self.paths)} images but {len(self.labels)} labels")
+        if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
+            raise InputError(f"label {outside[0]} lies outside 0 .. {len(self.classes) - 1}")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes as prompts say them."""
+        return class_names(self.classes)
+
+    def subset(self, indices: Sequence[int]) -> ImageSet:
+        """These images, in this order; the classes stay."""
+        return replace(self, paths=[self.paths[i] for i in indices], labels=[self.labels[i] for i in indices])
+
+    def counts(self) -> dict[str, int]:
+        """How many images each class has."""
+        counts = dict.fromkeys(self.classes, 0)
+        for label in self.labels:
+            counts[self.classes[label]] += 1
+        return counts

@@ -1,0 +1,94 @@
+"""Prompt templates: one sentence per dataset, an ensemble of seven for ImageNet, as the paper has them."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from prolip.core.errors import UsageError, unknown_name
+
+DEFAULT: tuple[str, ...] = ("a photo of a {}.",)
+
+IMAGENET: tuple[str, ...] = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "default": DEFAULT,
+    "caltech101": DEFAULT,
+    "stanford_cars": DEFAULT,
+    "sun397": DEFAULT,
+    "dtd": ("{} texture.",),
+    "eurosat": ("a centered satellite photo of {}.",),
+    "fgvc_aircraft": ("a photo of a {}, a type of aircraft.",),
+    "food101": ("a photo of {}, a type of food.",),
+    "flowers102": ("a photo of a {}, a type of flower.",),
+    "oxford_pets": ("a photo of a {}, a type of pet.",),
+    "ucf101": ("a photo of a person doing {}.",),
+    "imagenet": IMAGENET,
+    "imagenet_a": IMAGENET,
+    "imagenet_v2": IMAGENET,
+    "imagenet_r": IMAGENET,
+    "imagenet_sketch": IMAGENET,
+}
+
+_SHORT = {
+    "caltech": "caltech101",
+    "cars": "stanford_cars",
+    "sun": "sun397",
+    "aircraft": "fgvc_aircraft",
+    "food": "food101",
+    "flowers": "flowers102",
+    "oxford_flowers": "flowers102",
+    "pets": "oxford_pets",
+    "ucf": "ucf101",
+}
+
+
+def templates_for(name: str) -> tuple[str, ...]:
+    """The paper's templates for a dataset.
+
+    Case, underscores and hyphens do not matter, and the short names are known too.
+
+    Examples
+    --------
+    >>> templates_for("OxfordPets")
+    ('a photo of a {}, a type of pet.',)
+    """
+    known = {_squeeze(key): value for key, value in TEMPLATES.items()}
+    known |= {_squeeze(short): TEMPLATES[key] for short, key in _SHORT.items()}
+    if (squeezed := _squeeze(name)) not in known:
+        raise unknown_name("set of templates", name, [*TEMPLATES, *_SHORT])
+    return known[squeezed]
+
+
+def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Templates from what a user gives: nothing, a dataset's name, a sentence with `{}`, or several."""
+    if value is None:
+        return DEFAULT
+    if isinstance(value, str):
+        return (_checked(value),) if "{" in value or " " in value.strip() else templates_for(value)
+    if not value:
+        raise UsageError("no templates were given")
+    return tuple(map(_checked, value))
+
+
+def _checked(template: str) -> str:
+    """A template with exactly one `{}`, and no other braces."""
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    except ValueError:
+        fields = []
+    if fields != [""] or "{}" not in template:
+        raise UsageError(f"template {template!r} must hold one {{}} where the class name goes")
+    return template
+
+
+def _squeeze(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")

@@ -1,0 +1,152 @@
+"""Ten kinds of texture, drawn: no download, any number of pictures, each another.
+
+A kind is a function of the plane: it takes coordinates u, v [S, S] (turned, scaled, shifted and slightly
+bent at random, so that no two pictures line up) and gives a pattern [S, S] in 0 .. 1, which is then coloured
+with two random colours, lit unevenly, and roughened.
+"""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+Pattern = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
+
+
+def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
+    """One picture [size, size] of a kind."""
+    u, v = _plane(rng, size)
+    pattern = TEXTURES[kind](rng, u, v)[..., None]  # [S, S, 1]
+    dark, light = _two_colours(rng)
+    if kind not in _LIT and rng.uniform() < 0.3:
+        dark, light = light, dark
+    picture = dark + (light - dark) * pattern  # [S, S, 3]
+    picture = picture * (1 + 0.35 * (_clouds(rng, size, 2)[..., None] - 0.5))
+    picture = picture + rng.normal(0, rng.uniform(0.01, 0.06), picture.shape)
+    return Image.fromarray((255 * picture.clip(0, 1)).round().astype(np.uint8))
+
+
+def _striped(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return _edge(np.sin(2 * np.pi * u) - rng.uniform(-0.5, 0.5))
+
+
+def _dotted(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    # Every second row may be shifted by half a dot.
+    u = u + rng.choice([0.0, 0.5]) * (np.floor(v) % 2)
+    return _edge(rng.uniform(0.22, 0.38) - np.hypot(u % 1 - 0.5, v % 1 - 0.5), 0.05)
+
+
+def _chequered(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return _edge(np.sin(np.pi * u) * np.sin(np.pi * v), 0.08)
+
+
+def _grid(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    to_line = np.minimum(np.abs(u % 1 - 0.5), np.abs(v % 1 - 0.5))
+    return _edge(rng.uniform(0.04, 0.1) - to_line, 0.03)
+
+
+def _zigzagged(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    triangle = np.abs((u * rng.uniform(0.6, 1.1)) % 1 - 0.5)
+    return _edge(np.sin(2 * np.pi * (v + rng.uniform(1.2, 2.2) * triangle)) - rng.uniform(-0.3, 0.3))
+
+
+def _woven(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    # Threads cross; on every second crossing the other one is on top. A thread is round, made of fibres
+    # that run along it, and darker where it dips under the next.
+    over = (np.floor(u) + np.floor(v)) % 2 == 0
+    across, along = np.where(over, v % 1, u % 1) - 0.5, np.where(over, u % 1, v % 1) - 0.5
+    thread = np.sqrt((1 - (2.2 * across) ** 2).clip(0, 1)) * (1 - 2.2 * along**2)
+    fibres = 0.85 + 0.15 * np.sin(2 * np.pi * 4 * across)
+    return thread * fibres * np.where(over, 1.0, rng.uniform(0.5, 1.0))
+
+
+def _cracked(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    size = len(u)
+    seeds = rng.uniform(-0.1, 1.1, (int(rng.integers(16, 40)), 2)) * size
+    y, x = np.mgrid[:size, :size]
+    # Cracks are ragged: the plane is bent before distances are taken.
+    x = x + 9 * (_clouds(rng, size, 12) - 0.5)
+    y = y + 9 * (_clouds(rng, size, 12) - 0.5)
+    away = np.hypot(x[..., None] - seeds[:, 0], y[..., None] - seeds[:, 1])
+    near = np.partition(away, 1, axis=2)
+    gap = near[..., 1] - near[..., 0]
+    shade = 0.75 + 0.25 * (seeds[away.argmin(axis=2), 0] * 7.3 % 1)
+    return _edge(gap - rng.uniform(1.5, 4.0), 1.0) * shade
+
+
+def _spiralled(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    size = len(u)
+    y, x = np.mgrid[:size, :size] / size - rng.uniform(0.35, 0.65, (2, 1, 1))
+    radius = np.hypot(x, y * rng.uniform(0.8, 1.25))
+    arms = int(rng.integers(1, 4)) * int(rng.choice([-1, 1]))
+    phase = rng.uniform(5, 10) * radius**0.8 + arms * np.arctan2(y, x) / (2 * np.pi)
+    return _edge(np.sin(2 * np.pi * phase) - rng.uniform(-0.4, 0.4), 0.3)
+
+
+def _bubbly(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    size = len(u)
+    y, x = np.mgrid[:size, :size]
+    pattern = np.full((size, size), 0.15)
+    for radius in sorted(rng.uniform(0.03, 0.13, int(rng.integers(35, 70))) * size, reverse=True):
+        cx, cy = rng.uniform(0, size, 2)
+        inside = np.hypot(x - cx, y - cy) / radius
+        glint = np.exp(-((x - cx + 0.35 * radius) ** 2 + (y - cy + 0.35 * radius) ** 2) / (0.06 * radius**2))
+        ball = 0.3 + 0.45 * inside**3 + 0.7 * glint
+        pattern = np.where(inside < 1, ball, pattern)
+    return pattern.clip(0, 1)
+
+
+def _blotchy(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    size = len(u)
+    height = _clouds(rng, size, int(rng.integers(4, 8))) + 0.4 * _clouds(rng, size, 14)
+    return _edge(height - np.quantile(height, rng.uniform(0.35, 0.65)), rng.uniform(0.05, 0.15))
+
+
+TEXTURES: dict[str, Pattern] = {
+    "striped": _striped,
+    "dotted": _dotted,
+    "chequered": _chequered,
+    "grid": _grid,
+    "zigzagged": _zigzagged,
+    "woven": _woven,
+    "cracked": _cracked,
+    "spiralled": _spiralled,
+    "bubbly": _bubbly,
+    "blotchy": _blotchy,
+}
+
+# Kinds whose pattern is light falling on something solid: their dark stays dark.
+_LIT = frozenset({"woven", "bubbly"})
+
+
+def _plane(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates u, v [S, S]: turned, scaled to some periods per picture, shifted, slightly bent."""
+    y, x = np.mgrid[:size, :size] / size - 0.5
+    angle, periods = rng.uniform(0, np.pi), rng.uniform(4, 9)
+    bend = rng.uniform(0, 0.06)
+    x = x + bend * (_clouds(rng, size, 3) - 0.5)
+    y = y + bend * (_clouds(rng, size, 3) - 0.5)
+    u = periods * (np.cos(angle) * x - np.sin(angle) * y) + rng.uniform()
+    v = periods * (np.sin(angle) * x + np.cos(angle) * y) + rng.uniform()
+    return u, v
+
+
+def _clouds(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:
+    """Smooth noise [S, S] in 0 .. 1 with about `cells` bumps a side."""
+    coarse = Image.fromarray(rng.uniform(size=(cells + 3, cells + 3)).astype(np.float32))
+    return np.asarray(coarse.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64).clip(0, 1)
+
+
+def _edge(signed: np.ndarray, softness: float = 0.2) -> np.ndarray:
+    """0 where `signed` is negative, 1 where positive, without jagged edges."""
+    return 0.5 + 0.5 * np.tanh(signed / softness)
+
+
+def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A dark and a light colour."""
+    dark = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45))
+    light = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0))
+    return np.array(dark), np.array(light)

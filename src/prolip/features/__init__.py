@@ -1,0 +1,7 @@
+"""From pictures to features: loading, views, the frozen tower, and the store that remembers."""
+
+from prolip.features.extract import Extraction, duplicates, extract
+from prolip.features.images import BadImage, load_image
+from prolip.features.store import FeatureStore, Space
+
+__all__ = ["BadImage", "Extraction", "FeatureStore", "Space", "duplicates", "extract", "load_image"]

@@ -1,0 +1,289 @@
+"""Run the frozen tower over pictures, once.
+
+A few threads read, hash and decode pictures ahead of the tower; the tower runs on the calling thread. What
+the store has is not decoded; what it lacks is encoded in batches and written as the run goes, so that an
+interrupted run loses seconds, not hours.
+
+View 0 is the evaluation view. View v >= 1 is a random crop and flip, drawn from a stream that is seeded by
+the picture's content and v alone: it is the same whatever else is in the run, and in whatever order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.encoders.base import Encoder
+from prolip.encoders.preprocess import Preprocess
+from prolip.features.images import BadImage, Picture
+from prolip.features.store import FeatureStore, Space
+
+Progress = Callable[[int, int], None]
+
+_FLUSH_ROWS = 8192
+_FLUSH_SECONDS = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """Features, and what became of the pictures.
+
+    Attributes
+    ----------
+    features
+        [V, n, width] float32, n the pictures kept.
+    kept
+        Their places in the input.
+    hashes
+        Their contents' SHA-256.
+    bad
+        Name and reason of each picture that could not be read.
+    encoded
+        Views that the tower was run on; the rest came from the store, or were copies.
+    seconds
+        Of the whole extraction.
+    """
+
+    features: Tensor
+    kept: list[int]
+    hashes: list[bytes]
+    bad: list[tuple[str, str]]
+    encoded: int
+    seconds: float
+
+
+def extract(
+    encoder: Encoder,
+    images: Sequence[Any],
+    views: Sequence[int] = (0,),
+    store: FeatureStore | None = None,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Extraction:
+    """Pre-projection features of pictures.
+
+    Parameters
+    ----------
+    encoder
+        The tower.
+    images
+        Paths, PIL images or arrays.
+    views
+        Which views: 0 is the centre, 1 and above are augmented.
+    store
+        Where features are looked up and kept; None encodes everything, and keeps nothing.
+    skip_bad
+        Leave out pictures that cannot be read; otherwise the first of them is an error.
+    progress
+        Called as `progress(done, total)`, in pictures, on this thread.
+    workers
+        Threads that load; by default one per core, 2 to 16.
+    """
+    started = time.perf_counter()
+    views = [int(view) for view in views]
+    if not views or min(views) < 0 or len(set(views)) != len(views):
+        raise InputError(f"views must be different numbers from 0 on, got {views}")
+    if not len(images):
+        raise InputError("no images to encode")
+    space = None if store is None else store.space(encoder)
+    run = _Run(encoder, images, views, space, skip_bad, progress or (lambda done, total: None))
+    try:
+        run.go(workers or min(16, max(2, _cores())))
+    finally:
+        for problem in space.problems if space else ():
+            warnings.warn(problem, stacklevel=2)
+    return run.result(time.perf_counter() - started)
+
+
+def duplicates(train: Sequence[bytes], test: Sequence[bytes]) -> list[int]:
+    """Which test pictures are training pictures too, by the hashes of their contents."""
+    seen = set(train)
+    return [index for index, key in enumerate(test) if key in seen]
+
+
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    """A picture as a loader hands it over: rows from the store, pixels for the tower, by place in `views`."""
+
+    index: int
+    key: bytes
+    rows: dict[int, np.ndarray] = field(default_factory=dict)  # [width]
+    pixels: dict[int, np.ndarray] = field(default_factory=dict)  # uint8 [S, S, 3]
+
+
+@dataclass(eq=False)
+class _Run:
+    """One extraction under way. Only `_load` runs on other threads."""
+
+    encoder: Encoder
+    images: Sequence[Any]
+    views: list[int]
+    space: Space | None
+    skip_bad: bool
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        shape = (len(self.views), len(self.images), self.encoder.head.width)
+        self.features = np.empty(shape, dtype=np.float32)
+        self.keys: dict[int, bytes] = {}
+        self.bad: dict[int, BadImage] = {}
+        self.encoded = 0
+        self.first: dict[bytes, int] = {}  # content: the picture that brings its features
+        self.lock = Lock()
+        self.waiting: list[tuple[_Loaded, int]] = []  # picture and place in `views`, next for the tower
+        self.unwritten: list[tuple[int, int]] = []  # picture and place in `views`, next for the store
+        self.written_at = time.monotonic()
+
+    def go(self, workers: int) -> None:
+        size, total = self.encoder.batch_size, len(self.images)
+        # Enough pictures ahead to fill two batches; with many views a picture is large, so fewer of them.
+        ahead = max(workers, -(-2 * size // len(self.views)))
+        try:
+            with (
+                ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool,
+                closing(_in_order(pool, self._load, total, ahead)) as outcomes,
+            ):
+                for index, outcome in enumerate(outcomes):
+                    self._take(index, outcome)
+                    while len(self.waiting) >= size:
+                        self._encode(size)
+                    self.progress(index + 1 - len({loaded.index for loaded, _ in self.waiting}), total)
+            if self.waiting:
+                self._encode(size)
+                self.progress(total, total)
+        except BaseException:
+            # What is done stays done, also on Ctrl-C; the first error is the one to tell.
+            with suppress(ProlipError):
+                self._write()
+            raise
+        self._write()
+
+    def result(self, seconds: float) -> Extraction:
+        for index, key in self.keys.items():
+            first = self.first[key]
+            if first in self.bad:
+                self.bad[index] = BadImage(self._name(index), self.bad[first].reason)
+            elif first != index:
+                self.features[:, index] = self.features[:, first]
+        kept = [index for index in range(len(self.images)) if index not in self.bad]
+        bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
+        if not kept:
+            raise InputError(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+        features = self.features if not bad else self.features[:, kept]
+        hashes = [self.keys[index] for index in kept]
+        return Extraction(torch.from_numpy(features), kept, hashes, bad, self.encoded, seconds)
+
+    def _name(self, index: int) -> str:
+        image = self.images[index]
+        return str(image) if isinstance(image, (str, os.PathLike)) else f"number {index}"
+
+    def _load(self, index: int) -> _Loaded | BadImage:
+        try:
+            picture = Picture.open(self.images[index], self._name(index))
+            with self.lock:
+                first = self.first.setdefault(picture.key, index)
+            loaded = _Loaded(index, picture.key)
+            if first != index:
+                return loaded
+            for place, view in enumerate(self.views):
+                if self.space and (row := self.space.get(picture.key, view)) is not None:
+                    loaded.rows[place] = row
+            if missing := [place for place in range(len(self.views)) if place not in loaded.rows]:
+                image = picture.load()
+                for place in missing:
+                    loaded.pixels[place] = _view(
+                        self.encoder.preprocess, image, picture.key, self.views[place]
+                    )
+            return loaded
+        except BadImage as bad:
+            return bad
+
+    def _take(self, index: int, outcome: _Loaded | BadImage) -> None:
+        if isinstance(outcome, BadImage):
+            if not self.skip_bad:
+                raise outcome
+            self.bad[index] = outcome
+            return
+        self.keys[index] = outcome.key
+        for place, row in outcome.rows.items():
+            self.features[place, index] = row
+        self.waiting += [(outcome, place) for place in outcome.pixels]
+
+    def _encode(self, size: int) -> None:
+        batch, self.waiting = self.waiting[:size], self.waiting[size:]
+        pixels = np.stack([loaded.pixels.pop(place) for loaded, place in batch])  # [B, S, S, 3]
+        rows = self.encoder.encode(torch.from_numpy(pixels))
+        if rows.shape != (len(batch), self.encoder.head.width):
+            raise ModelError(
+                f"{self.encoder.name} gave features of shape {list(rows.shape)}, "
+                f"expected [{len(batch)}, {self.encoder.head.width}]"
+            )
+        self.encoded += len(batch)
+        for (loaded, place), row in zip(batch, rows.detach().to("cpu", torch.float32).numpy(), strict=True):
+            if not np.isfinite(row).all():
+                raise InputError(
+                    f"{self.encoder.name} gives NaN or infinite features for image "
+                    f"{self._name(loaded.index)}: look at the image, or take another device or model"
+                )
+            self.features[place, loaded.index] = row
+            self.unwritten.append((loaded.index, place))
+        if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        pairs, self.unwritten = self.unwritten, []
+        if self.space is None or not pairs:
+            return
+        indices, places = [index for index, _ in pairs], [place for _, place in pairs]
+        self.space.add(
+            [self.keys[index] for index in indices],
+            [self.views[place] for place in places],
+            self.features[places, indices],
+        )
+        self.written_at = time.monotonic()
+
+
+def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> np.ndarray:
+    """Pixels uint8 [S, S, 3] of a view."""
+    if view == 0:
+        return preprocess.centre(image)
+    seed = hashlib.sha256(key + view.to_bytes(4, "little")).digest()
+    return preprocess.augment(image, random.Random(int.from_bytes(seed, "little")))
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, load: Callable[[int], _Loaded | BadImage], count: int, ahead: int
+) -> Generator[_Loaded | BadImage, None, None]:
+    """Results of `load(0)`, `load(1)`, ..., with at most `ahead` of them under way or ready."""
+    futures: deque[Future[_Loaded | BadImage]] = deque()
+    try:
+        for index in range(count):
+            futures.append(pool.submit(load, index))
+            if len(futures) >= ahead:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,229 @@
+"""Features on disk: encode once, read ever after.
+
+A space is everything that determines a feature but the picture: the tower's weights, the preprocessing, the
+width. It is a folder with a manifest that describes it and any number of shards, safetensors files with
+
+    features [R, width] float32     keys [R, 32] uint8     views [R] int32     checks [R] int64
+
+where a key is the SHA-256 of the picture's content. A file that moves keeps its features; one that changes
+loses them. Shards are written whole, under names of their own, and never changed, so that any number of
+processes can read and write one space. A check is the CRC-32 of a row with its key and view: a damaged row is
+noticed when it is read, and encoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+
+from prolip.core.errors import InputError, ProlipError
+from prolip.core.files import cache_dir, write_json, write_tensors
+from prolip.encoders.base import Encoder
+
+_FORMAT = "prolip-features"
+_VERSION = 1  # goes up with any change to what a row means: decoding, views, layout
+_SMALL = 1024  # rows; shards below this are merged once there are many
+_MANY = 64
+
+
+class FeatureStore:
+    """A folder of spaces, one per encoder and preprocessing.
+
+    Parameters
+    ----------
+    root
+        Where; None is `features` in the cache folder.
+    """
+
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+        self.root = cache_dir() / "features" if root is None else Path(root)
+
+    def space(self, encoder: Encoder) -> Space:
+        """The features of this encoder."""
+        identity = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "fingerprint": encoder.fingerprint,
+            "preprocess": encoder.preprocess.config(),
+            "width": encoder.head.width,
+        }
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        return Space(self.root / digest[:20], digest, encoder.head.width, {"model": encoder.name, **identity})
+
+
+class Space:
+    """The stored rows of one encoder, by content and view.
+
+    Attributes
+    ----------
+    problems
+        What was found damaged, and set aside; one line each.
+    """
+
+    def __init__(self, path: Path, digest: str, width: int, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.width = width
+        self.problems: list[str] = []
+        self._digest = digest
+        self._manifest = {**manifest, "space": digest}
+        self._shards = [shard for file in sorted(path.glob("*.safetensors")) if (shard := self._open(file))]
+        self._index = _Index.of(self._shards)
+
+    def __len__(self) -> int:
+        return len(self._index.prefixes)
+
+    def get(self, key: bytes, view: int) -> np.ndarray | None:
+        """The row [width] of a picture and view, or None; safe to call from any thread."""
+        index = self._index
+        for shard, row in index.candidates(key, view):
+            if shard.views[row] == view and shard.keys[row].tobytes() == key:
+                if (values := shard.read(row)) is not None:
+                    return values
+                self.problems.append(f"{shard.path}: row {row} is damaged; it is encoded again")
+        return None
+
+    def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
+        """Write rows [R, width] as one shard, whole or not at all."""
+        self._write(keys, views, features)
+        small = [shard for shard in self._shards if len(shard) < _SMALL]
+        if len(small) > _MANY:
+            self._merge(small)
+        self._index = _Index.of(self._shards)
+
+    def _write(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
+        features = np.ascontiguousarray(features, dtype=np.float32)
+        if features.shape != (len(keys), self.width) or len(views) != len(keys):
+            raise InputError(f"expected [{len(keys)}, {self.width}] features, got {list(features.shape)}")
+        checks = [_check(key, view, row) for key, view, row in zip(keys, views, features, strict=True)]
+        tensors = {
+            "features": torch.from_numpy(features),
+            "keys": torch.frombuffer(bytearray(b"".join(keys)), dtype=torch.uint8).reshape(-1, 32),
+            "views": torch.tensor(views, dtype=torch.int32),
+            "checks": torch.tensor(checks, dtype=torch.int64),
+        }
+        path = self.path / f"{time.time_ns():x}-{secrets.token_hex(4)}.safetensors"
+        metadata = {"format": _FORMAT, "version": str(_VERSION), "space": self._digest}
+        try:
+            if not (self.path / "manifest.json").exists():
+                write_json(self.path / "manifest.json", self._manifest)
+            write_tensors(path, tensors, metadata)
+        except OSError as error:
+            raise ProlipError(
+                f"cannot write the feature store {self.path}: {error.strerror}; "
+                "set PROLIP_CACHE to a folder that can be written, or go on without a store"
+            ) from error
+        self._shards = [*self._shards, _Shard.open(path, self._digest, self.width)]
+
+    def _merge(self, small: list[_Shard]) -> None:
+        """Many small shards to one. A process that still holds an old one keeps it until it closes."""
+        rows = [
+            (shard.keys[row].tobytes(), int(shard.views[row]), values)
+            for shard in small
+            for row in range(len(shard))
+            if (values := shard.read(row)) is not None
+        ]
+        self._write([key for key, _, _ in rows], [v for _, v, _ in rows], np.stack([x for _, _, x in rows]))
+        merged = {shard.path for shard in small}
+        self._shards = [shard for shard in self._shards if shard.path not in merged]
+        for path in merged:
+            path.unlink(missing_ok=True)
+
+    def _open(self, file: Path) -> _Shard | None:
+        try:
+            return _Shard.open(file, self._digest, self.width)
+        except FileNotFoundError:  # merged by another process since the folder was listed
+            return None
+        except (SafetensorError, OSError, ValueError) as error:
+            self.problems.append(f"{file} is damaged ({error}); its images are encoded again")
+            with suppress(OSError):
+                file.replace(file.with_suffix(".damaged"))
+            return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """One file: keys, views and checks in memory, features read row by row from the mapped file."""
+
+    path: Path
+    keys: np.ndarray
+    views: np.ndarray
+    checks: np.ndarray
+    handle: Any
+
+    @classmethod
+    def open(cls, path: Path, digest: str, width: int) -> _Shard:
+        handle = safe_open(path, framework="np")
+        metadata = handle.metadata() or {}
+        if metadata.get("space") != digest:
+            raise ValueError("it belongs to another space")
+        if set(handle.keys()) != {"features", "keys", "views", "checks"}:
+            raise ValueError("it holds other tensors")
+        features = handle.get_slice("features")
+        keys, views, checks = (handle.get_tensor(name) for name in ("keys", "views", "checks"))
+        rows = len(views)
+        shapes = features.get_shape(), keys.shape, checks.shape
+        if shapes != ([rows, width], (rows, 32), (rows,)) or features.get_dtype() != "F32":
+            raise ValueError("its tensors have the wrong shapes")
+        return cls(path, keys, views, checks, features)
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def read(self, row: int) -> np.ndarray | None:
+        """A row, or None if it is not what was written."""
+        values: np.ndarray = self.handle[row : row + 1][0]
+        sound = _check(self.keys[row].tobytes(), int(self.views[row]), values) == self.checks[row]
+        return values if sound else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Index:
+    """Where rows are: sorted 64-bit prefixes, each with its shard and row.
+
+    A million rows sort in a tenth of a second and take 16 MB. Equal prefixes are told apart by the full key,
+    which also finds a sound copy of a row whose other copy is damaged.
+    """
+
+    prefixes: np.ndarray  # [R] uint64, sorted
+    owners: np.ndarray  # [R] int32, places in `shards`
+    rows: np.ndarray  # [R] int32
+    shards: list[_Shard]
+
+    @classmethod
+    def of(cls, shards: list[_Shard]) -> _Index:
+        empty = [np.zeros(0, np.uint64)]
+        prefixes = np.concatenate([_prefixes(shard.keys, shard.views) for shard in shards] or empty)
+        lengths = [len(shard) for shard in shards]
+        owners = np.repeat(np.arange(len(shards), dtype=np.int32), lengths)
+        rows = np.concatenate([np.arange(n, dtype=np.int32) for n in lengths] or [np.zeros(0, np.int32)])
+        order = np.argsort(prefixes)
+        return cls(prefixes[order], owners[order], rows[order], shards)
+
+    def candidates(self, key: bytes, view: int) -> list[tuple[_Shard, int]]:
+        prefix = _prefixes(np.frombuffer(key, np.uint8)[None], np.array([view]))
+        start = int(np.searchsorted(self.prefixes, prefix, side="left")[0])
+        stop = int(np.searchsorted(self.prefixes, prefix, side="right")[0])
+        return [(self.shards[self.owners[i]], int(self.rows[i])) for i in range(start, stop)]
+
+
+def _prefixes(keys: np.ndarray, views: np.ndarray) -> np.ndarray:
+    """[R] uint64 of keys [R, 32] and views [R]; the factor spreads the views of one picture."""
+    head = np.ascontiguousarray(keys[:, :8]).view("<u8")[:, 0]
+    return head ^ (views.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def _check(key: bytes, view: int, row: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(row).data, zlib.crc32(key + view.to_bytes(4, "little")))
