@@ -1,3 +1,40 @@
-"""Teach a CLIP-like model your own classes from a few images."""
+"""Teach a CLIP-like model your own classes from a few images.
+
+The names below are imported when they are first used, so that `import prolip` and `prolip --help` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "FewShotClassifier": "prolip.api",
+    "Fitted": "prolip.core",
+    "Head": "prolip.core",
+    "ProlipError": "prolip.core",
+    "Task": "prolip.core",
+    "Text": "prolip.core",
+}
+_MODULES = ("data", "encoders", "evaluate", "features", "methods", "solvers")
+
+__all__ = ["FewShotClassifier", "Fitted", "Head", "ProlipError", "Task", "Text", "__version__", *_MODULES]
+
+if TYPE_CHECKING:
+    from prolip import data, encoders, evaluate, features, methods, solvers
+    from prolip.api import FewShotClassifier
+    from prolip.core import Fitted, Head, ProlipError, Task, Text
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"prolip.{name}")
+    raise AttributeError(f"module 'prolip' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

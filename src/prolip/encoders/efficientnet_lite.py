@@ -129,7 +129,8 @@ def to_onnx(model: EfficientNetLite0) -> bytes:
         return f"t{len(nodes) - 1}"
 
     def convolve(x: str, size: int, conv: SameConv2d, norm: nn.BatchNorm2d, relu: bool) -> tuple[str, int]:
-        assert norm.running_mean is not None and norm.running_var is not None
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
         gain = norm.weight / (norm.running_var + norm.eps).sqrt()
         before, after = conv.pads(size)
         y = node(

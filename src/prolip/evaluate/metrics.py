@@ -1,4 +1,4 @@
-"""How good predictions are: accuracy, accuracy of each class, and whether probabilities mean what they say."""
+"""How good predictions are: accuracy, per class too, and whether probabilities mean what they say."""
 
 from __future__ import annotations
 

@@ -6,15 +6,23 @@ import dataclasses
 import importlib
 from typing import Any
 
+from torch import Tensor
+
+from prolip.core import Fitted, Head, SavedModelError, Text
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.base import Method
 
-__all__ = ["Method", "create", "get", "names"]
+__all__ = ["Method", "create", "get", "names", "options", "restore"]
 
 REGISTRY = {
     "zero_shot": "prolip.methods.zero_shot:ZeroShot",
     "prolip": "prolip.methods.prolip:ProLIP",
     "rla": "prolip.methods.rla:RLA",
+}
+
+# `kind` of a fitted model: its class, for models that come back from disk.
+KINDS = {
+    "projected": "prolip.core.fitted:Projected",
 }
 
 
@@ -27,12 +35,16 @@ def get(name: str) -> type[Method]:
     """The class behind a name."""
     if name not in REGISTRY:
         raise unknown_name("method", name, REGISTRY)
-    module, _, attribute = REGISTRY[name].partition(":")
-    method: type[Method] = getattr(importlib.import_module(module), attribute)
+    method: type[Method] = _import(REGISTRY[name])
     return method
 
 
-def create(name: str, **options: Any) -> Method:
+def options(name: str) -> list[str]:
+    """The options that a method takes."""
+    return [field.name for field in dataclasses.fields(get(name))]  # type: ignore[arg-type]
+
+
+def create(name: str, **given: Any) -> Method:
     """A method with its options.
 
     Examples
@@ -40,10 +52,24 @@ def create(name: str, **options: Any) -> Method:
     >>> create("prolip", lam="1/N").lam
     '1/N'
     """
-    method = get(name)
-    known = [field.name for field in dataclasses.fields(method)]  # type: ignore[arg-type]
-    for option in options:
+    method, known = get(name), options(name)
+    for option in given:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
-    return method(**options)
+    return method(**given)
+
+
+def restore(
+    kind: str, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+) -> Fitted:
+    """A fitted model from the tensors that it was saved as."""
+    if kind not in KINDS:
+        raise SavedModelError(f"the model is of a kind that this version does not know: {kind!r}")
+    fitted: Fitted = _import(KINDS[kind]).restore(tensors, head, text, scale, info)
+    return fitted
+
+
+def _import(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

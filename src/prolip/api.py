@@ -1,0 +1,354 @@
+"""FewShotClassifier: from images to an adapted model, in scikit-learn's manner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import prolip
+from prolip import encoders, methods
+from prolip.core import (
+    Fitted,
+    Head,
+    InputError,
+    ModelError,
+    Projected,
+    SavedModelError,
+    Task,
+    Text,
+    UsageError,
+)
+from prolip.core.arrays import as_labels
+from prolip.data import ImageSet, as_templates, class_names, read_images, sample_few_shot
+from prolip.encoders.arrays import Arrays, read_arrays
+from prolip.evaluate import metrics
+from prolip.export.saved import SavedModel, read_model, write_model
+from prolip.features import Extraction, FeatureStore, duplicates, extract
+
+Progress = Callable[[int, int], None]
+
+
+class FewShotClassifier:
+    """A classifier of images, taught by a few of each class.
+
+    Parameters
+    ----------
+    model
+        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH"; or "arrays"
+        for embeddings that you bring.
+    method
+        A name of `prolip.methods.names()`.
+    lam
+        Weight of the pull towards the pretrained matrix: "auto", "1/N", "1/N^2" or a number. None is the
+        method's own default.
+    views
+        Views of each support image: the centre crop, and views - 1 augmented ones.
+    seed
+        Of few-shot sampling, of augmented views and of folds.
+    shots
+        Images per class to sample for the fit; None takes all.
+    templates
+        A prompt with a `{}` for the class name, or several; or the name of a benchmark dataset, for its own.
+    device
+        Of the towers: "auto", "cpu", "cuda" or "mps".
+    store
+        Where features are kept: a folder, None for the user's cache, False to keep none.
+    skip_bad
+        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first.
+    options
+        Further options of the method.
+
+    Attributes
+    ----------
+    classes_
+        The labels; columns of `predict_proba` are in this order.
+    fitted_
+        The fitted method, on features.
+    info_
+        Figures of the fit: lam, shots, seconds of the solve, parameters.
+    skipped_
+        (image, reason) of every support image that could not be read.
+
+    Examples
+    --------
+    >>> clf = FewShotClassifier(shots=4).fit("photos/train")            # doctest: +SKIP
+    >>> clf.predict(["cat.jpg"])                                        # doctest: +SKIP
+    ['cat']
+    """
+
+    def __init__(
+        self,
+        model: str = "offline",
+        method: str = "prolip",
+        lam: str | float | None = "auto",
+        views: int = 1,
+        seed: int = 0,
+        *,
+        shots: int | None = None,
+        templates: str | Sequence[str] | None = None,
+        device: str = "auto",
+        store: str | Path | bool | None = None,
+        skip_bad: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.lam = lam
+        self.views = views
+        self.seed = seed
+        self.shots = shots
+        self.templates = templates
+        self.device = device
+        self.store = store
+        self.skip_bad = skip_bad
+        self.options = options
+        self._encoder: encoders.Encoder | None = None
+
+    # Fitting
+
+    def fit(
+        self, images: Any, labels: Any = None, *, text: Any = None, progress: Progress | None = None
+    ) -> FewShotClassifier:
+        """Learn the classes of a folder, or of images and labels.
+
+        Parameters
+        ----------
+        images
+            A folder with a folder per class (or with train/ inside, or a metadata table); or a sequence of
+            paths, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
+        labels
+            One per image, names or numbers; a folder brings its own.
+        text
+            For model="arrays": class rows [K, D].
+        progress
+            Called with (done, total) while images are encoded.
+        """
+        method = self._method()
+        if self.views < 1:
+            raise UsageError(f"views must be at least 1, got {self.views}")
+        if self.model == "arrays":
+            task = self._task_of_arrays(read_arrays(images, labels, text))
+        else:
+            task = self._task_of_images(images, labels, progress)
+        self.text_: Text = task.text
+        self.fitted_: Fitted = method.fit(task)
+        self.info_: dict[str, Any] = {
+            **self.fitted_.info,
+            "model": self.model,
+            "classes": len(self.classes_),
+            "images": task.n,
+            "shots": task.shots,
+            "views": task.views,
+        }
+        return self
+
+    def _method(self) -> methods.Method:
+        options = dict(self.options or {})
+        takes = methods.options(self.method)
+        for name, value in (("lam", self.lam), ("seed", self.seed)):
+            if value is not None and name in takes:
+                options.setdefault(name, value)
+        return methods.create(self.method, **options)
+
+    def _task_of_images(self, images: Any, labels: Any, progress: Progress | None) -> Task:
+        found, y, classes = self._labelled(images, labels, progress)
+        missing = [name for k, name in enumerate(classes) if k not in set(y)]
+        if missing:
+            raise InputError(f"class {missing[0]!r} has no readable image left ({len(found.bad)} are bad)")
+        text = self.encoder.text(class_names(map(str, classes)), as_templates(self.templates))
+        self.classes_: list[Any] = classes
+        self.skipped_: list[tuple[str, str]] = found.bad
+        self.support_: list[bytes] = found.hashes
+        return Task(found.features, y, text, self.encoder.head, self.encoder.scale)
+
+    def _labelled(
+        self, images: Any, labels: Any, progress: Progress | None
+    ) -> tuple[Extraction, list[int], list[Any]]:
+        """Features of the sampled support images, a label number each, and the classes behind the numbers."""
+        source, y, classes = _images_and_labels(images, labels, "train")
+        class_names(map(str, classes))  # bad names are refused before any image is encoded
+        chosen = sample_few_shot(y, self.shots, self.seed)
+        found = self._extract([source[i] for i in chosen], range(self.views), progress)
+        return found, [y[chosen[i]] for i in found.kept], classes
+
+    def _task_of_arrays(self, arrays: Arrays) -> Task:
+        if arrays.text is None or arrays.y is None:
+            lacking = "class text rows (text)" if arrays.text is None else "labels"
+            raise InputError(f"embeddings need {lacking}: an array in the file, or an argument of fit")
+        chosen = sample_few_shot(arrays.y.tolist(), self.shots, self.seed)
+        self.classes_ = list(arrays.classes or range(len(arrays.text)))
+        self.skipped_, self.support_ = [], []
+        return Task(arrays.x[chosen], arrays.y[chosen], Text(arrays.text, tuple(map(str, self.classes_))))
+
+    # Using
+
+    @property
+    def encoder(self) -> encoders.Encoder:
+        """The encoder, loaded when it is first needed."""
+        if self._encoder is None:
+            self._encoder = encoders.load(self.model, self.device)
+        return self._encoder
+
+    def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
+        """Pre-projection features of images: the centre view."""
+        return self._extract(images, (0,), progress)
+
+    def logits(self, images: Any, *, progress: Progress | None = None) -> Tensor:
+        """Scores [n, K]; a softmax of them is `predict_proba`."""
+        self._require_fitted()
+        if self.model == "arrays":
+            return self.fitted_.logits(read_arrays(images).x)
+        return self.fitted_.logits(self.features(images, progress=progress).features[0])
+
+    def predict_proba(self, images: Any) -> np.ndarray:
+        """Probabilities [n, K], columns as in `classes_`."""
+        return self.logits(images).softmax(dim=1).numpy()
+
+    def predict(self, images: Any) -> list[Any]:
+        """The most probable class of each image."""
+        return [self.classes_[k] for k in self.logits(images).argmax(dim=1).tolist()]
+
+    def score(self, images: Any, labels: Any = None) -> float:
+        """Accuracy on a folder (its test/ if it has one), or on images and labels."""
+        return float(self.evaluate(images, labels)["accuracy"])
+
+    def evaluate(
+        self, images: Any, labels: Any = None, *, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Accuracy, zero-shot accuracy, accuracy of each class, calibration.
+
+        `duplicates` counts images that were in the support set too.
+        """
+        self._require_fitted()
+        skipped, repeated = 0, 0
+        if self.model == "arrays":
+            arrays = read_arrays(images, labels)
+            if arrays.y is None:
+                raise InputError("to evaluate, embeddings need labels")
+            x, y = arrays.x, as_labels(arrays.y, len(self.classes_))
+        else:
+            source, given, _ = _images_and_labels(images, labels, "test", self.classes_)
+            found = self.features(source, progress=progress)
+            x, y = found.features[0], torch.tensor([given[i] for i in found.kept])
+            skipped, repeated = len(found.bad), len(duplicates(self.support_, found.hashes))
+        return {
+            **metrics.summary(self.fitted_.logits(x), y),
+            "zero_shot_accuracy": metrics.accuracy(self.zero_shot().logits(x), y),
+            "classes": self.classes_,
+            "counts": torch.bincount(y, minlength=len(self.classes_)).tolist(),
+            "images": len(y),
+            "skipped": skipped,
+            "duplicates": repeated,
+        }
+
+    def zero_shot(self) -> Projected:
+        """The model before the fit, with the same class texts."""
+        self._require_fitted()
+        return self._zero_shot()
+
+    def _zero_shot(self) -> Projected:
+        if self.model == "arrays":
+            return Projected(Head.identity(self.text_.rows.shape[1]), self.text_, 100.0)
+        return Projected(self.encoder.head, self.text_, self.encoder.scale)
+
+    def _extract(self, images: Any, views: Sequence[int], progress: Progress | None) -> Extraction:
+        store = None
+        if self.store is not False:
+            store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
+        return extract(
+            self.encoder, images, views=views, store=store, skip_bad=self.skip_bad, progress=progress
+        )
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "fitted_"):
+            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+
+    # Keeping
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that `load` reads: a JSON and one safetensors file."""
+        self._require_fitted()
+        encoder = None if self.model == "arrays" else self.encoder
+        config = {
+            "prolip": prolip.__version__,
+            "model": self.model,
+            "revision": encoder.revision if encoder else None,
+            "fingerprint": encoder.fingerprint if encoder else None,
+            "licence": encoder.licence if encoder else None,
+            "method": self.method,
+            "kind": self.fitted_.kind,
+            "lam": self.info_.get("lam"),
+            "scale": self.info_.get("scale", self._zero_shot().scale),
+            "seed": self.seed,
+            "views": self.views,
+            "classes": self.classes_,
+            "templates": None if encoder is None else as_templates(self.templates),
+            "fit": self.info_,
+        }
+        support = torch.tensor([list(key) for key in self.support_], dtype=torch.uint8).reshape(-1, 32)
+        tensors = {**self.fitted_.tensors(), "text": self.text_.rows, "support": support}
+        write_model(Path(path), SavedModel(config, tensors))
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str = "auto", store: str | Path | bool | None = None
+    ) -> FewShotClassifier:
+        """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
+        saved = read_model(Path(path))
+        config, tensors = saved.config, dict(saved.tensors)
+        try:
+            clf = cls(
+                config["model"],
+                config["method"],
+                config["fit"].get("lam_rule"),
+                config["views"],
+                config["seed"],
+                templates=config["templates"],
+                device=device,
+                store=store,
+            )
+            clf.classes_, clf.skipped_, clf.info_ = list(config["classes"]), [], config["fit"]
+            clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
+            clf.support_ = [bytes(row) for row in tensors.pop("support").numpy()]
+            scale, kind, fingerprint = float(config["scale"]), config["kind"], config["fingerprint"]
+        except (KeyError, TypeError) as error:
+            raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {error}") from error
+        if clf.model != "arrays" and clf.encoder.fingerprint != fingerprint:
+            raise ModelError(
+                f"{path} was fitted on {clf.model} with weights {fingerprint}, "
+                f"but the weights found here are {clf.encoder.fingerprint}"
+            )
+        clf.fitted_ = methods.restore(kind, tensors, clf._zero_shot().head, clf.text_, scale, clf.info_)
+        return clf
+
+
+def _images_and_labels(
+    images: Any, labels: Any, split: str, classes: list[Any] | None = None
+) -> tuple[list[Any], list[int], list[Any]]:
+    """Images, a label number each, and the classes that the numbers point to.
+
+    `classes` are those of a fitted model: then the labels must be among them, and one class will do.
+    """
+    if isinstance(images, (str, Path)):
+        images = read_images(images, split=split, min_classes=1 if classes else 2)
+    if isinstance(images, ImageSet):
+        source: list[Any] = list(images.paths)
+        given: list[Any] = [images.classes[k] for k in images.labels]
+    elif labels is None:
+        raise UsageError("labels are needed with a list of images; a folder per class brings its own")
+    else:
+        source, given = list(images), np.asarray(labels).tolist()
+    if len(source) != len(given) or not source:
+        raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
+    known = classes if classes is not None else sorted(set(given))
+    if len(known) < 2:
+        raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
+    position = {name: k for k, name in enumerate(known)}
+    if unknown := [label for label in given if label not in position]:
+        raise InputError(f"label {unknown[0]!r} is not among the {len(known)} classes of this model")
+    return source, [position[label] for label in given], known

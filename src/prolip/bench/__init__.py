@@ -1,0 +1,1 @@
+"""Experiments, and the pictures and tables that they make."""

@@ -1,0 +1,64 @@
+"""The command line. Heavy libraries are imported inside the commands, so that help answers at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from prolip.cli import demo, model, research
+
+app = typer.Typer(
+    name="prolip",
+    epilog="Start with `prolip demo`, or `prolip fit photos/ -o my-model`.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from prolip import __version__
+
+        sys.stdout.write(f"prolip {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Teach a CLIP-like model your own classes from a few images of each, in seconds, on a laptop."""
+
+
+for group in (demo, model, research):
+    group.register(app)
+
+
+def main() -> None:
+    """Run a command: exit 0, 1 for a failure, 2 for wrong use, 130 for Ctrl-C."""
+    try:
+        app()
+    except SystemExit as stop:
+        if stop.code == 130:
+            _fail("interrupted; what was encoded so far is kept, and the same command goes on from there")
+        raise
+    except Exception as error:
+        from prolip.core.errors import ProlipError
+
+        if not isinstance(error, ProlipError):
+            raise
+        _fail(str(error))
+        sys.exit(error.exit_code)
+
+
+def _fail(message: str) -> None:
+    from prolip.cli.console import fail
+
+    fail(message)

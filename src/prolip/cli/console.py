@@ -1,0 +1,89 @@
+"""What commands share: bars for people, JSON for machines, errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Progress = Callable[[int, int], None]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def console(stderr: bool = False) -> Any:
+    """A rich console; wide when the output is not a terminal, so that nothing is cut."""
+    from rich.console import Console
+
+    file = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if file.isatty() else 120)
+
+
+@contextlib.contextmanager
+def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Progress]:
+    """A progress bar on standard error with rate and time left; drawn from the first call on."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as progress:
+        task: Any = None
+
+        def advance(done: int, total: int) -> None:
+            nonlocal task
+            if task is None:
+                task = progress.add_task(label, total=total, rate="")
+            speed = progress.tasks[0].speed
+            rate = f"{speed:,.0f} {unit}/s" if speed else ""
+            progress.update(task, completed=done, total=total, rate=rate)
+
+        yield advance
+
+
+def say(message: str, quiet: bool = False) -> None:
+    """A line for people, on standard error, so that standard output stays clean."""
+    if not quiet:
+        console(stderr=True).print(message, markup=False)
+
+
+def warn(message: str) -> None:
+    """A warning, whatever the output format."""
+    console(stderr=True).print(f"[yellow]warning:[/] {_escape(message)}")
+
+
+def fail(message: str) -> None:
+    """The one line of an error."""
+    console(stderr=True).print(f"[red]error:[/] {_escape(message)}", soft_wrap=True)
+
+
+def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:
+    """A table; columns from number `right` on are aligned to the right."""
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, name in enumerate(columns):
+        drawn.add_column(name, justify="right" if i >= right else "left")
+    for row in rows:
+        drawn.add_row(*row)
+    console().print(drawn)
+
+
+def percent(value: float | None) -> str:
+    """A fraction as tables show it."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _escape(message: str) -> str:
+    from rich.markup import escape
+
+    return escape(message)

@@ -1,0 +1,233 @@
+"""`prolip fit`, `predict` and `eval`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prolip.cli.console import bar, console, percent, print_json, say, table, warn
+
+if TYPE_CHECKING:
+    from prolip.api import FewShotClassifier
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on past images that cannot be read.")]
+Store = Annotated[
+    Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
+]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("fit")(fit)
+    app.command("predict")(predict)
+    app.command("eval")(evaluate)
+
+
+def fit(
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ inside.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; "
+            "arrays for an .npz of embeddings."
+        ),
+    ] = "offline",
+    method: Annotated[str, typer.Option(help="See `prolip methods`.")] = "prolip",
+    lam: Annotated[
+        str | None,
+        typer.Option(
+            help="Pull to the pretrained matrix: auto, 1/N, 1/N^2 or a number; the method's own unless named."
+        ),
+    ] = None,
+    shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
+    views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of sampling, views and folds.")] = 0,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
+    ] = None,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Learn the classes of a folder of images and save the adapted model.
+
+    The images go through the frozen model once; the fit itself takes seconds, and a second fit on the same
+    images starts at once, as their features are kept.
+
+        prolip fit photos/ -o my-model
+
+        prolip fit photos/ -o my-model --shots 16 --model open_clip:ViT-B-32/openai
+    """
+    from prolip.api import FewShotClassifier
+    from prolip.export.saved import check_target
+
+    check_target(out)
+    clf = FewShotClassifier(
+        model,
+        method,
+        _lam(lam),
+        views,
+        seed,
+        shots=shots,
+        templates=_templates(template),
+        device=device,
+        store=False if no_store else store,
+        skip_bad=skip_bad,
+    )
+    with bar("encoding", quiet=json) as progress:
+        clf.fit(str(source), progress=progress)
+    clf.save(out)
+    _report_skipped(clf.skipped_, json)
+    info = clf.info_
+    if json:
+        print_json({**info, "skipped": len(clf.skipped_), "out": str(out)})
+        return
+    rows = [
+        ["classes", f"{info['classes']}"],
+        ["images", f"{info['images']} ({info['shots']:g} a class)"],
+        ["method", _describe(info)],
+        ["fit", f"{info['seconds']:.2f} s"],
+        ["saved", str(out)],
+    ]
+    table(None, ["", ""], rows, right=9)
+    console().print(f"\nNow: [bold]prolip predict {out} IMAGE...[/] or [bold]prolip eval {out} DIR[/]")
+
+
+def predict(
+    saved: Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGE_OR_DIR...", help="Images, or folders of them.")
+    ],
+    top: Annotated[int, typer.Option(help="How many classes to show for each image.")] = 1,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Tell the class of images.
+
+    prolip predict my-model new/*.jpg --top 3
+    """
+    from prolip.core import UsageError
+
+    clf = _load(saved, device, False if no_store else store, skip_bad)
+    if top < 1:
+        raise UsageError(f"--top must be at least 1, got {top}")
+    if clf.model == "arrays":
+        names: list[str] = []
+        logits = clf.logits(images[0])
+    else:
+        from prolip.data import list_images
+
+        paths = list_images(images)
+        with bar("encoding", quiet=json) as progress:
+            found = clf.features(paths, progress=progress)
+        names = [str(paths[i]) for i in found.kept]
+        logits = clf.fitted_.logits(found.features[0])
+        _report_skipped(found.bad, json)
+    probabilities = logits.softmax(dim=1)
+    answers = []
+    for i, row in enumerate(probabilities):
+        values, columns = row.topk(min(top, len(row)))
+        ranked = [
+            {"class": clf.classes_[k], "probability": round(p, 6)}
+            for p, k in zip(values.tolist(), columns.tolist(), strict=True)
+        ]
+        answers.append({"image": names[i] if names else i, **ranked[0], "top": ranked})
+    if json:
+        print_json(answers)
+        return
+    rows = [
+        [str(answer["image"]), ", ".join(f"{r['class']} {percent(r['probability'])}" for r in answer["top"])]
+        for answer in answers
+    ]
+    table(None, ["image", "class, probability in %"], rows, right=9)
+
+
+def evaluate(
+    saved: Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with test/ inside.")
+    ],
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
+
+    prolip eval my-model photos/
+    """
+    clf = _load(saved, device, False if no_store else store, skip_bad)
+    with bar("encoding", quiet=json) as progress:
+        result = clf.evaluate(str(source), progress=progress)
+    if result["duplicates"]:
+        warn(f"{result['duplicates']} of these images were in the support set: the accuracy is too good")
+    _report_skipped([("", "")] * result["skipped"], json)
+    if json:
+        print_json(result)
+        return
+    per_class = zip(result["classes"], result["counts"], result["per_class"], strict=True)
+    table(
+        None, ["class", "images", "accuracy %"], [[str(c), str(n), percent(a)] for c, n, a in per_class if n]
+    )
+    console().print(
+        f"\naccuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
+        f"(zero-shot {percent(result['zero_shot_accuracy'])} %), "
+        f"calibration error {percent(result['calibration_error'])} %"
+    )
+
+
+def _load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+    from prolip.api import FewShotClassifier
+
+    clf = FewShotClassifier.load(saved, device=device, store=store)
+    clf.skip_bad = skip_bad
+    return clf
+
+
+def _lam(lam: str | None) -> str | float | None:
+    """A number where it is one; names stay names."""
+    if lam is None:
+        return None
+    try:
+        return float(lam)
+    except ValueError:
+        return lam
+
+
+def _templates(given: list[str] | None) -> str | list[str] | None:
+    """A single name without {} stands for a dataset's own templates."""
+    if given and len(given) == 1 and "{}" not in given[0]:
+        return given[0]
+    return given or None
+
+
+def _describe(info: dict[str, Any]) -> str:
+    parts = [str(info["method"])]
+    if info.get("lam") is not None:
+        rule = info.get("lam_rule")
+        parts.append(f"lam {info['lam']:.3g}" + (f" ({rule})" if isinstance(rule, str) else ""))
+    if info.get("parameters"):
+        parts.append(f"{info['parameters']:,} parameters")
+    return ", ".join(parts)
+
+
+def _report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
+    if bad:
+        warn(f"{len(bad)} images could not be read and were left out")
+        for name, reason in bad[:5]:
+            say(f"  {name}: {reason}", quiet=quiet or not name)

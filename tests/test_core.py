@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+
+from prolip import Head, Task, Text
+from prolip.core import InputError, Projected, ProlipError
+from prolip.core.files import sha256_tensors, write_atomic, write_bytes
+
+
+def gaussian(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_head_applies_weight_bias_and_the_samples_own_offset():
+    weight, bias, x, r = gaussian(5, 3), gaussian(3, seed=1), gaussian(4, 5, seed=2), gaussian(4, 3, seed=3)
+    plain = Head(weight, bias)
+    assert torch.allclose(plain(x), x @ weight + bias)
+    residual = Head(weight, bias, residual=True)
+    assert residual.width == 8
+    assert torch.allclose(residual(torch.cat([x, r], dim=1)), r + x @ weight + bias, atol=1e-6)
+
+
+def test_head_refuses_features_of_another_width():
+    with pytest.raises(InputError, match="6 columns, the head expects 5"):
+        Head(gaussian(5, 3))(gaussian(2, 6))
+
+
+def test_text_rows_are_unit_and_the_ensemble_averages_unit_prompts():
+    features, projection = gaussian(7, 4, 6), Head(gaussian(6, 5, seed=1))
+    text = Text.from_features(features, projection, ["a", "b", "c", "d"])
+    expected = np.zeros((4, 5))
+    for template in features.numpy():
+        v = template @ projection.weight.numpy()
+        expected += v / np.linalg.norm(v, axis=1, keepdims=True) / 7
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(text.rows.numpy(), expected, atol=1e-6)
+
+
+def test_task_takes_numpy_and_torch_half_and_views():
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float16)
+    task = Task(x, np.array([0, 0, 1, 1, 2, 2]), gaussian(3, 4))
+    assert (task.views, task.n, task.classes, task.shots) == (2, 6, 3, 2)
+    assert task.x.dtype == torch.float32
+    rows, y = task.rows()
+    assert rows.shape == (12, 4)
+    assert y.tolist() == [0, 0, 1, 1, 2, 2] * 2
+    assert torch.equal(rows[7], task.x[1, 1])
+
+
+def test_shots_count_only_classes_that_have_images():
+    assert Task(gaussian(6, 4), [0, 0, 0, 1, 1, 1], gaussian(5, 4)).shots == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": [0, 1, 2, 3]}, "labels must lie in 0 .. 2"),
+        ({"y": [0, 1, -1, 0]}, "labels must lie in 0 .. 2"),
+        ({"y": [0, 1, 2]}, "4 images but 3 labels"),
+        ({"y": [0.5, 1, 2, 0]}, "whole numbers"),
+        ({"text": gaussian(3, 6)}, "5 dimensions, text has 6"),
+        ({"text": gaussian(1, 5), "y": [0, 0, 0, 0]}, "at least two classes"),
+        ({"text": torch.zeros(3, 5)}, "text has 3 all-zero rows"),
+        ({"x": torch.full((4, 5), float("nan"))}, "20 NaN or infinite"),
+        ({"x": torch.zeros(4, 5)}, "4 all-zero rows"),
+        ({"x": gaussian(4)}, r"\[n, Do\] or \[views, n, Do\]"),
+        ({"x": gaussian(4, 6), "head": Head(gaussian(7, 5))}, "6 columns, the head expects 7"),
+        ({"scale": -1.0}, "scale must be a positive number"),
+    ],
+)
+def test_task_says_what_is_wrong(change, message):
+    good = {"x": gaussian(4, 5), "y": [0, 1, 2, 0], "text": gaussian(3, 5, seed=1)}
+    Task(**good)
+    with pytest.raises(InputError, match=message):
+        Task(**{**good, **change})
+
+
+def test_projected_answers_for_other_classes():
+    head, text, x = Head(gaussian(6, 4)), Text(gaussian(3, 4, seed=1)), gaussian(5, 6, seed=2)
+    fitted = Projected(head, text, 10.0)
+    other = gaussian(2, 4, seed=3)
+    logits = fitted.with_text(other).logits(x).numpy()
+    v = (x @ head.weight).numpy()
+    cosine = (v / np.linalg.norm(v, axis=1, keepdims=True)) @ (
+        other / other.norm(dim=1, keepdim=True)
+    ).numpy().T
+    np.testing.assert_allclose(logits, 10 * cosine, atol=1e-4)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    target = tmp_path / "file.bin"
+    write_bytes(target, b"old")
+
+    def full(path):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ProlipError, match="no space left"):
+        write_atomic(target, full)
+    assert target.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file.bin"]
+
+
+def test_weight_digest_depends_on_names_shapes_and_values():
+    a = gaussian(3, 4)
+    digests = {
+        sha256_tensors([("w", a)]),
+        sha256_tensors([("v", a)]),
+        sha256_tensors([("w", a.reshape(4, 3))]),
+        sha256_tensors([("w", a + 1e-6)]),
+    }
+    assert len(digests) == 4
+    assert sha256_tensors([("a", a), ("b", a)]) == sha256_tensors([("b", a), ("a", a)])
