@@ -69,7 +69,7 @@ def _csv_records(table: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]
         for record in reader:
             yield reader.line_num, {str(k).strip().lower(): v for k, v in record.items() if k is not None}
     except csv.Error as error:
-        raise InputError(f"{table}, line {reader.line_num}: {error}") from error
+        raise InputError(f"{table}, line {reader.line_num + 1}: {error}") from error
 
 
 def _jsonl_records(table: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:

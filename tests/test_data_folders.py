@@ -1,0 +1,304 @@
+"""Folders and tables of images, and every way in which they can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prolip.core.errors import InputError, UsageError
+from prolip.data import ImageSet, class_names, clean_name, list_images, read_images
+
+
+def fill(root: Path, *names: str) -> Path:
+    """Empty files: reading a folder looks at names, never at contents."""
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return root
+
+
+def names_of(images: ImageSet) -> list[str]:
+    return [path.name for path in images.paths]
+
+
+# --- a folder per class
+
+
+def test_a_folder_per_class(tmp_path):
+    fill(tmp_path, "dog/2.JPG", "dog/1.png", "cat/9.webp", "Main_coon/x.jpeg")
+    images = read_images(tmp_path)
+    assert images.classes == ["Main_coon", "cat", "dog"]
+    assert names_of(images) == ["x.jpeg", "9.webp", "1.png", "2.JPG"]
+    assert images.labels == [0, 1, 2, 2]
+    assert images.names == ("Main coon", "cat", "dog")
+    assert images.counts() == {"Main_coon": 1, "cat": 1, "dog": 2}
+    assert images.root == tmp_path
+    assert images.split is None
+
+
+def test_hidden_files_and_folders_are_passed_over_and_others_counted(tmp_path):
+    fill(tmp_path, "cat/1.jpg", "cat/._1.jpg", "cat/notes.txt", "dog/2.jpg", "dog/.thumbs/3.jpg", "README.md")
+    fill(tmp_path, ".git/4.jpg", "__MACOSX/cat/5.jpg")
+    images = read_images(tmp_path)
+    assert names_of(images) == ["1.jpg", "2.jpg"]
+    assert images.ignored == 2
+
+
+def test_a_subset_keeps_the_classes(tmp_path):
+    images = read_images(fill(tmp_path, "a/1.jpg", "a/2.jpg", "b/3.jpg"))
+    some = images.subset([2, 0])
+    assert (names_of(some), some.labels, some.classes, len(some)) == (
+        ["3.jpg", "1.jpg"],
+        [1, 0],
+        ["a", "b"],
+        2,
+    )
+
+
+# --- train, val and test
+
+
+@pytest.mark.parametrize(
+    ("split", "name"), [(None, "1.jpg"), ("train", "1.jpg"), ("val", "2.jpg"), ("test", "3.jpg")]
+)
+def test_splits(tmp_path, split, name):
+    fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "Validation/a/2.jpg", "Validation/b/2.jpg")
+    fill(tmp_path, "test/a/3.jpg", "test/b/3.jpg")
+    images = read_images(tmp_path, split)
+    assert names_of(images) == [name, name]
+    assert images.split == (split or "train")
+
+
+def test_a_source_without_parts_is_read_whole(tmp_path):
+    fill(tmp_path, "a/1.jpg", "b/2.jpg")
+    assert names_of(read_images(tmp_path, "test")) == ["1.jpg", "2.jpg"]
+    assert read_images(tmp_path, "test").split is None
+
+
+def test_a_part_that_is_missing_is_told(tmp_path):
+    fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")
+    with pytest.raises(InputError, match="has no test part, only train, val"):
+        read_images(tmp_path, "test")
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    fill(tmp_path, "bus/1.jpg", "train/2.jpg")
+    assert read_images(tmp_path, "train").classes == ["bus", "train"]
+
+
+def test_two_folders_for_one_part(tmp_path):
+    fill(tmp_path, "val/a/1.jpg", "valid/a/1.jpg")
+    with pytest.raises(InputError, match="both the val part"):
+        read_images(tmp_path, "val")
+
+
+def test_an_unknown_split_is_wrong_use(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'train'"):
+        read_images(tmp_path, "trian")
+
+
+# --- what is refused
+
+
+def test_a_path_that_does_not_exist(tmp_path):
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        read_images(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_table(tmp_path):
+    fill(tmp_path, "cat.jpg")
+    with pytest.raises(InputError, match=r"cat\.jpg is a file"):
+        read_images(tmp_path / "cat.jpg")
+
+
+def test_no_images(tmp_path):
+    with pytest.raises(InputError, match="no images in"):
+        read_images(tmp_path)
+
+
+def test_one_class(tmp_path):
+    fill(tmp_path, "cat/1.jpg")
+    with pytest.raises(InputError, match=r"only 1 class .*'cat'"):
+        read_images(tmp_path)
+    assert len(read_images(tmp_path, min_classes=1)) == 1
+
+
+@pytest.mark.parametrize("inside", [(), ("dog/notes.txt",), ("dog/.hidden.jpg",)])
+def test_an_empty_class_is_named(tmp_path, inside):
+    fill(tmp_path, "cat/1.jpg", *inside)
+    (tmp_path / "dog").mkdir(exist_ok=True)
+    with pytest.raises(InputError, match="class 'dog' has no images"):
+        read_images(tmp_path)
+
+
+def test_images_beside_the_class_folders(tmp_path):
+    fill(tmp_path, "cat/1.jpg", "dog/2.jpg", "stray.jpg")
+    with pytest.raises(InputError, match=r"mixed depth: .*stray\.jpg"):
+        read_images(tmp_path)
+
+
+def test_class_folders_inside_class_folders(tmp_path):
+    fill(tmp_path, "cat/1.jpg", "dog/hounds/2.jpg")
+    with pytest.raises(InputError, match=r"mixed depth: .*2\.jpg"):
+        read_images(tmp_path)
+
+
+def test_images_without_class_folders(tmp_path):
+    fill(tmp_path, "1.jpg", "2.jpg")
+    with pytest.raises(InputError, match="give each class a folder"):
+        read_images(tmp_path)
+
+
+def test_names_that_are_empty_or_alike_once_cleaned(tmp_path):
+    fill(tmp_path, "cat/1.jpg", "___/2.jpg")
+    with pytest.raises(InputError, match="'___' has no name left"):
+        read_images(tmp_path)
+    with pytest.raises(InputError, match=r"'sea_lion' and 'sea  lion' both read 'sea lion'"):
+        class_names(["sea_lion", "sea  lion"])
+    assert clean_name("  Maine_Coon\t cat ") == "Maine Coon cat"
+
+
+def test_labels_and_images_must_match():
+    with pytest.raises(InputError, match="2 images but 1 labels"):
+        ImageSet([Path("a"), Path("b")], [0], ["x"])
+    with pytest.raises(InputError, match=r"label 3 lies outside 0 \.\. 1"):
+        ImageSet([Path("a")], [3], ["x", "y"])
+
+
+# --- tables
+
+
+def table(root: Path, text: str, name: str = "metadata.csv") -> Path:
+    (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_csv_table(tmp_path):
+    fill(tmp_path, "img/1.jpg", "img/2.jpg", "3.jpg")
+    table(tmp_path, "\ufefffile_name,label\nimg/1.jpg,dog\nimg/2.jpg,sea_lion\n3.jpg,dog\n")
+    images = read_images(tmp_path)
+    assert (names_of(images), images.classes) == (["1.jpg", "2.jpg", "3.jpg"], ["dog", "sea_lion"])
+    assert images.labels == [0, 1, 0]
+    assert read_images(tmp_path / "metadata.csv") == images
+
+
+@pytest.mark.parametrize("column", ["label", "Class", "class_name", "category"])
+def test_a_jsonl_table_and_the_names_that_a_label_goes_by(tmp_path, column):
+    fill(tmp_path, "1.jpg", "2.jpg")
+    rows = [{"file_name": "1.jpg", column: 7, "width": 3}, {"file_name": "2.jpg", column: "Zürich"}]
+    table(tmp_path, "\n\n".join(map(json.dumps, rows)), "metadata.jsonl")
+    assert read_images(tmp_path).classes == ["7", "Zürich"]
+
+
+def test_a_table_of_a_spreadsheet_with_semicolons_and_quotes(tmp_path):
+    fill(tmp_path, "a;b.jpg", "2.jpg")
+    table(tmp_path, 'file_name;label\n"a;b.jpg";cat\n2.jpg;dog\n')
+    assert names_of(read_images(tmp_path)) == ["a;b.jpg", "2.jpg"]
+
+
+def test_a_table_with_a_split_column(tmp_path):
+    fill(tmp_path, "1.jpg", "2.jpg", "3.jpg", "4.jpg")
+    table(
+        tmp_path,
+        "file_name,label,split\n1.jpg,a,train\n2.jpg,b,train\n3.jpg,a,validation\n4.jpg,b,validation\n",
+    )
+    assert names_of(read_images(tmp_path)) == ["1.jpg", "2.jpg"]
+    assert names_of(read_images(tmp_path, "val")) == ["3.jpg", "4.jpg"]
+    with pytest.raises(InputError, match="has no test part, only train, val"):
+        read_images(tmp_path, "test")
+
+
+def test_a_table_inside_a_part(tmp_path):
+    fill(tmp_path, "train/1.jpg", "train/2.jpg")
+    table(tmp_path / "train", "file_name,label\n1.jpg,a\n2.jpg,b\n")
+    images = read_images(tmp_path)
+    assert (images.split, images.classes) == ("train", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file_name,caption\n1.jpg,nice\n", r"line 2: no label \(columns: file_name, caption"),
+        ("name,label\n1.jpg,cat\n", "line 2: no file_name"),
+        ("file_name,label\n1.jpg,cat\n2.jpg,\n", "line 3: label is ''"),
+        ("file_name,label\n1.jpg,cat\n2.jpg\n", "line 3: label is None"),
+        ("file_name,label\n1.jpg,cat\nlost.jpg,dog\n", r"line 3: 'lost\.jpg' is not a file"),
+        ("file_name,label\n../secret.jpg,cat\n", r"line 2: '\.\./secret\.jpg' leads out of"),
+        ("file_name,label\na/../../secret.jpg,cat\n", "leads out of"),
+        ("file_name,label\n/etc/passwd,cat\n", "leads out of"),
+        ("file_name,label\n..\\secret.jpg,cat\n", "leads out of"),
+        ("file_name,label\nC:\\secret.jpg,cat\n", "leads out of"),
+        ("file_name,label\n1.jpg,cat\n1.jpg,dog\n", r"1\.jpg is both 'cat' and 'dog'"),
+        ("file_name,label,split\n1.jpg,cat,holdout\n", "line 2: split is 'holdout'"),
+        ("file_name,label\n1.jpg,cat\n2.jpg,cat\n", "only 1 class"),
+        ("file_name,label\n", "it has no rows"),
+        ("", "it has no rows"),
+        ('file_name,label\n"1.jpg"x,cat\n', "line 2:"),
+    ],
+)
+def test_wrong_tables(tmp_path, text, message):
+    root = tmp_path / "inner"
+    fill(tmp_path, "secret.jpg", "inner/1.jpg", "inner/2.jpg")
+    with pytest.raises(InputError, match=message) as caught:
+        read_images(table(root, text))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"file_name": "1.jpg", "label": "a"}\n{oops\n', "line 2: not JSON"),
+        ('["1.jpg", "a"]\n', "line 1: expected an object"),
+        ('{"file_name": "1.jpg", "label": null}\n', "label is None"),
+        ('{"file_name": "1.jpg", "label": ["a"]}\n', r"label is \['a'\]"),
+    ],
+)
+def test_wrong_json_tables(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read_images(table(fill(tmp_path, "1.jpg"), text, "metadata.jsonl"))
+
+
+def test_tables_that_cannot_be_read(tmp_path):
+    fill(tmp_path, "1.jpg")
+    (tmp_path / "metadata.csv").write_bytes(b"file_name,label\n1.jpg,caf\xe9\n")
+    with pytest.raises(InputError, match="cannot be read as UTF-8"):
+        read_images(tmp_path)
+    table(tmp_path, "", "metadata.jsonl")
+    with pytest.raises(InputError, match=r"has both metadata\.csv and metadata\.jsonl"):
+        read_images(tmp_path)
+
+
+# --- images to predict
+
+
+def test_files_and_folders_to_predict(tmp_path):
+    fill(tmp_path, "b/2.jpg", "b/deep/1.png", "b/notes.txt", "a.jpg", "upload")
+    found = list_images([tmp_path / "b", str(tmp_path / "a.jpg"), tmp_path / "upload"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "b/2.jpg",
+        "b/deep/1.png",
+        "a.jpg",
+        "upload",
+    ]
+    assert list_images(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
+
+
+def test_what_cannot_be_predicted(tmp_path):
+    fill(tmp_path, "notes.txt", "empty/notes.txt")
+    with pytest.raises(InputError, match=r"notes\.txt is not an image"):
+        list_images(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="no images in"):
+        list_images(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"gone\.jpg does not exist"):
+        list_images([tmp_path / "gone.jpg"])
+    with pytest.raises(InputError, match="no images were named"):
+        list_images([])
+
+
+def test_a_folder_that_links_to_itself_ends(tmp_path):
+    fill(tmp_path, "a/1.jpg")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    assert len(list_images(tmp_path)) == 1
