@@ -37,6 +37,9 @@ class Preprocess:
         whatever the aspect. "longest": the longer side to `size`, the rest filled with `fill`.
     resize_to
         For "shortest"; None is `size`.
+    crop
+        For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
+        pixel, as torchvision does; "floor" always up and left, as transformers does.
     """
 
     size: int
@@ -46,6 +49,7 @@ class Preprocess:
     resize: str = "shortest"
     resize_to: int | None = None
     fill: int = 0
+    crop: str = "round"
 
     def centre(self, image: Image.Image) -> np.ndarray:
         """The evaluation view of an RGB image: uint8 [size, size, 3]."""
@@ -54,8 +58,8 @@ class Preprocess:
             return np.asarray(image.resize((size, size), resample))
         width, height = image.size
         if self.resize == "longest":
-            ratio = size / max(width, height)
-            small = image.resize((max(1, round(width * ratio)), max(1, round(height * ratio))), resample)
+            ratio = max(width, height) / size
+            small = image.resize((max(1, round(width / ratio)), max(1, round(height / ratio))), resample)
             canvas = Image.new("RGB", (size, size), (self.fill,) * 3)
             canvas.paste(small, ((size - small.width) // 2, (size - small.height) // 2))
             return np.asarray(canvas)
@@ -63,7 +67,8 @@ class Preprocess:
         short, long = min(width, height), max(width, height)
         other = max(target, int(target * long / short))
         small = image.resize((target, other) if width <= height else (other, target), resample)
-        left, top = round((small.width - size) / 2), round((small.height - size) / 2)
+        whole = math.floor if self.crop == "floor" else round
+        left, top = whole((small.width - size) / 2), whole((small.height - size) / 2)
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
     def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:

@@ -1,0 +1,218 @@
+"""Embeddings that the user brings: no tower at all, the paper's black box.
+
+An .npz holds everything, under the names below; an .npy holds the image embeddings alone, and the rest comes
+beside it. Nothing is ever unpickled.
+
+    image embeddings [n, D]    images, features, embeddings or x
+    labels [n]                 labels, targets or y: numbers, or names out of the classes
+    text rows [K, D]           texts or text; [prompts, K, D] is an ensemble, averaged after each prompt's
+                               rows are brought to unit length
+    class names [K]            classes, class_names or names
+
+Only the first is always needed: a file to predict on has no labels. A file of several splits has a prefix on
+the first two: `train_x`, `train_y`, `test_x` and so on.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prolip.core.arrays import as_features, as_labels, require_nonzero_rows, unit_rows
+from prolip.core.errors import InputError
+from prolip.core.task import Task
+from prolip.core.text import Text
+
+_IMAGES = ("images", "features", "embeddings", "x")
+_LABELS = ("labels", "targets", "y")
+_TEXT = ("texts", "text")
+_CLASSES = ("classes", "class_names", "names")
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """Image embeddings and what came with them.
+
+    Parameters
+    ----------
+    x
+        Image embeddings [n, D].
+    y
+        Labels [n], numbers or names out of `classes`.
+    text
+        Class rows [K, D], or [prompts, K, D]; kept as unit rows [K, D].
+    classes
+        Names of the classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pets = Arrays(np.eye(4), ["cat", "dog", "dog", "cat"], np.eye(4)[:2], ("cat", "dog"))
+    >>> pets.y.tolist(), pets.task([0, 1]).n
+    ([0, 1, 1, 0], 2)
+    """
+
+    x: Any
+    y: Any = None
+    text: Any = None
+    classes: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        x = as_features(self.x, "image embeddings")
+        if x.ndim != 2 or 0 in x.shape:
+            raise InputError(f"image embeddings must be [n, D], not empty, got shape {list(x.shape)}")
+        require_nonzero_rows(x, "image embeddings")
+        classes = None if self.classes is None else tuple(map(str, self.classes))
+        text = None if self.text is None else _class_rows(self.text)
+        if text is not None and text.shape[1] != x.shape[1]:
+            raise InputError(f"images embed into {x.shape[1]} dimensions, text has {text.shape[1]}")
+        if text is not None and classes is not None and len(classes) != len(text):
+            raise InputError(f"{len(classes)} class names for {len(text)} text rows")
+        y = None if self.y is None else _label_numbers(self.y, classes, text)
+        if y is not None and len(y) != len(x):
+            raise InputError(f"{len(x)} images but {len(y)} labels")
+        for field, value in (("x", x), ("y", y), ("text", text), ("classes", classes)):
+            object.__setattr__(self, field, value)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def task(self, images: Any = None, scale: float = 100.0) -> Task:
+        """A black-box task on these images (indices [m]), or on all."""
+        if self.y is None or self.text is None:
+            raise InputError(
+                f"a task needs {'labels' if self.y is None else 'text rows'}, and there are none"
+            )
+        rows = slice(None) if images is None else torch.as_tensor(np.asarray(images), dtype=torch.int64)
+        text = Text(self.text, None if self.classes is None else tuple(self.classes))
+        return Task(self.x[rows], self.y[rows], text, head=None, scale=scale)
+
+
+def read_arrays(
+    images: Any, labels: Any = None, text: Any = None, classes: Any = None, split: str | None = None
+) -> Arrays:
+    """Read embeddings from files, or take them as arrays.
+
+    Parameters
+    ----------
+    images
+        An .npz with everything, an .npy, or an array [n, D].
+    labels
+        An .npy, .txt or .csv, or an array [n]. Goes before what an .npz has; so do the next two.
+    text
+        An .npy or an array, [K, D] or [prompts, K, D].
+    classes
+        A .txt with a name on each line, or names.
+    split
+        Prefix of the image and label arrays in an .npz that has several, like "train".
+    """
+    found: dict[str, Any] = {}
+    if isinstance(images, (str, Path)):
+        path = Path(images)
+        images = _read(path)
+        if isinstance(images, dict):
+            found = _by_meaning(images, path, split)
+            images = found["images"]
+    return Arrays(
+        images,
+        found.get("labels") if labels is None else _read(labels),
+        found.get("text") if text is None else _read(text),
+        found.get("classes") if classes is None else _read(classes),
+    )
+
+
+def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) -> dict[str, Any]:
+    """The arrays of an .npz, whatever each is called there."""
+    prefix = f"{split}_" if split else ""
+
+    def pick(names: Sequence[str]) -> np.ndarray | None:
+        return next((stored[name] for name in names if name in stored), None)
+
+    images = pick([prefix + name for name in _IMAGES])
+    if images is None:
+        splits = sorted(
+            {key[: -len(name) - 1] for key in stored for name in _IMAGES if key.endswith(f"_{name}")}
+        )
+        hint = f"; choose a split: {', '.join(splits)}" if splits else ""
+        wanted = ", ".join(prefix + name for name in _IMAGES)
+        raise InputError(
+            f"{path} has no image embeddings ({wanted}); it has {', '.join(stored) or 'no arrays'}{hint}"
+        )
+    labels = pick([prefix + name for name in _LABELS])
+    return {"images": images, "labels": labels, "text": pick(_TEXT), "classes": pick(_CLASSES)}
+
+
+def _read(source: Any) -> Any:
+    """What a file holds (for an .npz, a dictionary of arrays); what is no path comes back as it is."""
+    if not isinstance(source, (str, Path)):
+        return source
+    path = Path(source)
+    readers = {".npz": _read_numpy, ".npy": _read_numpy, ".txt": _read_lines, ".csv": _read_column}
+    if path.suffix.lower() not in readers:
+        raise InputError(f"{path} is not a file of arrays: expected {', '.join(readers)}")
+    try:
+        return readers[path.suffix.lower()](path)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"cannot read {path}: {str(error).splitlines()[0] if str(error) else 'empty'}"
+        ) from error
+
+
+def _read_numpy(path: Path) -> Any:
+    loaded = np.load(path, allow_pickle=False)
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        return loaded
+    with loaded:
+        return {name: loaded[name] for name in loaded.files}
+
+
+def _read_lines(path: Path) -> list[str]:
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _read_column(path: Path) -> list[str]:
+    """The column of a .csv that is headed like labels, or its only one."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.reader(stream) if row]
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    column = next((header.index(name) for name in ("label", "class", *_LABELS) if name in header), None)
+    if column is None and any(len(row) != 1 for row in rows):
+        raise ValueError(f"it has several columns, none headed 'label': {', '.join(header)}")
+    return [row[column or 0].strip() for row in rows[0 if column is None else 1 :]]
+
+
+def _class_rows(text: Any) -> Tensor:
+    """Unit rows [K, D] of text [K, D] or of an ensemble [prompts, K, D]."""
+    rows = as_features(text, "text")
+    if rows.ndim not in (2, 3) or 0 in rows.shape:
+        raise InputError(f"text must be [classes, D] or [prompts, classes, D], got shape {list(rows.shape)}")
+    require_nonzero_rows(rows, "text")
+    return unit_rows(rows if rows.ndim == 2 else unit_rows(rows).mean(dim=0))
+
+
+def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Tensor | None) -> Tensor:
+    """Labels as numbers; names are looked up among the classes."""
+    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if values.dtype.kind in "USO":
+        names = [str(name) for name in values.astype(str).reshape(-1)]
+        if classes is not None and set(names) <= set(classes):
+            numbers = {name: number for number, name in enumerate(classes)}
+            return torch.tensor([numbers[name] for name in names])
+        if not all(name.isdecimal() for name in names):
+            if classes is None:
+                raise InputError(
+                    f"labels are names, like {names[0]!r}: give the classes, in the text's order"
+                )
+            unknown = sorted(set(names) - set(classes))
+            raise InputError(f"labels that are not among the classes: {', '.join(unknown[:5])}")
+        values = values.astype(np.int64)
+    known = len(text) if text is not None else len(classes or ())
+    return as_labels(values, known or int(np.nan_to_num(values).max(initial=0)) + 1)

@@ -1,0 +1,116 @@
+"""Model hubs and the libraries that load from them: failures that end soon, in one line."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from prolip.core.errors import ModelError, ProlipError
+
+_SECONDS_TO_ANSWER = 5
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import a library that an extra installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ModelError(
+            f"this model needs {module}, which cannot be imported ({error}): pip install 'prolip[{extra}]'"
+        ) from error
+
+
+@contextmanager
+def loading(name: str, local: bool) -> Iterator[None]:
+    """Load a model by a library: quietly, without its retries, every failure a `ModelError` in one line.
+
+    The hub is asked once whether it is there. If not, its cache is used as it stands, so that a model that
+    was loaded before still loads, at once; and one that was not fails at once.
+    """
+    import huggingface_hub.constants as hub
+
+    asked_offline = hub.HF_HUB_OFFLINE
+    silent = None if local or asked_offline else _no_answer()
+    hub.HF_HUB_OFFLINE = asked_offline or local or silent is not None
+    try:
+        with _quiet():
+            yield
+    except ProlipError:
+        raise
+    except Exception as error:  # loaders raise whatever their file formats raise
+        if local or not hub.HF_HUB_OFFLINE:
+            raise ModelError(f"cannot load {name}: {first_line(error)}") from error
+        why = first_line(silent) if silent else "HF_HUB_OFFLINE is set"
+        raise ModelError(
+            f"cannot load {name}: the model hub cannot be reached ({why}) and the model is not in its cache; "
+            "the model 'offline' needs no hub"
+        ) from error
+    finally:
+        hub.HF_HUB_OFFLINE = asked_offline
+
+
+def _no_answer() -> Exception | None:
+    """What goes wrong when the hub is asked for anything; None if it answers, whatever the answer."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_ANSWER)
+    except Exception as error:  # the errors of a proxy, of TLS and of name lookup share no base
+        return error
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back the libraries' logging, and keep them from configuring the root logger on their way."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    before = root.manager.disable
+    root.addHandler(handler)
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        root.removeHandler(handler)
+
+
+def cached_revision(repository: str, *files: str) -> str | None:
+    """The commit that a repository's files were loaded from, read off the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in files:
+        path = try_to_load_from_cache(repository, file)
+        if isinstance(path, str) and (
+            found := re.search(r"snapshots/([0-9a-f]{40})/", Path(path).as_posix())
+        ):
+            return found[1]
+    return None
+
+
+def missing_files(folder: Path, wanted: dict[str, tuple[str, ...]]) -> list[str]:
+    """Of the things wanted (what: any one of these file patterns), those that the folder lacks."""
+    return [
+        f"{what} ({' or '.join(patterns)})"
+        for what, patterns in wanted.items()
+        if not any(any(folder.glob(pattern)) for pattern in patterns)
+    ]
+
+
+def require_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a model folder that is not there, or not complete."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}")
+    if missing := missing_files(folder, wanted):
+        raise ModelError(f"the folder {folder} lacks {', '.join(missing)}")
+
+
+def first_line(error: BaseException) -> str:
+    """The start of an error's message, or its kind if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

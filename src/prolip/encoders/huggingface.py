@@ -1,0 +1,163 @@
+"""Models of transformers: `hf:ID-or-PATH`, for CLIPModel and SiglipModel.
+
+SigLIP 2 at a fixed resolution is a SiglipModel too; its NaFlex variant, with its own way to cut pictures into
+patches, is not supported. Weights are read from safetensors only, and no code from a repository is run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core.errors import ModelError
+from prolip.encoders.hub import cached_revision, loading, require, require_folder
+from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.tower import TowerEncoder, noise, split_at_linear
+
+_FILES = {
+    "a configuration": ("config.json",),
+    "weights in safetensors": ("model*.safetensors",),
+    "an image processor": ("preprocessor_config.json", "processor_config.json"),
+    "a tokenizer": ("tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model"),
+}
+
+# What the processor of each model type does where its configuration says nothing.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "clip": {
+        "size": {"shortest_edge": 224},
+        "crop_size": 224,
+        "do_center_crop": True,
+        "image_mean": (0.48145466, 0.4578275, 0.40821073),
+        "image_std": (0.26862954, 0.26130258, 0.27577711),
+    },
+    "siglip": {
+        "size": {"height": 224, "width": 224},
+        "do_center_crop": False,
+        "image_mean": (0.5, 0.5, 0.5),
+        "image_std": (0.5, 0.5, 0.5),
+    },
+}
+
+_INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
+
+# Weights alone do not say what they compute.
+_SETTINGS = (
+    "num_attention_heads",
+    "hidden_act",
+    "layer_norm_eps",
+    "patch_size",
+    "image_size",
+    "eos_token_id",
+)
+
+
+def load(rest: str, device: torch.device) -> TowerEncoder:
+    """The encoder of this name, the part after `hf:`."""
+    transformers = require("transformers", "hf")
+    name, folder = f"hf:{rest}", Path(rest).expanduser()
+    local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1
+    if local:
+        require_folder(folder, _FILES)
+    identifier = str(folder) if local else rest
+    with loading(name, local), _no_bars_if(local, transformers):
+        config = transformers.AutoConfig.from_pretrained(identifier, trust_remote_code=False)
+        kind = _model_class(name, config.model_type, transformers)
+        model = kind.from_pretrained(identifier, config=config, use_safetensors=True, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(identifier, trust_remote_code=False)
+        processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(identifier)
+    model.to(device).eval().requires_grad_(False)
+    stated = {key: value for key, value in processor.items() if value is not None}
+    preprocess = _preprocess(_DEFAULTS[config.model_type] | stated, name)
+    if preprocess.size != config.vision_config.image_size:
+        raise ModelError(
+            f"{name}: the image processor makes pictures of {preprocess.size} pixels, "
+            f"the model takes {config.vision_config.image_size}"
+        )
+
+    def embed_image(pixels: Tensor) -> Tensor:
+        return model.get_image_features(pixel_values=pixels).pooler_output
+
+    def embed_text(tokens: Tensor) -> Tensor:
+        return model.get_text_features(input_ids=tokens).pooler_output
+
+    # CLIP reads from left to right up to its end token, so that padding changes nothing and less of it is
+    # faster; SigLIP was trained to attend to all of its padding.
+    padding = "longest" if config.model_type == "clip" else "max_length"
+
+    def tokenize(prompts: list[str]) -> Tensor:
+        length = config.text_config.max_position_embeddings
+        batch = tokenizer(prompts, padding=padding, max_length=length, truncation=True, return_tensors="pt")
+        return batch["input_ids"]
+
+    with torch.no_grad():
+        image = split_at_linear(model, embed_image, noise(preprocess, device))
+        text = split_at_linear(model, embed_text, tokenize(["a photo of a cat."]).to(device))
+    settings = {
+        key: [getattr(part, key, None) for part in (config.vision_config, config.text_config)]
+        for key in _SETTINGS
+    }
+    revision = None if local else cached_revision(rest, "config.json")
+    return TowerEncoder(name, model, image, text, tokenize, preprocess, device, settings, revision)
+
+
+def _model_class(name: str, model_type: str, transformers: Any) -> Any:
+    classes = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}
+    if model_type not in classes:
+        raise ModelError(f"{name} is a model of type {model_type!r}; supported: {', '.join(classes)}")
+    return classes[model_type]
+
+
+def _preprocess(config: dict[str, Any], name: str) -> Preprocess:
+    """What an image processor's configuration amounts to, read without the processor."""
+    size = _sides(config["size"], "shortest_edge")
+    crop = _sides(config.get("crop_size", {}), "height", "width")
+    cropped = config["do_center_crop"]
+    shape = crop if cropped else size
+    squash = not cropped or size == crop
+    known = (
+        config.get("do_resize", True)
+        and shape.keys() == {"height", "width"}
+        and shape["height"] == shape["width"]
+        and (squash or size.keys() == {"shortest_edge"})
+        and math.isclose(config.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6)
+        and config.get("resample", 3) in _INTERPOLATION
+    )
+    if not known:
+        raise ModelError(f"{name}: pictures cannot be prepared as its image processor asks: {config}")
+    normalise = config.get("do_normalize", True)
+    return Preprocess(
+        size=shape["height"],
+        mean=tuple(config["image_mean"]) if normalise else (0.0, 0.0, 0.0),
+        std=tuple(config["image_std"]) if normalise else (1.0, 1.0, 1.0),
+        interpolation=_INTERPOLATION[config.get("resample", 3)],
+        resize="squash" if squash else "shortest",
+        resize_to=None if squash else size["shortest_edge"],
+        crop="floor",
+    )
+
+
+def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:
+    """A size as processors write it: a dictionary, or in older ones a number that stands for `bare`."""
+    if isinstance(size, int):
+        return dict.fromkeys(bare, size)
+    return {side: value for side, value in size.items() if value}
+
+
+@contextmanager
+def _no_bars_if(local: bool, transformers: Any) -> Iterator[None]:
+    """Keep the progress bars for what is downloaded."""
+    bars = transformers.utils.logging
+    quiet = local and bars.is_progress_bar_enabled()
+    if quiet:
+        bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if quiet:
+            bars.enable_progress_bar()

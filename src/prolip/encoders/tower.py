@@ -1,0 +1,195 @@
+"""Towers in torch, taken apart at their last linear map: f = f2 . f1, f2 the head.
+
+Where that map is a module, it is found and checked by running the tower. Let h be its input, u = W h + c its
+output, and v the tower's embedding. With u replaced by zero the tower gives some r:
+
+    r = 0 and v = u          the map is the last thing that happens: features h
+    v = r + u                there is a residual around it (SigLIP's pooling head): features [h, r]
+    anything else            something stands between it and the embedding: a black box, features v
+
+So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prolip.core.files import sha256_tensors
+from prolip.core.head import Head
+from prolip.encoders.base import Encoder
+from prolip.encoders.preprocess import Preprocess
+
+Run = Callable[[Tensor], Tensor]
+
+_TOLERANCE = 1e-4  # of the largest entry of the embedding: float32, whatever the device's order of summation
+_PROMPTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Split:
+    """A tower in two parts: `head(features(x))` is its own embedding.
+
+    `black_box` tells why the head is only the identity, where it is.
+    """
+
+    features: Run
+    head: Head
+    black_box: str | None = None
+
+
+def checked(split: Split, run: Run, features: Tensor, embedding: Tensor) -> Split:
+    """The split if its head makes the tower's own embedding of features; otherwise a black box."""
+    error = (split.head(features.cpu()) - embedding.cpu()).abs().max()
+    if error <= _TOLERANCE * embedding.abs().max():
+        return split
+    return black_box(run, embedding, f"features and head differ from the model's embedding by {error:.1e}")
+
+
+def black_box(run: Run, embedding: Tensor, reason: str) -> Split:
+    """The tower as it is, with the identity for a head."""
+    return Split(run, Head.identity(embedding.shape[1]), reason)
+
+
+def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> Split:
+    """Find the last linear module that `run` calls inside `tower`, and split there."""
+    embedding, name, linear = _last_linear(tower, run, probe)
+    if linear is None:
+        return black_box(run, embedding, "the tower has no linear map")
+    h, r = _muted(linear, run, probe)
+    if h.shape != (len(probe), linear.in_features) or linear.out_features != embedding.shape[1]:
+        return black_box(
+            run, embedding, f"the last linear map, {name}, does not make one embedding per input"
+        )
+    residual = bool(r.any())
+
+    def join(h: Tensor, r: Tensor) -> Tensor:
+        return torch.cat([h, r], dim=1) if residual else h
+
+    bias = None if linear.bias is None else plain(linear.bias)
+    split = Split(lambda x: join(*_muted(linear, run, x)), Head(plain(linear.weight.T), bias, residual))
+    return checked(split, run, join(h, r), embedding)
+
+
+def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> Split:
+    """Split where the tower ends with `x @ owner.name`, a bare matrix [Do, D] that may be None."""
+
+    def features(x: Tensor) -> Tensor:
+        with swapped(owner, name, None):
+            return run(x)
+
+    return checked(Split(features, Head(plain(getattr(owner, name)))), run, features(probe), run(probe))
+
+
+@contextmanager
+def swapped(owner: nn.Module, name: str, value: nn.Module | None) -> Iterator[None]:
+    """Put `value` in the place of a module or parameter for a while."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
+    """The tower's embedding of `probe`, and the linear module that was called last on the way to it."""
+    called: list[tuple[str, nn.Linear | None]] = [("", None)]
+    handles = [
+        module.register_forward_hook(lambda *_, found=(name, module): called.append(found))
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        embedding = run(probe)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return embedding, *called[-1]
+
+
+def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Input of the linear map [B, Do], and the tower's output [B, D] when the map gives zero."""
+    inputs: list[Tensor] = []
+
+    def mute(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        inputs.append(args[0].reshape(len(x), -1))
+        return torch.zeros_like(output)
+
+    handle = linear.register_forward_hook(mute)
+    try:
+        rest = run(x)
+    finally:
+        handle.remove()
+    return inputs[-1], rest
+
+
+def plain(parameter: Tensor) -> Tensor:
+    """A copy that belongs to no model, float32 on the CPU."""
+    return parameter.detach().to("cpu", torch.float32, copy=True).contiguous()
+
+
+def noise(preprocess: Preprocess, device: torch.device) -> Tensor:
+    """A picture to try a tower on, [1, 3, S, S], the same every time."""
+    shape = (1, preprocess.size, preprocess.size, 3)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return preprocess.normalise(pixels.to(device))
+
+
+def fingerprint(model: nn.Module, settings: dict[str, Any]) -> str:
+    """SHA-256 of the weights and of the settings that change what they compute (like the activation)."""
+    described = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(f"{described}\n{sha256_tensors(model.state_dict().items())}".encode()).hexdigest()
+
+
+class TowerEncoder(Encoder):
+    """Two split towers, a tokenizer and a way to prepare pictures.
+
+    `black_box` tells why `head` is the identity, where it is; `model` is the library's own, unchanged.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        image: Split,
+        text: Split,
+        tokenize: Callable[[list[str]], Tensor],
+        preprocess: Preprocess,
+        device: torch.device,
+        settings: dict[str, Any],
+        revision: str | None = None,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.head, self.text_head = image.head, text.head
+        self.black_box = image.black_box
+        self.preprocess = preprocess
+        self.device = device
+        self.revision = revision
+        self.fingerprint = fingerprint(model, settings)
+        # SigLIP adds a bias to its logits too: the same for every class, it does not change a softmax.
+        self.scale = float(model.logit_scale.detach().exp())
+        self._image, self._text, self._tokenize = image.features, text.features, tokenize
+
+    # no_grad and not inference_mode: features go on to be fitted, and autograd refuses inference tensors.
+    @torch.no_grad()
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Pre-projection features [B, head.width] of uint8 pixels [B, S, S, 3]."""
+        return self._image(self.preprocess.normalise(pixels.to(self.device))).float().cpu()
+
+    @torch.no_grad()
+    def encode_text(self, prompts: Sequence[str]) -> Tensor:
+        """Pre-projection text features [len(prompts), Dt]."""
+        batches = [
+            self._text(self._tokenize(list(prompts[start : start + _PROMPTS_AT_ONCE])).to(self.device))
+            for start in range(0, len(prompts), _PROMPTS_AT_ONCE)
+        ]
+        return torch.cat(batches).float().cpu()
