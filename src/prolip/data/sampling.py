@@ -40,7 +40,7 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     Examples
     --------
     >>> sample_few_shot([0, 0, 0, 1, 1, 1], shots=2, seed=1)
-    [0, 2, 3, 5]
+    [0, 2, 4, 3]
     """
     return _draw(labels, shots, random.Random(seed), short)
 

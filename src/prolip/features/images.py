@@ -103,8 +103,8 @@ class Picture:
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise BadImage(str(path), error.strerror or str(error)) from error
+    except (OSError, ValueError) as error:
+        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
 
 
 def _decode(data: bytes, name: str) -> Image.Image:

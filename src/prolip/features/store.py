@@ -19,6 +19,7 @@ import os
 import secrets
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from prolip.encoders.base import Encoder
 
 _FORMAT = "prolip-features"
 _VERSION = 1  # goes up with any change to what a row means: decoding, views, layout
-_SMALL = 1024  # rows; shards below this are merged once there are many
+_SMALL = 512  # rows; shards below this are merged once there are many
 _MANY = 64
 
 
@@ -65,18 +66,13 @@ class FeatureStore:
 
 
 class Space:
-    """The stored rows of one encoder, by content and view.
-
-    Attributes
-    ----------
-    problems
-        What was found damaged, and set aside; one line each.
-    """
+    """The stored rows of one encoder, by content and view."""
 
     def __init__(self, path: Path, digest: str, width: int, manifest: dict[str, Any]) -> None:
         self.path = path
         self.width = width
-        self.problems: list[str] = []
+        self._unusable: list[str] = []
+        self._damaged: list[Path] = []  # the shard of each damaged row; loader threads append
         self._digest = digest
         self._manifest = {**manifest, "space": digest}
         self._shards = [shard for file in sorted(path.glob("*.safetensors")) if (shard := self._open(file))]
@@ -85,14 +81,19 @@ class Space:
     def __len__(self) -> int:
         return len(self._index.prefixes)
 
+    @property
+    def problems(self) -> list[str]:
+        """What was found damaged so far, a line for each shard."""
+        rows = Counter(self._damaged).items()
+        return self._unusable + [f"{path}: damaged rows ({n}) are encoded again" for path, n in rows]
+
     def get(self, key: bytes, view: int) -> np.ndarray | None:
         """The row [width] of a picture and view, or None; safe to call from any thread."""
-        index = self._index
-        for shard, row in index.candidates(key, view):
+        for shard, row in self._index.candidates(key, view):
             if shard.views[row] == view and shard.keys[row].tobytes() == key:
                 if (values := shard.read(row)) is not None:
                     return values
-                self.problems.append(f"{shard.path}: row {row} is damaged; it is encoded again")
+                self._damaged.append(shard.path)
         return None
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
@@ -100,7 +101,8 @@ class Space:
         self._write(keys, views, features)
         small = [shard for shard in self._shards if len(shard) < _SMALL]
         if len(small) > _MANY:
-            self._merge(small)
+            with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
+                self._merge(small)
         self._index = _Index.of(self._shards)
 
     def _write(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
@@ -135,11 +137,14 @@ class Space:
             for row in range(len(shard))
             if (values := shard.read(row)) is not None
         ]
-        self._write([key for key, _, _ in rows], [v for _, v, _ in rows], np.stack([x for _, _, x in rows]))
+        if rows:
+            keys, views, features = zip(*rows, strict=True)
+            self._write(keys, views, np.stack(features))
         merged = {shard.path for shard in small}
         self._shards = [shard for shard in self._shards if shard.path not in merged]
         for path in merged:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def _open(self, file: Path) -> _Shard | None:
         try:
@@ -147,7 +152,7 @@ class Space:
         except FileNotFoundError:  # merged by another process since the folder was listed
             return None
         except (SafetensorError, OSError, ValueError) as error:
-            self.problems.append(f"{file} is damaged ({error}); its images are encoded again")
+            self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
             with suppress(OSError):
                 file.replace(file.with_suffix(".damaged"))
             return None
@@ -193,8 +198,8 @@ class _Shard:
 class _Index:
     """Where rows are: sorted 64-bit prefixes, each with its shard and row.
 
-    A million rows sort in a tenth of a second and take 16 MB. Equal prefixes are told apart by the full key,
-    which also finds a sound copy of a row whose other copy is damaged.
+    A million rows sort in a tenth of a second and take 16 MB. Rows with equal prefixes are told apart by
+    their full keys.
     """
 
     prefixes: np.ndarray  # [R] uint64, sorted
@@ -209,14 +214,15 @@ class _Index:
         lengths = [len(shard) for shard in shards]
         owners = np.repeat(np.arange(len(shards), dtype=np.int32), lengths)
         rows = np.concatenate([np.arange(n, dtype=np.int32) for n in lengths] or [np.zeros(0, np.int32)])
-        order = np.argsort(prefixes)
+        order = np.argsort(prefixes, kind="stable")
         return cls(prefixes[order], owners[order], rows[order], shards)
 
     def candidates(self, key: bytes, view: int) -> list[tuple[_Shard, int]]:
+        """Shards and rows with this prefix, the newest first: it may stand in for a damaged one."""
         prefix = _prefixes(np.frombuffer(key, np.uint8)[None], np.array([view]))
         start = int(np.searchsorted(self.prefixes, prefix, side="left")[0])
         stop = int(np.searchsorted(self.prefixes, prefix, side="right")[0])
-        return [(self.shards[self.owners[i]], int(self.rows[i])) for i in range(start, stop)]
+        return [(self.shards[self.owners[i]], int(self.rows[i])) for i in reversed(range(start, stop))]
 
 
 def _prefixes(keys: np.ndarray, views: np.ndarray) -> np.ndarray:

@@ -1,0 +1,454 @@
+"""Extraction and the store: encode once, resume, notice what changed, refuse what is damaged."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.core.head import Head
+from prolip.encoders import Encoder, Preprocess
+from prolip.features import BadImage, FeatureStore, duplicates, extract
+from prolip.features import store as store_module
+
+extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
+WIDTH = 24
+
+
+def assert_same(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Equal, but for the rounding of batches of another size."""
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
+
+
+class Fake(Encoder):
+    """A fixed random projection of coarse pixels, which counts what it sees and may fail."""
+
+    def __init__(self, fail_after: int | None = None, error: BaseException | None = None, size: int = 8):
+        self.name = "fake"
+        self.fingerprint = "f" * 64
+        self.head = Head(torch.eye(WIDTH))
+        self.preprocess = Preprocess(size, (0.5,) * 3, (0.5,) * 3)
+        self.device = torch.device("cpu")
+        self.batch_size = 4
+        self.projection = torch.randn(size * size * 3, WIDTH, generator=torch.Generator().manual_seed(0))
+        self.batches: list[int] = []
+        self.fail_after, self.error = fail_after, error or RuntimeError("the tower fell")
+
+    def encode(self, pixels):
+        if self.fail_after is not None and len(self.batches) >= self.fail_after:
+            raise self.error
+        self.batches.append(len(pixels))
+        return pixels.flatten(1).to(torch.float32) / 255 @ self.projection
+
+    def encode_text(self, prompts: Sequence[str]):
+        raise NotImplementedError
+
+    def by_hand(self, image: Image.Image) -> torch.Tensor:
+        """The centre view of a picture, through the same projection, without the extractor."""
+        pixels = torch.from_numpy(np.array(self.preprocess.centre(image), dtype=np.float32))
+        return pixels.flatten() / 255 @ self.projection
+
+
+def noise(seed: int, size: tuple[int, int] = (20, 14)) -> Image.Image:
+    width, height = size
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+@pytest.fixture
+def photos(tmp_path) -> list[Path]:
+    """Ten different PNG files."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    paths = [folder / f"{i}.png" for i in range(10)]
+    for i, path in enumerate(paths):
+        noise(i).save(path)
+    return paths
+
+
+@pytest.fixture
+def store(tmp_path) -> FeatureStore:
+    return FeatureStore(tmp_path / "store")
+
+
+def shards(store: FeatureStore) -> list[Path]:
+    return sorted(store.root.rglob("*.safetensors"))
+
+
+def leftovers(store: FeatureStore) -> list[str]:
+    known = {".safetensors", ".json"}
+    return [path.name for path in store.root.rglob("*") if path.is_file() and path.suffix not in known]
+
+
+# --- extraction
+
+
+def test_features_are_those_of_the_centre_view(photos):
+    encoder = Fake()
+    got = extract(encoder, photos)
+    assert got.features.shape == (1, 10, WIDTH)
+    expected = torch.stack([encoder.by_hand(noise(i)) for i in range(10)])
+    assert_same(got.features[0], expected)
+    assert (got.kept, got.bad, got.encoded) == (list(range(10)), [], 10)
+    assert encoder.batches == [4, 4, 2]
+
+
+def test_paths_pictures_and_arrays_may_be_mixed(photos):
+    got = extract(Fake(), [str(photos[0]), noise(0), np.asarray(noise(0)), photos[0].read_bytes()])
+    for row in got.features[0, 1:]:
+        assert torch.equal(row, got.features[0, 0])
+    assert got.encoded == 2  # the file, and the pixels
+
+
+def test_a_view_depends_on_the_picture_and_its_number_alone(photos):
+    whole = extract(Fake(), photos, views=(0, 1, 2))
+    assert whole.features.shape == (3, 10, WIDTH)
+    backwards = extract(Fake(), photos[::-1], views=(2, 0), workers=5)
+    assert_same(backwards.features[0].flip(0), whole.features[2])
+    assert_same(backwards.features[1].flip(0), whole.features[0])
+    assert not torch.allclose(whole.features[1], whole.features[2])
+    assert not torch.allclose(whole.features[0], whole.features[1])
+
+
+def test_an_augmented_view_is_the_preprocessors(photos, monkeypatch):
+    drawn = []
+
+    def augment(self, image, rng):
+        assert isinstance(rng, random.Random)
+        drawn.append(rng.random())
+        return self.centre(image)
+
+    monkeypatch.setattr(Preprocess, "augment", augment)
+    got = extract(Fake(), photos, views=(1, 2, 3))
+    assert len(set(drawn)) == 30
+    assert_same(got.features[2], extract(Fake(), photos).features[0])
+
+
+def test_copies_are_encoded_once(photos, store):
+    photos[5].write_bytes(photos[1].read_bytes())
+    encoder = Fake()
+    got = extract(encoder, [*photos, photos[1]], store=store)
+    assert got.encoded == sum(encoder.batches) == 9
+    assert torch.equal(got.features[0, 1], got.features[0, 5])
+    assert torch.equal(got.features[0, 1], got.features[0, 10])
+    assert len(store.space(encoder)) == 9
+
+
+def test_duplicates_between_two_sets(photos):
+    train = extract(Fake(), photos[:6])
+    test = extract(Fake(), photos[4:])
+    assert duplicates(train.hashes, test.hashes) == [0, 1]
+
+
+def test_progress_counts_pictures_whose_features_are_there(photos):
+    calls = []
+    extract(Fake(), photos, progress=lambda done, total: calls.append((done, total)))
+    done = [d for d, _ in calls]
+    assert done == sorted(done)
+    assert calls[-1] == (10, 10)
+    assert {total for _, total in calls} == {10}
+    assert 8 in done
+    assert 9 not in done  # the ninth waits for the last batch
+
+
+def test_loading_stays_a_bounded_step_ahead(photos, monkeypatch):
+    loads, seen = [], []
+    opened = extract_module.Picture.open.__func__
+
+    def counted(cls, source, name):
+        loads.append(name)
+        return opened(cls, source, name)
+
+    monkeypatch.setattr(extract_module.Picture, "open", classmethod(counted))
+    encoder = Fake()
+    encode = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda pixels: (seen.append(len(loads)), encode(pixels))[1])
+    extract(encoder, [noise(i) for i in range(60)], workers=2)
+    # Four in the batch, and at most two batches under way.
+    assert seen[0] <= 4 + 8
+    assert len(loads) == 60
+
+
+# --- bad pictures and bad features
+
+
+def test_a_bad_picture_is_an_error_that_names_it(photos, store):
+    photos[7].write_bytes(photos[7].read_bytes()[:-30])
+    with pytest.raises(BadImage, match=r"7\.png"):
+        extract(Fake(), photos, store=store)
+    assert extract(Fake(), photos[:4], store=store).encoded == 0  # the first batch was kept
+
+
+def test_bad_pictures_can_be_skipped(photos, store):
+    photos[3].write_bytes(b"no picture")
+    photos[8].write_bytes(b"no picture")
+    for encoded in (8, 0):
+        got = extract(Fake(), photos, views=(0, 1), store=store, skip_bad=True)
+        assert got.kept == [0, 1, 2, 4, 5, 6, 7, 9]
+        assert [Path(name).name for name, _ in got.bad] == ["3.png", "8.png"]
+        assert all("not a picture" in reason for _, reason in got.bad)
+        assert got.features.shape == (2, 8, WIDTH)
+        assert len(got.hashes) == 8
+        assert got.encoded == 2 * encoded
+    assert_same(got.features[0, 7], Fake().by_hand(noise(9)))
+
+
+def test_nothing_but_bad_pictures(photos):
+    photos[0].write_bytes(b"")
+    with pytest.raises(InputError, match=r"none of the 1 images can be read.*is empty"):
+        extract(Fake(), photos[:1], skip_bad=True)
+
+
+@pytest.mark.parametrize("views", [(), (0, 0), (-1,)])
+def test_views_that_are_none(photos, views):
+    with pytest.raises(InputError, match="views must be"):
+        extract(Fake(), photos, views=views)
+
+
+def test_no_pictures():
+    with pytest.raises(InputError, match="no images"):
+        extract(Fake(), [])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_features_that_are_not_finite_name_the_picture_and_are_not_kept(photos, store, value):
+    encoder = Fake()
+    encode = encoder.encode
+
+    def spoilt(pixels):
+        rows = encode(pixels)
+        if len(encoder.batches) == 2:
+            rows[1, 3] = value
+        return rows
+
+    encoder.encode = spoilt
+    with pytest.raises(InputError, match=r"NaN or infinite features for image .*5\.png"):
+        extract(encoder, photos, store=store)
+    assert len(store.space(encoder)) == 5
+
+
+def test_features_of_another_width(photos):
+    encoder = Fake()
+    encoder.encode = lambda pixels: torch.zeros(len(pixels), 3)
+    with pytest.raises(ModelError, match=r"shape \[4, 3\], expected \[4, 24\]"):
+        extract(encoder, photos)
+
+
+# --- the store
+
+
+def test_a_second_run_encodes_nothing(photos, store):
+    first = extract(Fake(), photos, views=(0, 1), store=store)
+    encoder = Fake()
+    second = extract(encoder, photos, views=(0, 1), store=store)
+    assert (first.encoded, second.encoded, encoder.batches) == (20, 0, [])
+    assert torch.equal(first.features, second.features)
+
+
+def test_only_new_views_are_encoded(photos, store):
+    extract(Fake(), photos, views=(0,), store=store)
+    got = extract(Fake(), photos, views=(0, 3), store=store)
+    assert got.encoded == 10
+    assert_same(got.features, extract(Fake(), photos, views=(0, 3)).features)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the tower fell"), KeyboardInterrupt()])
+def test_an_interrupted_run_resumes(photos, store, error):
+    with pytest.raises(type(error)):
+        extract(Fake(fail_after=2, error=error), photos, store=store)
+    encoder = Fake()
+    got = extract(encoder, photos, store=store)
+    assert got.encoded == sum(encoder.batches) == 2  # 8 of 10 were done
+    assert_same(got.features, extract(Fake(), photos).features)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("prolip-load")]
+
+
+def test_rows_are_written_as_the_run_goes(photos, store, monkeypatch):
+    monkeypatch.setattr(extract_module, "_FLUSH_ROWS", 4)
+    counts = []
+    encoder = Fake()
+    encode = encoder.encode
+    encoder.encode = lambda pixels: (counts.append(len(shards(store))), encode(pixels))[1]
+    extract(encoder, photos, store=store)
+    assert counts == [0, 1, 2]
+    assert len(shards(store)) == 3
+
+
+def test_rows_are_written_after_some_seconds(photos, store, monkeypatch):
+    monkeypatch.setattr(extract_module, "_FLUSH_SECONDS", 0.0)
+    extract(Fake(), photos, store=store)
+    assert len(shards(store)) == 3
+
+
+def test_a_changed_picture_is_noticed_and_a_moved_one_is_not_encoded(photos, store):
+    extract(Fake(), photos, store=store)
+    noise(99).save(photos[2])
+    moved = photos[4].rename(photos[4].with_name("moved.png"))
+    now = [moved if path == photos[4] else path for path in photos]
+    got = extract(Fake(), now, store=store)
+    assert got.encoded == 1
+    assert_same(got.features[0, 2], Fake().by_hand(noise(99)))
+    assert_same(got.features[0, 4], Fake().by_hand(noise(4)))
+
+
+def test_two_spaces_do_not_mix(photos, store):
+    extract(Fake(), photos, store=store)
+    other = Fake()
+    other.fingerprint = "0" * 64
+    assert extract(other, photos, store=store).encoded == 10
+    larger = Fake(size=10)
+    assert extract(larger, photos, store=store).encoded == 10
+    wider = Fake()
+    wider.preprocess = Preprocess(8, (0.5,) * 3, (0.5,) * 3, interpolation="bilinear")
+    assert extract(wider, photos, store=store).encoded == 10
+    assert len(list(store.root.iterdir())) == 4
+    renamed = Fake()
+    renamed.name = "the same weights"
+    assert extract(renamed, photos, store=store).encoded == 0
+
+
+def test_the_manifest_describes_the_space(photos, store):
+    extract(Fake(), photos, store=store)
+    (path,) = store.root.rglob("manifest.json")
+    manifest = json.loads(path.read_text())
+    assert (manifest["model"], manifest["fingerprint"], manifest["width"]) == ("fake", "f" * 64, WIDTH)
+    assert manifest["preprocess"]["size"] == 8
+    rows = load_file(shards(store)[0])
+    assert {name: tuple(t.shape) for name, t in rows.items()} == {
+        "features": (10, WIDTH),
+        "keys": (10, 32),
+        "views": (10,),
+        "checks": (10,),
+    }
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"nonsense" * 20)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def foreign(path: Path) -> None:
+    save_file(load_file(path), path, {"space": "another"})
+
+
+def misshapen(path: Path) -> None:
+    tensors = load_file(path)
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata()
+    tensors["views"] = tensors["views"][:-1].clone()
+    save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, empty, foreign, misshapen])
+def test_a_damaged_shard_is_told_once_set_aside_and_encoded_again(photos, store, damage):
+    good = extract(Fake(), photos, store=store)
+    damage(shards(store)[0])
+    with pytest.warns(UserWarning, match="is damaged .* encoded again"):
+        again = extract(Fake(), photos, store=store)
+    assert again.encoded == 10
+    assert torch.equal(again.features, good.features)
+    assert extract(Fake(), photos, store=store).encoded == 0  # and no warning any more
+
+
+@pytest.mark.parametrize("name", ["features", "keys", "views", "checks"])
+def test_a_flipped_bit_is_noticed(photos, store, name):
+    good = extract(Fake(), photos, store=store)
+    (path,) = shards(store)
+    content = bytearray(path.read_bytes())
+    tensor = load_file(path)[name]
+    at = content.index(tensor.numpy().tobytes())
+    content[at + tensor.element_size() * (tensor.numel() // 2)] ^= 0x10
+    path.write_bytes(content)
+    if name in ("features", "checks"):
+        with pytest.warns(UserWarning, match=r"damaged rows \(1\) are encoded again"):
+            again = extract(Fake(), photos, store=store)
+    else:  # the row answers to no picture now
+        again = extract(Fake(), photos, store=store)
+    assert again.encoded == 1
+    assert_same(again.features, good.features)
+    assert extract(Fake(), photos, store=store).encoded == 0  # the new row stands in, without a warning
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monkeypatch):
+    write = Path.write_bytes
+
+    def full(self, data):
+        if self.name.endswith(".tmp") and b"features" in bytes(data[:400]):
+            write(self, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(ProlipError, match="no space left on the disk"):
+            extract(Fake(), photos, store=store)
+    assert shards(store) == []
+    assert leftovers(store) == []
+    assert extract(Fake(), photos, store=store).encoded == 10
+
+
+def test_a_store_that_cannot_be_written(photos, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ProlipError, match=r"cannot write the feature store .*PROLIP_CACHE"):
+        extract(Fake(), photos, store=FeatureStore(tmp_path / "file"))
+
+
+def test_two_processes_can_write_one_space(photos, store):
+    ours, theirs = store.space(Fake()), store.space(Fake())
+    rows = np.random.default_rng(0).normal(size=(2, WIDTH)).astype(np.float32)
+    ours.add([b"a" * 32], [0], rows[:1])
+    theirs.add([b"a" * 32, b"b" * 32], [0, 7], rows)
+    merged = store.space(Fake())
+    assert len(merged) == 3
+    assert np.array_equal(merged.get(b"a" * 32, 0), rows[0])
+    assert np.array_equal(merged.get(b"b" * 32, 7), rows[1])
+    assert merged.get(b"b" * 32, 0) is None
+    assert ours.get(b"b" * 32, 7) is None  # it was opened before
+
+
+def test_many_small_shards_become_one(store, monkeypatch):
+    monkeypatch.setattr(store_module, "_MANY", 5)
+    rows = np.random.default_rng(0).normal(size=(13, WIDTH)).astype(np.float32)
+    keys = [bytes([i]) * 32 for i in range(13)]
+    space, reader = store.space(Fake()), None
+    for i in range(13):
+        space.add(keys[i : i + 1], [i], rows[i : i + 1])
+        reader = reader or store.space(Fake())
+    assert len(shards(store)) <= 6
+    for here in (space, store.space(Fake())):
+        assert len(here) == 13
+        assert all(np.array_equal(here.get(keys[i], i), rows[i]) for i in range(13))
+    assert np.array_equal(reader.get(keys[0], 0), rows[0])  # though its file is gone
+
+
+def test_keys_with_the_same_beginning_are_told_apart(store):
+    space = store.space(Fake())
+    keys = [b"same top" + bytes([i]) * 24 for i in range(5)]
+    rows = np.arange(5 * WIDTH, dtype=np.float32).reshape(5, WIDTH)
+    space.add(keys, [0] * 5, rows)
+    assert all(np.array_equal(space.get(key, 0), row) for key, row in zip(keys, rows, strict=True))
+    assert space.get(b"same top" + b"x" * 24, 0) is None
+
+
+def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "elsewhere"))
+    assert FeatureStore().root == tmp_path / "elsewhere" / "features"

@@ -1,0 +1,296 @@
+"""Every kind of picture comes out as upright 8-bit RGB; the expected pixels are worked out by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.core.errors import InputError
+from prolip.features import BadImage, load_image
+
+
+def saved(image: Image.Image, kind: str, **options) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def png(width: int, height: int, depth: int, colour: int, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG byte by byte, for what Pillow reads but does not write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, data) for kind, data in parts)
+
+
+def pixels(source) -> list:
+    image = load_image(source)
+    assert image.mode == "RGB"
+    return np.asarray(image).tolist()
+
+
+# A picture 3 wide and 2 high: red, green, blue over white, grey, black.
+PICTURE = np.array(
+    [[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[255, 255, 255], [128, 128, 128], [0, 0, 0]]], dtype=np.uint8
+)
+
+
+# --- where a picture can come from
+
+
+def test_a_path_bytes_an_image_and_an_array_are_the_same(tmp_path):
+    data = saved(Image.fromarray(PICTURE), "PNG")
+    (tmp_path / "a.png").write_bytes(data)
+    for source in (tmp_path / "a.png", str(tmp_path / "a.png"), data, Image.fromarray(PICTURE), PICTURE):
+        assert pixels(source) == PICTURE.tolist()
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[0, 7]], np.uint8), [[[0] * 3, [7] * 3]]),
+        (np.array([[[0], [7]]], np.uint8), [[[0] * 3, [7] * 3]]),
+        (np.array([[True, False]]), [[[255] * 3, [0] * 3]]),
+        (np.array([[0, 257 * 9, 65535]], np.uint16), [[[0] * 3, [9] * 3, [255] * 3]]),
+        (np.array([[[0.0, 0.2, 1.0]]], np.float32), [[[0, 51, 255]]]),
+        (np.array([[[10, 20, 30, 0], [10, 20, 30, 255]]], np.uint8), [[[255] * 3, [10, 20, 30]]]),
+    ],
+)
+def test_arrays(array, expected):
+    assert pixels(array) == expected
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((3, 8, 8), np.uint8), r"got \[3, 8, 8\]"),
+        (np.zeros((0, 8), np.uint8), r"got \[0, 8\]"),
+        (np.zeros((4, 4), np.int64), "got int64"),
+        (np.full((4, 4), 255.0), r"0 \.\. 1, got 255 \.\. 255"),
+        (np.full((4, 4), np.nan), "got nan"),
+        ("no path\0", "embedded null"),
+    ],
+)
+def test_arrays_that_are_no_pictures(array, message):
+    with pytest.raises(InputError, match=message):
+        load_image(array)
+
+
+# --- orientation
+
+
+@pytest.mark.parametrize(
+    ("orientation", "upright"),
+    [
+        (1, lambda a: a),
+        (2, lambda a: a[:, ::-1]),
+        (3, lambda a: a[::-1, ::-1]),
+        (4, lambda a: a[::-1]),
+        (5, lambda a: a.transpose(1, 0, 2)),
+        (6, lambda a: a.transpose(1, 0, 2)[:, ::-1]),  # the camera's right is up: turn clockwise
+        (7, lambda a: a[::-1, ::-1].transpose(1, 0, 2)),
+        (8, lambda a: a.transpose(1, 0, 2)[::-1]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
+def test_exif_orientation(orientation, upright, kind):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    # Blocks of 16 pixels, so that JPEG's coding does not blur one into the next.
+    large = PICTURE.repeat(16, axis=0).repeat(16, axis=1)
+    options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}}.get(kind, {})
+    picture = np.asarray(load_image(saved(Image.fromarray(large), kind, exif=exif, **options)))
+    assert np.abs(picture[8::16, 8::16].astype(int) - upright(PICTURE)).max() <= 3
+
+
+def test_a_picture_in_memory_is_turned_too():
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    opened = Image.open(io.BytesIO(saved(Image.fromarray(PICTURE), "PNG", exif=exif)))
+    assert pixels(opened) == PICTURE[::-1, ::-1].tolist()
+
+
+def test_broken_exif_does_not_spoil_the_pixels():
+    data = saved(Image.fromarray(PICTURE), "PNG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff nonsense")
+    assert pixels(data) == PICTURE.tolist()
+
+
+# --- kinds of pixels
+
+
+def test_grey_one_bit_and_palette():
+    assert pixels(saved(Image.fromarray(np.array([[3, 200]], np.uint8)), "PNG")) == [[[3] * 3, [200] * 3]]
+    one_bit = Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1")
+    assert pixels(saved(one_bit, "PNG")) == [[[0] * 3, [255] * 3]]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    palette.putpixel((1, 0), 1)
+    assert pixels(saved(palette, "PNG")) == [[[10, 20, 30], [40, 50, 60]]]
+    assert pixels(saved(palette, "GIF")) == [[[10, 20, 30], [40, 50, 60]]]
+
+
+@pytest.mark.parametrize("transparency", [1, bytes([255, 0])])
+def test_transparent_colours_of_a_palette_are_white(transparency):
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    palette.putpixel((1, 0), 1)
+    assert pixels(saved(palette, "PNG", transparency=transparency)) == [[[10, 20, 30], [255] * 3]]
+
+
+def test_a_transparent_grey_and_a_transparent_colour_are_white():
+    assert pixels(png(2, 1, 8, 0, bytes([0, 9, 77]), (b"tRNS", struct.pack(">H", 77)))) == [
+        [[9] * 3, [255] * 3]
+    ]
+    key = struct.pack(">3H", 1, 2, 3)
+    assert pixels(png(2, 1, 8, 2, bytes([0, 1, 2, 3, 1, 2, 4]), (b"tRNS", key))) == [[[255] * 3, [1, 2, 4]]]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_alpha_is_laid_on_white(kind):
+    values = np.array([[[200, 100, 0, 255], [200, 100, 0, 51], [200, 100, 0, 0]]], np.uint8)
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    got = np.array(pixels(saved(Image.fromarray(values), kind, **options)))
+    alpha = values[..., 3:] / 255
+    assert np.abs(got - (values[..., :3] * alpha + 255 * (1 - alpha))).max() <= 1
+
+
+def test_grey_with_alpha_and_premultiplied_alpha():
+    values = np.array([[[100, 255], [100, 51]]], np.uint8)
+    for image in (Image.fromarray(values), Image.fromarray(values).convert("La")):
+        assert np.abs(np.array(pixels(image))[0, :, 0] - [100, 224]).max() <= 1
+    rgba = Image.fromarray(np.array([[[100, 0, 50, 51]]], np.uint8)).convert("RGBa")
+    assert np.abs(np.array(pixels(rgba))[0, 0] - [224, 204, 214]).max() <= 2
+
+
+SIXTEEN = np.array([[0, 257, 32768, 65535]], np.uint16)  # 0, 1, 128 and 255 in 8 bits
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        saved(Image.fromarray(SIXTEEN), "PNG"),
+        saved(Image.fromarray(SIXTEEN), "TIFF"),
+        b"P5 4 1 65535\n" + SIXTEEN.astype(">u2").tobytes(),
+        Image.frombytes("I;16B", (4, 1), SIXTEEN.astype(">u2").tobytes()),
+        Image.fromarray(SIXTEEN.astype(np.int32)),
+    ],
+    ids=["png", "tiff", "pgm", "big-endian", "int32"],
+)
+def test_sixteen_bit_grey_is_scaled_not_clipped(source):
+    assert np.array(pixels(source))[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_sixteen_bit_colour():
+    rows = b"\0" + struct.pack(">6H", 65535, 0x8000, 0, 0x1234, 0x5678, 0x9ABC)
+    assert pixels(png(2, 1, 16, 2, rows)) == [[[255, 128, 0], [0x12, 0x56, 0x9A]]]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([0.0, 0.2, 1.0], [0, 51, 255]), ([0.0, 51.0, 255.0], [0, 51, 255]), ([-1.0, 0.6, 1.0], [0, 204, 255])],
+)
+def test_float_pictures(values, expected):
+    data = saved(Image.fromarray(np.array([values], np.float32)), "TIFF")
+    assert np.array(pixels(data))[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "JPEG"])
+def test_cmyk(kind):
+    # No ink is white, all cyan is without red, half black is grey. A JPEG holds the inks inverted.
+    inks = np.array([[[0, 0, 0, 0], [255, 0, 0, 0], [0, 0, 0, 128], [0, 255, 255, 0]]], np.uint8)
+    large = inks.repeat(16, axis=0).repeat(16, axis=1)
+    data = saved(Image.fromarray(large, "CMYK"), kind, **({"quality": 100} if kind == "JPEG" else {}))
+    if kind == "JPEG":
+        assert b"Adobe" in data[:64]
+    got = np.asarray(load_image(data))[8, 8::16].astype(int)
+    assert np.abs(got - [[255, 255, 255], [0, 255, 255], [127, 127, 127], [255, 0, 0]]).max() <= 3
+
+
+@pytest.mark.parametrize("mode", ["YCbCr", "HSV", "LAB"])
+def test_other_colour_spaces(mode):
+    grey = {"YCbCr": (90, 128, 128), "HSV": (0, 0, 90), "LAB": (100, 128, 128)}[mode]
+    red, green, blue = pixels(Image.new(mode, (1, 1), grey))[0][0]
+    assert max(red, green, blue) - min(red, green, blue) <= 2
+    assert 85 <= red <= 97
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_an_animation_gives_its_first_frame(kind):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime")]
+    data = saved(
+        frames[0],
+        kind,
+        save_all=True,
+        append_images=frames[1:],
+        **({"lossless": True} if kind == "WEBP" else {}),
+    )
+    assert Image.open(io.BytesIO(data)).n_frames == 2
+    assert pixels(data)[0][0] == [255, 0, 0]
+
+
+# --- pictures that are none
+
+
+@pytest.fixture
+def photo(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(saved(Image.fromarray(noise), "JPEG"))
+    return path
+
+
+def test_a_truncated_file_is_named_with_the_reason(photo):
+    photo.write_bytes(photo.read_bytes()[:-500])
+    with pytest.raises(BadImage, match=r"photo\.jpg: .*truncated.*--skip-bad") as caught:
+        load_image(photo)
+    assert caught.value.name == str(photo)
+    assert "truncated" in caught.value.reason
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"no picture at all", "not a picture"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
+        (png(4, 4, 8, 2, b"\0" * 7), "cannot read image"),
+        (png(0, 4, 8, 2, b""), "cannot read image"),
+        (b"\xff\xd8\xff\xe0" + b"\0" * 64, "cannot read image"),
+    ],
+)
+def test_files_that_are_no_pictures(tmp_path, content, reason):
+    path = tmp_path / "a.png"
+    path.write_bytes(content)
+    with pytest.raises(BadImage, match=reason):
+        load_image(path)
+
+
+def test_a_decompression_bomb_is_not_decoded():
+    with pytest.raises(BadImage, match="more pixels than is safe"):
+        load_image(png(60000, 60000, 8, 2, b""), "bomb.png")
+
+
+def test_a_path_that_cannot_be_read(tmp_path):
+    with pytest.raises(BadImage, match="No such file"):
+        load_image(tmp_path / "gone.jpg")
+    with pytest.raises(BadImage, match="Is a directory"):
+        load_image(tmp_path)
+
+
+def test_heic_says_what_it_needs(tmp_path):
+    if importlib.util.find_spec("pillow_heif"):
+        pytest.skip("pillow-heif is installed")
+    (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 64)
+    with pytest.raises(BadImage, match="pip install pillow-heif"):
+        load_image(tmp_path / "phone.heic")
