@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.core.errors import ModelError
+from prolip.core.errors import ModelError, UsageError
 from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.tower import TowerEncoder, noise, split_at_linear
@@ -59,6 +59,8 @@ _SETTINGS = (
 
 def load(rest: str, device: torch.device) -> TowerEncoder:
     """The encoder of this name, the part after `hf:`."""
+    if not rest:
+        raise UsageError("hf: names no model: write hf:ID or hf:FOLDER, like hf:openai/clip-vit-base-patch32")
     transformers = require("transformers", "hf")
     name, folder = f"hf:{rest}", Path(rest).expanduser()
     local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1

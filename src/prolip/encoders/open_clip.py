@@ -55,6 +55,8 @@ class _Source:
 
 def load(rest: str, device: torch.device) -> TowerEncoder:
     """The encoder of this name, the part after `open_clip:`."""
+    if not rest:
+        raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
     open_clip = require("open_clip", "open_clip")
     name = f"open_clip:{rest}"
     source = _source(rest, open_clip)
@@ -109,8 +111,8 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
         raise unknown_name("open_clip architecture", parts[0], known)
     tags = open_clip.list_pretrained_tags_by_model(arch)
     if not tag:
-        known_tags = f"one of {', '.join(tags)}" if tags else "none is published, so give a file of weights"
-        raise UsageError(f"open_clip:{rest} names no weights: write open_clip:{arch}/TAG ({known_tags})")
+        wanted = f"a tag (like {', '.join(tags[:5])}) or a file" if tags else "a file (no tag is published)"
+        raise UsageError(f"open_clip:{rest} names no weights: write open_clip:{arch}/ and {wanted}")
     if not open_clip.get_pretrained_cfg(arch, tag) and not Path(tag).expanduser().is_file():
         if "/" in tag or Path(tag).suffix or not tags:
             raise ModelError(f"there is no file of weights {tag}")
