@@ -167,11 +167,9 @@ def _read(source: Any) -> Any:
 
 
 def _read_numpy(path: Path) -> Any:
-    loaded = np.load(path, allow_pickle=False)
-    if not isinstance(loaded, np.lib.npyio.NpzFile):
-        return loaded
-    with loaded:
-        return {name: loaded[name] for name in loaded.files}
+    with path.open("rb") as stream:
+        loaded = np.load(stream, allow_pickle=False)
+        return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -1,0 +1,154 @@
+"""Embeddings that a user brings, from files or as arrays."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from prolip.core.errors import InputError
+from prolip.encoders.arrays import Arrays, read_arrays
+
+CLASSES = ("cat", "dog", "owl")
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return {
+        "images": rng.normal(size=(9, 5)).astype(np.float16),
+        "labels": np.tile(np.arange(3), 3),
+        "texts": rng.normal(size=(4, 3, 5)).astype(np.float32),
+        "classes": np.array(CLASSES),
+    }
+
+
+def ensemble(texts):
+    """Normalise each prompt's rows, average, normalise."""
+    unit = texts / np.linalg.norm(texts, axis=2, keepdims=True)
+    mean = unit.mean(axis=0)
+    return torch.from_numpy(mean / np.linalg.norm(mean, axis=1, keepdims=True))
+
+
+def test_npz_with_everything(tmp_path, data):
+    np.savez(tmp_path / "all.npz", **data)
+    arrays = read_arrays(tmp_path / "all.npz")
+    assert arrays.classes == CLASSES
+    assert arrays.y.tolist() == data["labels"].tolist()
+    assert_close(arrays.x, torch.from_numpy(data["images"].astype(np.float32)))
+    assert_close(arrays.text, ensemble(data["texts"]))
+
+
+def test_makes_a_black_box_task(data):
+    arrays = read_arrays(*data.values())
+    task = arrays.task([0, 4, 8], scale=50.0)
+    assert (task.black_box, task.n, task.classes, task.scale) == (True, 3, 3, 50.0)
+    assert task.y.tolist() == [0, 1, 2]
+    assert task.text.classes == CLASSES
+    assert_close(task.x[0], torch.from_numpy(data["images"].astype(np.float32))[[0, 4, 8]])
+    assert arrays.task().n == len(arrays) == 9
+
+
+@pytest.mark.parametrize("names", [("x", "y", "text"), ("features", "targets", "text")])
+def test_other_names_of_the_same_things(tmp_path, data, names):
+    np.savez(tmp_path / "a.npz", **dict(zip(names, data.values(), strict=False)))
+    assert read_arrays(str(tmp_path / "a.npz")).task().classes == 3
+
+
+def test_splits(tmp_path, data):
+    np.savez(
+        tmp_path / "a.npz",
+        train_x=data["images"][:6], train_y=data["labels"][:6],
+        test_x=data["images"][6:], test_y=data["labels"][6:], text=data["texts"][0],
+    )  # fmt: skip
+    assert len(read_arrays(tmp_path / "a.npz", split="train")) == 6
+    assert len(read_arrays(tmp_path / "a.npz", split="test")) == 3
+    with pytest.raises(InputError, match=r"it has train_x, .*; choose a split: test, train$"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_npy_with_files_beside_it(tmp_path, data):
+    np.save(tmp_path / "x.npy", data["images"])
+    np.save(tmp_path / "y.npy", data["labels"])
+    np.save(tmp_path / "text.npy", data["texts"][0])
+    names = [CLASSES[k] for k in data["labels"]]
+    (tmp_path / "numbers.txt").write_text("\n".join(map(str, data["labels"])) + "\n")
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    (tmp_path / "column.csv").write_text("\n".join(names))
+    rows = [f"{i}.jpg,{name}" for i, name in enumerate(names)]
+    (tmp_path / "table.csv").write_text("\n".join(["file,label", *rows]))
+    (tmp_path / "classes.txt").write_text("\n".join(CLASSES))
+    for labels in ("y.npy", "numbers.txt", "names.txt", "column.csv", "table.csv"):
+        arrays = read_arrays(
+            tmp_path / "x.npy", tmp_path / labels, tmp_path / "text.npy", tmp_path / "classes.txt"
+        )
+        assert arrays.y.tolist() == data["labels"].tolist(), labels
+
+
+def test_embeddings_alone_are_enough_to_predict(tmp_path, data):
+    np.save(tmp_path / "x.npy", data["images"])
+    arrays = read_arrays(tmp_path / "x.npy")
+    assert (len(arrays), arrays.y, arrays.text, arrays.classes) == (9, None, None, None)
+    with pytest.raises(InputError, match="a task needs labels"):
+        arrays.task()
+    with pytest.raises(InputError, match="a task needs text rows"):
+        Arrays(data["images"], data["labels"]).task()
+
+
+def test_what_is_given_goes_before_what_is_stored(tmp_path, data):
+    np.savez(tmp_path / "a.npz", **data)
+    arrays = read_arrays(tmp_path / "a.npz", labels=np.zeros(9), text=torch.eye(3, 5))
+    assert arrays.y.tolist() == [0] * 9
+    assert_close(arrays.text, torch.eye(3, 5))
+
+
+def changed(array, index, value):
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: {"images": changed(d["images"], (2, 1), np.nan)}, "image embeddings holds 1 NaN"),
+        (lambda d: {"images": changed(d["images"], 4, 0)}, r"1 all-zero rows \(the first is row 4\)"),
+        (lambda d: {"images": d["images"][0]}, r"must be \[n, D\], not empty, got shape \[5\]"),
+        (lambda d: {"images": d["images"][:0]}, r"not empty, got shape \[0, 5\]"),
+        (lambda d: {"images": d["images"][:, :4]}, "images embed into 4 dimensions, text has 5"),
+        (lambda d: {"labels": d["labels"][:8]}, "9 images but 8 labels"),
+        (lambda d: {"labels": d["labels"] + 1}, r"labels must lie in 0 \.\. 2 .* got 1 \.\. 3"),
+        (lambda d: {"labels": d["labels"] - 1}, r"got -1 \.\. 1"),
+        (lambda d: {"labels": d["labels"] / 2}, "whole numbers"),
+        (lambda d: {"labels": ["cat"] * 8 + ["cow"]}, "not among the classes: cow"),
+        (
+            lambda d: {"labels": ["cat"] * 9, "classes": None},
+            "labels are names, like 'cat': give the classes",
+        ),
+        (lambda d: {"texts": changed(d["texts"], (1, 2), 0)}, "text has 1 all-zero rows"),
+        (lambda d: {"texts": d["texts"][0, 0]}, r"text must be \[classes, D\] or \[prompts, classes, D\]"),
+        (lambda d: {"classes": ["cat", "dog"]}, "2 class names for 3 text rows"),
+    ],
+)
+def test_arrays_that_do_not_fit(data, change, message):
+    with pytest.raises(InputError, match=message):
+        read_arrays(*{**data, **change(data)}.values())
+
+
+def test_files_that_cannot_be_read(tmp_path, data):
+    np.savez(tmp_path / "other.npz", weights=data["images"])
+    with pytest.raises(InputError, match=r"has no image embeddings \(images, .*\); it has weights$"):
+        read_arrays(tmp_path / "other.npz")
+    np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"cannot read .*objects\.npy: .*allow_pickle=False"):
+        read_arrays(tmp_path / "objects.npy")
+    np.savez(tmp_path / "cut.npz", **data)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"cannot read .*cut\.npz"):
+        read_arrays(tmp_path / "cut.npz")
+    with pytest.raises(InputError, match=r"cannot read .*none\.npy: .*No such file"):
+        read_arrays(tmp_path / "none.npy")
+    with pytest.raises(InputError, match=r"is not a file of arrays: expected \.npz, \.npy, \.txt, \.csv"):
+        read_arrays(tmp_path / "features.pkl")
+    (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="several columns, none headed 'label': a, b"):
+        read_arrays(data["images"], tmp_path / "wide.csv")

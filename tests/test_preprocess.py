@@ -1,0 +1,118 @@
+"""Pictures become squares of pixels: as torchvision does for testing, at random for training."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from prolip.encoders import Preprocess
+from prolip.encoders.preprocess import _random_crop
+
+SIZES = [(64, 64), (91, 67), (67, 91), (50, 203), (203, 51), (33, 32), (32, 35), (20, 29), (7, 400), (1, 1)]
+
+
+def picture(size, seed=0):
+    height, width = size
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+
+
+def make(**changes):
+    return Preprocess(**{"size": 32, "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4), **changes})
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("resize_to", [None, 36, 37])
+def test_shortest_side_and_centre_as_torchvision(size, interpolation, resize_to):
+    transforms = pytest.importorskip("torchvision.transforms")
+    mode = transforms.InterpolationMode(interpolation)
+    theirs = transforms.Compose(
+        [transforms.Resize(resize_to or 32, interpolation=mode), transforms.CenterCrop(32)]
+    )
+    image = picture(size)
+    ours = make(interpolation=interpolation, resize_to=resize_to).centre(image)
+    assert ours.dtype == np.uint8
+    np.testing.assert_array_equal(ours, np.asarray(theirs(image)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_squash_as_torchvision(size):
+    transforms = pytest.importorskip("torchvision.transforms")
+    image = picture(size)
+    theirs = transforms.Resize((32, 32), interpolation=transforms.InterpolationMode.BICUBIC)(image)
+    np.testing.assert_array_equal(make(resize="squash").centre(image), np.asarray(theirs))
+
+
+def test_longest_side_keeps_the_whole_picture_in_the_middle():
+    white = Image.new("RGB", (60, 20), (255, 255, 255))
+    square = make(resize="longest", fill=9).centre(white)
+    rows = square[:, 0, 0].tolist()
+    assert rows == [9] * 10 + [255] * 11 + [9] * 11  # 20 * 32 / 60 is 11 rows
+
+
+def test_crop_rounds_or_floors_odd_margins():
+    ramp = Image.fromarray(
+        np.repeat(np.arange(35, dtype=np.uint8)[None, :, None], 32, axis=0).repeat(3, axis=2)
+    )
+    assert make().centre(ramp)[0, 0, 0] == 2  # a margin of 1.5 pixels, to the even one
+    assert make(crop="floor").centre(ramp)[0, 0, 0] == 1
+
+
+def test_normalise():
+    pixels = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8)
+    found = make().normalise(pixels)
+    assert found.shape == (2, 3, 32, 32)
+    for channel, (mean, std) in enumerate(zip((0.5, 0.4, 0.3), (0.2, 0.3, 0.4), strict=True)):
+        assert_close(found[:, channel], (pixels[..., channel] / 255 - mean) / std)
+
+
+def test_views_follow_the_seed():
+    image, preprocess = picture((91, 67)), make()
+    first = [preprocess.augment(image, random.Random(3)) for _ in range(2)]
+    other = preprocess.augment(image, random.Random(4))
+    np.testing.assert_array_equal(first[0], first[1])
+    assert (first[0] != other).any()
+    assert first[0].shape == other.shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_views_of_any_shape_have_the_right_size(size):
+    image, rng = picture(size), random.Random(0)
+    assert {make(size=24).augment(image, rng).shape for _ in range(20)} == {(24, 24, 3)}
+
+
+def test_crops_hold_half_to_all_of_the_picture():
+    rng = random.Random(0)
+    boxes = np.array([_random_crop((240, 200), rng) for _ in range(4000)])
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    area, aspect = width * height / 48000, width / height
+    assert boxes.min() >= 0
+    assert (boxes[:, 2] <= 240).all()
+    assert (boxes[:, 3] <= 200).all()
+    assert 0.49 < area.min() < 0.52
+    assert 0.98 < area.max() <= 1
+    assert 0.74 < aspect.min() < 0.80
+    assert 1.30 < aspect.max() < 1.35
+    assert len(np.unique(boxes[:, 0])) > 50
+
+
+def test_picture_too_long_for_any_crop_gives_its_middle():
+    assert _random_crop((1000, 90), random.Random(0)) == (440, 0, 560, 90)
+
+
+def test_half_of_the_views_are_flipped():
+    halves = np.zeros((64, 64, 3), np.uint8)
+    halves[:, 32:] = 255
+    image, rng = Image.fromarray(halves), random.Random(0)
+    views = [make().augment(image, rng) for _ in range(400)]
+    flipped = np.mean([view[:, 0].mean() > view[:, -1].mean() for view in views])
+    assert 0.42 < flipped < 0.58
+
+
+def test_config_tells_preprocessings_apart():
+    assert make().config() == make().config()
+    assert make().config() != make(crop="floor").config()
+    assert make().config() != make(size=31).config()
