@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +44,7 @@ for group in (demo, model, research):
 
 def main() -> None:
     """Run a command: exit 0, 1 for a failure, 2 for wrong use, 130 for Ctrl-C."""
+    warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         app()
     except SystemExit as stop:
@@ -56,6 +58,12 @@ def main() -> None:
             raise
         _fail(str(error))
         sys.exit(error.exit_code)
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    from prolip.cli.console import warn
+
+    warn(str(message))
 
 
 def _fail(message: str) -> None:

@@ -70,7 +70,14 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     """A table; columns from number `right` on are aligned to the right."""
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    drawn = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(columns),
+    )
     for i, name in enumerate(columns):
         drawn.add_column(name, justify="right" if i >= right else "left")
     for row in rows:

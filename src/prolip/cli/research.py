@@ -27,5 +27,5 @@ def list_methods(
     if json:
         print_json(found)
         return
-    rows = [[m["name"], "yes" if m["open_class"] else "no", m["summary"]] for m in found]
+    rows = [[str(m["name"]), "yes" if m["open_class"] else "no", str(m["summary"])] for m in found]
     table(None, ["method", "open-class", ""], rows, right=9)

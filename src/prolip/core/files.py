@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,22 +30,51 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
 
     A reader sees the old file or the new one, never a part; after a failure nothing is left behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ProlipError(
-                f"no space left on the disk while writing {path}; nothing was written"
-            ) from error
-        raise
+        raise write_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Let `fill` write files into a temporary folder beside `path`, then rename it there.
+
+    A folder that stands at `path` is replaced once the new one is whole, and stays after a failure.
+    """
+    parent = path.absolute().parent
+    temporary: Path | None = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
+        fill(temporary)
+        temporary.chmod(0o777 & ~_umask())
+        old = temporary.with_name(f"{temporary.name}.old")
+        if path.exists():
+            path.replace(old)
+        temporary.replace(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_error(path: Path, error: OSError) -> ProlipError:
+    """What to tell when a path cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ProlipError(f"no space left on the disk while writing {path}; nothing was written")
+    return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 
 def write_bytes(path: Path, payload: bytes) -> None:

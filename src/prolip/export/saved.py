@@ -11,19 +11,16 @@ checks both files before anything is built from them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from prolip.core.errors import ProlipError, SavedModelError, UsageError
-from prolip.core.files import sha256_file, write_json, write_tensors
+from prolip.core.errors import SavedModelError, UsageError
+from prolip.core.files import sha256_file, write_folder, write_json, write_tensors
 
 FORMAT = 1
 CONFIG, TENSORS = "prolip.json", "prolip.safetensors"
@@ -55,32 +52,13 @@ def check_target(path: Path) -> None:
 def write_model(path: Path, model: SavedModel) -> None:
     """Write the folder whole; an earlier model there is replaced."""
     check_target(path)
-    parent = path.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
-    except OSError as error:
-        raise ProlipError(f"cannot write to {parent}: {error.strerror}") from error
-    try:
-        write_tensors(temporary / TENSORS, model.tensors)
-        config = {"format": FORMAT, **model.config, "sha256": sha256_file(temporary / TENSORS)}
-        write_json(temporary / CONFIG, {**config, "checksum": _checksum(config)})
-        temporary.chmod(0o755)
-        if path.exists():
-            old = temporary.with_name(f"{temporary.name}.old")
-            path.replace(old)
-            temporary.replace(path)
-            shutil.rmtree(old)
-        else:
-            temporary.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ProlipError(
-                f"no space left on the disk while writing {path}; nothing was written"
-            ) from error
-        raise ProlipError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+    def fill(folder: Path) -> None:
+        write_tensors(folder / TENSORS, model.tensors)
+        config = {"format": FORMAT, **model.config, "sha256": sha256_file(folder / TENSORS)}
+        write_json(folder / CONFIG, {**config, "checksum": _checksum(config)})
+
+    write_folder(path, fill)
 
 
 def read_model(path: Path) -> SavedModel:
