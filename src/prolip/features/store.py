@@ -122,10 +122,9 @@ class Space:
             if not (self.path / "manifest.json").exists():
                 write_json(self.path / "manifest.json", self._manifest)
             write_tensors(path, tensors, metadata)
-        except OSError as error:
+        except ProlipError as error:
             raise ProlipError(
-                f"cannot write the feature store {self.path}: {error.strerror}; "
-                "set PROLIP_CACHE to a folder that can be written, or go on without a store"
+                f"{error} (the feature store: name a folder with --store or PROLIP_CACHE, or use --no-store)"
             ) from error
         self._shards = [*self._shards, _Shard.open(path, self._digest, self.width)]
 

@@ -1,0 +1,188 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import prolip
+from conftest import COLOURS, blotch
+from prolip import FewShotClassifier
+from prolip.core import InputError, ModelError, SavedModelError, UsageError
+from prolip.features import BadImage
+
+
+@pytest.fixture
+def fitted(photos, offline):
+    clf = FewShotClassifier(lam=0.01)
+    clf._encoder = offline
+    return clf.fit(photos)
+
+
+def test_a_folder_per_class_is_learned(fitted, photos):
+    assert fitted.classes_ == ["blue", "green", "red"]
+    assert fitted.info_["images"] == 18
+    assert fitted.score(photos) == 1.0
+    assert fitted.predict([photos / "test" / "red" / "0.png"]) == ["red"]
+
+
+def test_probabilities_agree_with_the_prediction_and_with_features_by_hand(fitted, photos, offline):
+    images = sorted((photos / "test").rglob("*.png"))
+    probabilities = fitted.predict_proba(images)
+    assert probabilities.shape == (12, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert [fitted.classes_[k] for k in probabilities.argmax(axis=1)] == fitted.predict(images)
+    x = fitted.features(images).features[0].numpy()
+    v = x @ fitted.fitted_.head.weight.numpy()
+    text = offline.text(["blue", "green", "red"], ["a photo of a {}."]).rows.numpy()
+    scores = fitted.info_["scale"] * (v / np.linalg.norm(v, axis=1, keepdims=True)) @ text.T
+    expected = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-4)
+
+
+def test_images_in_memory_with_labels_of_any_kind(offline):
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
+    clf = FewShotClassifier(lam=0.01, store=False)
+    clf._encoder = offline
+    clf.fit(images, np.repeat([7, 11, 100], 3))
+    assert clf.classes_ == [7, 11, 100]
+    assert clf.predict([blotch(COLOURS["blue"], 99)]) == [100]
+
+
+def test_shots_and_seed_choose_the_support_set(photos, offline):
+    def support(seed):
+        clf = FewShotClassifier(lam=0.01, shots=2, seed=seed)
+        clf._encoder = offline
+        return clf.fit(photos).support_
+
+    assert len(support(1)) == 6
+    assert support(1) == support(1)
+    assert support(1) != support(2)
+
+
+def test_views_of_the_support_images(photos, offline):
+    clf = FewShotClassifier(lam=0.01, views=3, shots=1)
+    clf._encoder = offline
+    clf.fit(photos)
+    assert clf.info_["views"] == 3
+    assert clf.info_["images"] == 3
+
+
+def test_save_and_load_give_the_same_probabilities(fitted, photos, tmp_path):
+    images = sorted((photos / "test").rglob("*.png"))
+    fitted.save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict_proba(images), fitted.predict_proba(images), atol=1e-6)
+    assert loaded.evaluate(photos)["accuracy"] == 1.0
+    config = json.loads((tmp_path / "model" / "prolip.json").read_text())
+    assert config["classes"] == ["blue", "green", "red"]
+    assert (config["method"], config["lam"], config["seed"]) == ("prolip", 0.01, 0)
+
+
+def test_evaluation_reports_copies_of_support_images(fitted, photos):
+    assert fitted.evaluate(photos)["duplicates"] == 0
+    assert fitted.evaluate(photos / "train")["duplicates"] == 18
+
+
+def test_zero_shot_accuracy_is_that_of_the_untouched_model(fitted, photos, offline):
+    found = fitted.features(sorted((photos / "test").rglob("*.png")))
+    text = offline.text(["blue", "green", "red"], ["a photo of a {}."])
+    answers = (offline.head(found.features[0]) @ text.rows.T).argmax(dim=1)
+    expected = (answers == torch.tensor([0, 1, 2]).repeat_interleave(4)).float().mean()
+    assert fitted.evaluate(photos)["zero_shot_accuracy"] == pytest.approx(float(expected))
+
+
+def test_other_weights_than_the_model_was_fitted_on_are_refused(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path / "model")
+    monkeypatch.setattr(prolip.encoders.offline.OfflineEncoder, "fingerprint", "other", raising=False)
+    original = prolip.encoders.load
+
+    def changed(name, device):
+        encoder = original(name, device)
+        encoder.fingerprint = "other"
+        return encoder
+
+    monkeypatch.setattr(prolip.encoders, "load", changed)
+    with pytest.raises(ModelError, match=r"offline-5793.* here are other"):
+        FewShotClassifier.load(tmp_path / "model")
+
+
+def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
+    from prolip.export import saved
+
+    fitted.save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "prolip.json").read_text())
+    del config["checksum"], config["scale"]
+    config["checksum"] = saved._checksum(config)
+    (tmp_path / "model" / "prolip.json").write_text(json.dumps(config))
+    with pytest.raises(SavedModelError, match="scale"):
+        FewShotClassifier.load(tmp_path / "model")
+
+
+def test_black_box_embeddings(tmp_path):
+    rng = np.random.default_rng(0)
+    text = np.eye(8)[:3]
+    y = np.repeat([0, 1, 2], 6)
+    x = text[y] + 0.3 * rng.normal(size=(18, 8))
+    np.savez(tmp_path / "x.npz", x=x, y=y, text=text, classes=["a", "b", "c"])
+    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(str(tmp_path / "x.npz"))
+    assert clf.classes_ == ["a", "b", "c"]
+    clf.save(tmp_path / "model")
+    again = FewShotClassifier.load(tmp_path / "model")
+    assert again.predict(x[:2]) == ["a", "a"]
+    np.testing.assert_allclose(again.predict_proba(x), clf.predict_proba(x), atol=1e-6)
+    assert again.evaluate(str(tmp_path / "x.npz"))["accuracy"] >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "error", "message"),
+    [
+        ({"method": "prolib"}, ("photos",), UsageError, "did you mean 'prolip'"),
+        ({"views": 0}, ("photos",), UsageError, "views must be at least 1"),
+        ({"lam": "1/M"}, ("photos",), UsageError, "1/M"),
+        ({"options": {"learning_rate": 1}}, ("photos",), UsageError, "has no option 'learning_rate'"),
+        ({"templates": "a photo"}, ("photos",), UsageError, "where the class name goes"),
+        ({}, (["a.jpg"],), UsageError, "labels are needed"),
+        ({}, (["a.jpg", "b.jpg"], ["cat"]), InputError, "2 images and 1 labels"),
+        ({}, (["a.jpg", "b.jpg"], ["cat", "cat"]), InputError, "at least two classes"),
+        ({}, (["a.jpg", "b.jpg"], ["cat", "_"]), InputError, "no name left"),
+    ],
+)
+def test_wrong_use_is_told_before_any_image_is_read(photos, offline, arguments, call, error, message):
+    clf = FewShotClassifier(**{"lam": 0.01, **arguments})
+    clf._encoder = offline
+    call = (photos, *call[1:]) if call[0] == "photos" else call
+    with pytest.raises(error, match=message):
+        clf.fit(*call)
+
+
+def test_an_unreadable_image_is_named_or_skipped(photos, offline):
+    bad = photos / "train" / "red" / "0.png"
+    bad.write_bytes(bad.read_bytes()[:50])
+    clf = FewShotClassifier(lam=0.01)
+    clf._encoder = offline
+    with pytest.raises(BadImage, match=r"red/0\.png"):
+        clf.fit(photos)
+    clf.skip_bad = True
+    clf.fit(photos)
+    assert [name for name, _ in clf.skipped_] == [str(bad)]
+    assert clf.info_["images"] == 17
+
+
+def test_a_class_with_no_readable_image_left_is_named(photos, offline):
+    for path in (photos / "train" / "red").iterdir():
+        path.write_bytes(b"no image")
+    clf = FewShotClassifier(lam=0.01, skip_bad=True)
+    clf._encoder = offline
+    with pytest.raises(InputError, match="'red' has no readable image left"):
+        clf.fit(photos)
+
+
+def test_classes_unknown_to_the_model_are_told(fitted, photos):
+    (photos / "test" / "red").rename(photos / "test" / "crimson")
+    with pytest.raises(InputError, match="'crimson' is not among the 3 classes"):
+        fitted.evaluate(photos)
+
+
+def test_an_unfitted_classifier_says_so():
+    with pytest.raises(UsageError, match="not fitted yet"):
+        FewShotClassifier().predict(["a.jpg"])
