@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prolip.cli import demo, model, research
+from prolip.cli import datasets, demo, model, research
 
 app = typer.Typer(
     name="prolip",
@@ -38,7 +38,7 @@ def options(
     """Teach a CLIP-like model your own classes from a few images of each, in seconds, on a laptop."""
 
 
-for group in (demo, model, research):
+for group in (demo, model, research, datasets):
     group.register(app)
 
 

@@ -1,6 +1,16 @@
 """Images and labels: folders and tables, few-shot sampling, prompt templates, small built-in sets."""
 
 from prolip.data.builtin import BUILTIN, BuiltinSet, builtin
+from prolip.data.datasets import (
+    DATASETS,
+    ELEVEN,
+    VARIANTS,
+    Benchmark,
+    Dataset,
+    find_dataset,
+    read_dataset,
+)
+from prolip.data.datasets_check import Found, check_dataset, check_datasets
 from prolip.data.files import IMAGE_SUFFIXES, is_image, list_images
 from prolip.data.folders import read_images
 from prolip.data.imageset import ImageSet, class_names, clean_name
@@ -9,17 +19,27 @@ from prolip.data.templates import DEFAULT, TEMPLATES, as_templates, templates_fo
 
 __all__ = [
     "BUILTIN",
+    "DATASETS",
     "DEFAULT",
+    "ELEVEN",
     "IMAGE_SUFFIXES",
     "TEMPLATES",
+    "VARIANTS",
+    "Benchmark",
     "BuiltinSet",
+    "Dataset",
+    "Found",
     "ImageSet",
     "as_templates",
     "builtin",
+    "check_dataset",
+    "check_datasets",
     "class_names",
     "clean_name",
+    "find_dataset",
     "is_image",
     "list_images",
+    "read_dataset",
     "read_images",
     "sample_few_shot",
     "sample_train_val",

@@ -1,0 +1,71 @@
+"""`prolip datasets`: the paper's datasets, and what of them is on this disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prolip.cli.console import console, print_json, table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("datasets")(datasets)
+
+
+def datasets(
+    root: Annotated[
+        Path | None, typer.Argument(metavar="[ROOT]", help="Folder that holds the datasets' folders.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, nothing else.")] = False,
+) -> None:
+    """List the paper's datasets; with ROOT, say what is there, what is missing and where it comes from.
+
+    prolip datasets ~/data
+    """
+    from prolip.data import DATASETS, check_datasets, templates_for
+    from prolip.data.files import existing
+
+    found = {item.dataset.name: item for item in check_datasets(existing(root))} if root else {}
+    if json:
+        print_json(
+            [
+                {
+                    "name": d.name,
+                    "title": d.title,
+                    "folder": d.folder,
+                    "classes": d.classes,
+                    "sizes": d.sizes,
+                    "templates": templates_for(d.name),
+                    "source": d.source,
+                    **({"state": f.state, "counts": f.counts, "problems": f.problems} if f else {}),
+                }
+                for d in DATASETS.values()
+                for f in [found.get(d.name)]
+            ]
+        )
+        return
+    sizes = [
+        [f"{d.sizes[p]:,}" if p in d.sizes else "-" for p in ("train", "val", "test")]
+        for d in DATASETS.values()
+    ]
+    if not found:
+        rows = [
+            [d.name, d.folder, d.source, f"{d.classes}", *size]
+            for d, size in zip(DATASETS.values(), sizes, strict=True)
+        ]
+        table(None, ["dataset", "folder", "from", "classes", "train", "val", "test"], rows, right=3)
+        console().print("\nSplit files and layout: github.com/KaiyangZhou/CoOp, DATASETS.md")
+        console().print("Now: [bold]prolip datasets ROOT[/] says which of them are in a folder.")
+        return
+    rows = [
+        [d.name, found[d.name].state, f"{d.classes}", *size]
+        for d, size in zip(DATASETS.values(), sizes, strict=True)
+    ]
+    table(None, ["dataset", "", "classes", "train", "val", "test"], rows, right=2)
+    for item in found.values():
+        for problem in item.problems:
+            console().print(f"\n{item.dataset.name}: {problem}", markup=False, soft_wrap=True, end="")
+    console().print()

@@ -1,0 +1,80 @@
+"""Readers of the ten datasets whose train, val and test are listed in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prolip.core.errors import InputError
+from prolip.data.imageset import ImageSet
+
+if TYPE_CHECKING:
+    from prolip.data.datasets import Dataset
+
+Read = tuple[dict[str, ImageSet], list[str], None]
+
+
+def read_split(dataset: Dataset, folder: Path) -> Read:
+    """Parts and class names of a split_zhou file: {"train": [[path, label, name], ..], "val", "test"}."""
+    file = folder / str(dataset.split)
+    parts = _load(file)
+    names: dict[int, str] = {}
+    for rows in parts.values():
+        for _, label, name in rows:
+            if names.setdefault(int(label), str(name)) != name:
+                raise InputError(f"{file}: label {label} is both {names[int(label)]!r} and {name!r}")
+    if sorted(names) != list(range(len(names))):
+        raise InputError(f"{file}: labels are not 0 .. {len(names) - 1} without a gap")
+    classes = [names[label] for label in range(len(names))]
+    images = folder / dataset.images[0]
+    sets = {
+        part: ImageSet(
+            [images / str(p) for p, _, _ in rows], [int(n) for _, n, _ in rows], classes, folder, part
+        )
+        for part, rows in parts.items()
+    }
+    return sets, classes, None
+
+
+def _load(file: Path) -> dict[str, list[Any]]:
+    if not file.is_file():
+        raise InputError(f"{file} is missing: it says which images are for training, validation and test")
+    try:
+        parts = json.loads(file.read_text(encoding="utf-8"))
+        found = {part: list(parts[part]) for part in ("train", "val", "test")}
+        for rows in found.values():
+            for row in rows:
+                path, label, name = row
+                if not isinstance(path, str) or not isinstance(label, int) or not isinstance(name, str):
+                    raise ValueError(f"an entry is {row!r}, not [path, label, class name]")
+                if Path(path).is_absolute() or ".." in Path(path).parts:
+                    raise ValueError(f"the path {path!r} leads out of the dataset's folder")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged: {error}; fetch it again") from error
+    return found
+
+
+def read_aircraft(dataset: Dataset, folder: Path) -> Read:
+    """FGVCAircraft: variants.txt names the classes, images_variant_{train,val,test}.txt list the images."""
+    classes = _lines(folder / "variants.txt")
+    place = {name: label for label, name in enumerate(classes)}
+    sets: dict[str, ImageSet] = {}
+    for part in ("train", "val", "test"):
+        file = folder / f"images_variant_{part}.txt"
+        paths: list[Path] = []
+        labels: list[int] = []
+        for number, line in enumerate(_lines(file), start=1):
+            image, _, name = line.partition(" ")
+            if name not in place:
+                raise InputError(f"{file}, line {number}: {name!r} is not in variants.txt")
+            paths.append(folder / dataset.images[0] / f"{image}.jpg")
+            labels.append(place[name])
+        sets[part] = ImageSet(paths, labels, classes, folder, part)
+    return sets, classes, None
+
+
+def _lines(file: Path) -> list[str]:
+    if not file.is_file():
+        raise InputError(f"{file} is missing: it comes with the dataset")
+    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

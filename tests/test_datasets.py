@@ -1,0 +1,247 @@
+"""Each reader against a small tree in the real layout; and the real split files where they are at hand."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from prolip.core import InputError, UsageError
+from prolip.core.imagenet import imagenet_names
+from prolip.data import (
+    DATASETS,
+    ELEVEN,
+    VARIANTS,
+    check_dataset,
+    check_datasets,
+    find_dataset,
+    read_dataset,
+    sample_few_shot,
+)
+
+LISTED = [name for name, dataset in DATASETS.items() if dataset.kind == "split"]
+SPLITS = Path(__file__).parents[2] / "shared" / "data" / "splits"
+
+
+def touch(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+def make_split(root, name, rows):
+    dataset = DATASETS[name]
+    folder = root / dataset.folder
+    for part in rows.values():
+        for path, _, _ in part:
+            touch(folder / dataset.images[0] / path)
+    (folder / dataset.split).write_text(json.dumps(rows))
+    return folder
+
+
+ROWS = {
+    "train": [["b/1.jpg", 1, "sea_or_lake"], ["a/1.jpg", 0, "River"], ["b/sh2.jpg", 1, "sea_or_lake"]],
+    "val": [["a/2.jpg", 0, "River"]],
+    "test": [["b/shark.jpg", 1, "sea_or_lake"], ["a/3.jpg", 0, "River"]],
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_split_file_gives_parts_in_its_order(tmp_path, name):
+    folder = make_split(tmp_path, name, ROWS)
+
+    benchmark = read_dataset(name, tmp_path)
+
+    train = benchmark.parts["train"]
+    images = folder / DATASETS[name].images[0]
+    assert train.paths == [images / "b/1.jpg", images / "a/1.jpg", images / "b/sh2.jpg"]
+    assert train.labels == [1, 0, 1]
+    assert benchmark.names == ("River", "sea or lake")
+    assert [len(benchmark.parts[p]) for p in ("train", "val", "test")] == [3, 1, 2]
+    assert benchmark.templates[0].count("{}") == 1
+    assert benchmark.standard
+
+
+def test_aircraft_reads_its_lists(tmp_path):
+    folder = tmp_path / "fgvc_aircraft"
+    folder.mkdir()
+    (folder / "variants.txt").write_text("707-320\nA300B4\nChallenger 600\n")
+    for part, line in (("train", "0056978 Challenger 600"), ("val", "1 707-320"), ("test", "2 A300B4")):
+        (folder / f"images_variant_{part}.txt").write_text(line + "\n")
+
+    benchmark = read_dataset("FGVCAircraft", tmp_path)
+
+    assert benchmark.parts["train"].paths == [folder / "images" / "0056978.jpg"]
+    assert benchmark.parts["train"].labels == [2]
+    assert benchmark.names == ("707-320", "A300B4", "Challenger 600")
+
+
+IDS = ["n01440764", "n01443537", "n01484850", "n02099601"]
+
+
+def make_classnames(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ["tench", "goldfish", "great white shark", "golden retriever"]
+    lines = [f"{wordnet} {name}\n" for wordnet, name in zip(IDS, names, strict=True)]
+    (folder / "classnames.txt").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("home", ["images", "."])
+def test_a_part_of_imagenet_with_its_classnames(tmp_path, home):
+    make_classnames(tmp_path / "imagenet")
+    for wordnet in IDS[:2]:
+        touch(tmp_path / "imagenet" / home / "val" / wordnet / "ILSVRC2012_val_1.JPEG")
+        for i in (2, 1):
+            touch(tmp_path / "imagenet" / home / "train" / wordnet / f"{wordnet}_{i}.JPEG")
+
+    benchmark = read_dataset("imagenet", tmp_path)
+
+    assert benchmark.names == ("tench", "goldfish")
+    assert [p.name for p in benchmark.parts["train"].paths][:2] == ["n01440764_1.JPEG", "n01440764_2.JPEG"]
+    assert benchmark.parts["test"].labels == [0, 1]
+    assert len(benchmark.templates) == 7
+
+
+def test_a_whole_imagenet_takes_the_names_of_the_package(tmp_path):
+    for k in range(1000):
+        (tmp_path / "imagenet" / "images" / "val" / f"n{k:08d}").mkdir(parents=True)
+
+    benchmark = read_dataset("imagenet", tmp_path)
+
+    assert benchmark.names == imagenet_names()  # 'missile' and 'sunglasses' are there twice
+
+
+@pytest.mark.parametrize(("name", "home"), [("imagenet_a", "imagenet-a"), ("imagenet_r", "imagenet-r")])
+def test_variants_know_their_places_in_imagenet(tmp_path, name, home):
+    folder = tmp_path / DATASETS[name].folder
+    make_classnames(folder)
+    touch(folder / home / IDS[2] / "0.01_great_white_shark _ great_white_shark_0.5.jpg")
+    touch(folder / home / IDS[3] / "1.jpg")
+    touch(folder / home / "README.txt")
+
+    benchmark = read_dataset(name, tmp_path)
+
+    # A name with "sh" in it is kept, and the classes are not the first of ImageNet's.
+    assert len(benchmark.parts["test"]) == 2
+    assert benchmark.parts["test"].labels == [0, 1]
+    assert benchmark.of_imagenet == (2, 3)
+    assert benchmark.names == ("great white shark", "golden retriever")
+
+
+def test_a_variant_takes_the_ids_from_imagenet_beside_it(tmp_path):
+    for wordnet in IDS:
+        touch(tmp_path / "imagenet" / "images" / "val" / wordnet / "1.JPEG")
+    make_classnames(tmp_path / "imagenet")
+    touch(tmp_path / "imagenet-sketch" / "images" / IDS[1] / "sketch_1.JPEG")
+
+    assert read_dataset("imagenet-sketch", tmp_path).of_imagenet == (1,)
+
+
+def test_v2_folders_are_labels_and_sort_as_numbers(tmp_path):
+    home = tmp_path / "imagenetv2" / "imagenetv2-matched-frequency-format-val"
+    for label in range(12):
+        touch(home / str(label) / "a.jpeg")
+
+    benchmark = read_dataset("imagenet_v2", tmp_path)
+
+    assert [p.parent.name for p in benchmark.parts["test"].paths] == [str(k) for k in range(12)]
+    assert benchmark.names[10] == imagenet_names()[10]
+    assert benchmark.of_imagenet == tuple(range(12))
+
+
+def test_a_folder_of_images_stands_in(photos):
+    benchmark = read_dataset("photos", photos.parent)
+
+    assert not benchmark.standard
+    assert benchmark.names == ("blue", "green", "red")
+    assert {part: len(images) for part, images in benchmark.parts.items()} == {"train": 18, "test": 12}
+
+
+def test_without_a_test_part_every_second_image_tests(photos):
+    benchmark = read_dataset("train", photos)
+
+    assert {part: len(images) for part, images in benchmark.parts.items()} == {"train": 9, "test": 9}
+    assert not set(benchmark.parts["train"].paths) & set(benchmark.parts["test"].paths)
+
+
+def test_what_is_missing_is_said(tmp_path):
+    make_split(tmp_path, "eurosat", ROWS)
+
+    found = {item.dataset.name: item for item in check_datasets(tmp_path)}
+
+    assert found["dtd"].state == "missing"
+    assert "robots.ox.ac.uk" in found["dtd"].problems[0]
+    assert found["eurosat"].state == "incomplete"
+    assert "train has 3 images, a complete copy has 13,500" in found["eurosat"].problems
+    assert found["eurosat"].counts == {"train": 3, "val": 1, "test": 2}
+
+
+def test_an_absent_image_is_counted(tmp_path):
+    folder = make_split(tmp_path, "eurosat", ROWS)
+    (folder / "2750" / "a" / "3.jpg").unlink()
+
+    found = check_dataset(DATASETS["eurosat"], tmp_path)
+
+    assert found.counts["test"] == 1
+    assert any("1 of 2 images are not there" in problem for problem in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is damaged"),
+        ('{"train": []}', "is damaged"),
+        ('{"train": [["../../etc/passwd", 0, "a"]], "val": [], "test": []}', "leads out"),
+        ('{"train": [["a.jpg", 0, "a"], ["b.jpg", 0, "b"]], "val": [], "test": []}', "is both"),
+        ('{"train": [["a.jpg", 2, "a"]], "val": [], "test": []}', "without a gap"),
+    ],
+)
+def test_a_broken_split_file_is_refused(tmp_path, content, message):
+    (tmp_path / "dtd").mkdir()
+    (tmp_path / "dtd" / DATASETS["dtd"].split).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_dataset("dtd", tmp_path)
+
+
+def test_unknown_datasets_name_their_neighbours(tmp_path):
+    with pytest.raises(UsageError, match="oxford_pets"):
+        read_dataset("oxford_pet", tmp_path)
+    with pytest.raises(InputError, match="is not there"):
+        read_dataset("dtd", tmp_path)
+
+
+def test_the_table_of_datasets():
+    assert len(ELEVEN) == 11
+    assert len(VARIANTS) == 4
+    assert find_dataset("Stanford-Cars") is DATASETS["stanford_cars"]
+    assert sum(DATASETS[name].classes for name in ELEVEN) == 2191
+
+
+def test_sampling_draws_what_the_authors_program_draws(tmp_path):
+    """Their loop, written out: a dictionary by label in first-seen order, one global stream."""
+    make_split(tmp_path, "eurosat", {**ROWS, "train": ROWS["train"] * 5})
+    labels = read_dataset("eurosat", tmp_path).parts["train"].labels
+
+    random.seed(3)
+    by_label = {}
+    for place, label in enumerate(labels):
+        by_label.setdefault(label, []).append(place)
+    expected = [place for places in by_label.values() for place in random.sample(places, 4)]
+
+    assert sample_few_shot(labels, 4, seed=3, short="repeat") == expected
+
+
+@pytest.mark.skipif(not SPLITS.is_dir(), reason="the real split files are not here")
+@pytest.mark.parametrize("name", LISTED)
+def test_real_split_files_have_the_known_counts(tmp_path, name):
+    dataset = DATASETS[name]
+    if not (SPLITS / dataset.split).is_file():
+        pytest.skip(f"{dataset.split} is not among the files")
+    (tmp_path / dataset.folder).mkdir()
+    (tmp_path / dataset.folder / dataset.split).symlink_to(SPLITS / dataset.split)
+
+    benchmark = read_dataset(name, tmp_path)
+
+    assert {part: len(images) for part, images in benchmark.parts.items()} == dataset.sizes
+    assert len(set(benchmark.names)) == dataset.classes
+    assert not any("_" in name for name in benchmark.names)
