@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 
 from prolip.core import Task
-from prolip.solvers.objective import cross_entropy, value_and_gradient
+from prolip.solvers.objective import cross_entropy, flushed_denormals, value_and_gradient
 from prolip.solvers.solution import Solution
 
 
@@ -53,13 +52,13 @@ def adam(
     weight = torch.nn.Parameter(start.clone())
     weight.grad = torch.zeros_like(start)
     optimizer = torch.optim.Adam([weight], lr=lr, eps=eps, fused=True)
-    with torch.no_grad(), _flushed_denormals():
+    with torch.no_grad(), flushed_denormals():
         for epoch in range(epochs):
             view = (epoch + 1) % task.views
             v = inputs[view] @ weight
             if fixed is not None:
                 v += (fixed if fixed.ndim == 1 else fixed[view]).to(v)
-            _, slope = cross_entropy(v, text, y, task.scale)
+            _, slope, _ = cross_entropy(v, text, y, task.scale)
             torch.sub(weight, start, out=weight.grad).mul_(2 * lam)
             weight.grad.addmm_(inputs[view].T, slope, alpha=1 / task.n)
             optimizer.param_groups[0]["lr"] = 0.5 * lr * (1 + math.cos(math.pi * epoch / epochs))
@@ -74,13 +73,3 @@ def adam(
     return Solution(
         final, lam, task.scale, value, start_value, gradient, epochs, seconds, "adam", math.isfinite(value)
     )
-
-
-@contextmanager
-def _flushed_denormals() -> Iterator[None]:
-    """Adam's moments decay into denormal numbers, which a CPU handles ten times slower."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)

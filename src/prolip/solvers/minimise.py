@@ -1,0 +1,172 @@
+"""The optimizer: L-BFGS inside span(T), closed-form solves outside it, for B problems at once.
+
+The problems share features, labels and text, and differ in the weights of the rows (folds), in lam, or in
+both. In the coordinates of `reduce`, the Hessian is close to the Kronecker product
+
+    diag( e_i mu_j + 2 lam )        e: spectrum of the weighted X'X,  mu: softmax curvature
+
+and its inverse is where L-BFGS starts from. The curvature is known at W0 only, and falls by an order of
+magnitude on the way, as samples come to be classified with confidence. Too low a guess is mended by
+the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from prolip.solvers.lbfgs import History
+from prolip.solvers.objective import cross_entropy
+from prolip.solvers.reduce import Reduced, softmax_curvature
+
+SHRINK = 0.05
+MEMORY = 12
+TRIALS = 12
+CHUNK = 1 << 23  # numbers in one [rows, K] array of an evaluation
+
+
+@dataclass(eq=False)
+class Point:
+    """Where B problems stand."""
+
+    z: Tensor  # [B, r, k]
+    v: Tensor  # [n, B, k]
+    value: Tensor  # [B] float64, without the penalty of the rest
+    slope: Tensor  # dvalue/dv [n, B, k]
+    c: Tensor  # w c [n, B]
+    gradient: Tensor  # [B, r, k]
+
+
+class Batch:
+    """B weighted problems on one reduction."""
+
+    def __init__(self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float) -> None:
+        """`lam` [B]; `weights` [n, B], each column summing to one."""
+        self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
+        self.problems = len(lam)
+        self.rest = reduced.initial_rest(self.problems)
+        self.evaluations = 0
+        squared = 0.0 if self.rest is None else self.rest.squared[:, :1]
+        curvature = softmax_curvature(reduced.base, squared, reduced.text, scale).diagonal().clamp_min(0)
+        kron = SHRINK / len(reduced.y) * reduced.spectrum[:, None] * curvature
+        self.inverse = (kron + 2 * lam[:, None, None].clamp_min(1e-6 * kron.max())).reciprocal()
+        z = torch.zeros_like(self.inverse)
+        self.point = self._enter(z, reduced.base[:, None].expand(-1, self.problems, -1))
+        self.start_value, self.start_norm = self.point.value, self.gradient_norm()
+        self.history = History(MEMORY, self.problems, z[0].numel(), z)
+
+    def gradient_norm(self) -> Tensor:
+        """Norm [B] of the whole gradient, inside and outside span(T)."""
+        inside = self.point.gradient.flatten(1).norm(dim=1)
+        if self.rest is None:
+            return inside
+        return torch.hypot(inside, self.reduced.rest_gradient(self.rest, self.point.c))
+
+    def value(self) -> Tensor:
+        """The objective [B]."""
+        if self.rest is None:
+            return self.point.value
+        return self.point.value + (self.lam * self.rest.penalty).double()
+
+    def move(self, z: Tensor) -> None:
+        """Go on from other unknowns."""
+        self.point = self._enter(z, self.reduced.base[:, None] + self.reduced.forward(z))
+
+    def change_lam(self, lam: Tensor) -> None:
+        """Keep place and history, change the problem."""
+        shift = 2 * (lam - self.lam)[:, None, None]
+        self.inverse = (self.inverse.reciprocal() + shift).reciprocal()
+        self.lam = lam
+        self.move(self.point.z)
+
+    def update_rest(self) -> None:
+        """Solve for the part outside span(T) at the present w c."""
+        self.rest = self.reduced.solve_rest(self.point.c, self.lam)
+        self.point = self._enter(self.point.z, self.point.v)
+
+    def descend(self, tol: Tensor, steps: int) -> bool:
+        """L-BFGS until every gradient norm inside span(T) is at most tol [B]; whether it got there."""
+        inverse = self.inverse.flatten(1)
+        fit = torch.ones_like(self.lam)
+        stuck = torch.zeros_like(self.lam, dtype=torch.bool)
+        for _ in range(steps):
+            gradient = self.point.gradient.flatten(1)
+            done = gradient.norm(dim=1) <= tol
+            if bool((done | stuck).all()):
+                break
+            scaled = inverse * fit[:, None]
+            direction = self.history.direction(gradient, scaled)
+            uphill = (direction * gradient).sum(dim=1) >= 0
+            if bool(uphill.any()):
+                direction = torch.where(uphill[:, None], -scaled * gradient, direction)
+            before = self.point
+            self.point, moved = self._search(direction.view_as(before.z), ~(done | stuck))
+            stuck |= ~moved & ~done
+            step = (self.point.z - before.z).flatten(1)
+            fit = self.history.add(step, (self.point.gradient - before.gradient).flatten(1), inverse)
+        return bool((self.point.gradient.flatten(1).norm(dim=1) <= tol).all())
+
+    def _search(self, p: Tensor, active: Tensor) -> tuple[Point, Tensor]:
+        """A step along p [B, r, k] that lowers the value and leaves the slope less steep.
+
+        Embeddings are linear in the step, v(t) = v + t F P, so that a trial costs no product with F.
+        """
+        here = self.point
+        fp = self.reduced.forward(p)
+        zz, zp, pp = ((a * b).sum(dim=(1, 2)) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
+        slope0 = (here.gradient * p).sum(dim=(1, 2))
+        noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
+        t = active.to(p.dtype)
+        low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
+        low_value = here.value
+        for trial in range(TRIALS):
+            v = torch.addcmul(here.v, fp, t[None, :, None])
+            outcome = self._losses(v)
+            value = outcome[0] + (self.lam * (zz + 2 * t * zp + t * t * pp)).double()
+            slope = (outcome[1] * fp).sum(dim=(0, 2)) + 2 * self.lam * (zp + t * pp)
+            far = ~(value <= here.value + 1e-4 * (t * slope0).double() + noise) | ~(
+                value <= low_value + noise
+            )
+            short = ~far & (slope < 0.6 * slope0) & (t > 0)
+            if not bool((far | short).any()) or trial == TRIALS - 1:
+                break
+            low_value = torch.where(short, value, low_value)
+            low, high = torch.where(short, t, low), torch.where(far, t, high)
+            excess = (value - here.value).to(t) - slope0 * t
+            parabola = torch.nan_to_num(-slope0 * t * t / (2 * excess), nan=0.0)
+            inner = torch.minimum(torch.maximum(parabola, low + 0.1 * (high - low)), low + 0.5 * (high - low))
+            outer = torch.where(torch.isinf(high), 2.5 * t, 0.5 * (low + high))
+            t = torch.where(far, inner, torch.where(short, outer, t))
+        if bool(far.any()):  # out of trials: stay at the best step known
+            t = torch.where(far, low, t)
+            v = torch.addcmul(here.v, fp, t[None, :, None])
+            outcome = self._losses(v)
+        z = torch.addcmul(here.z, p, t[:, None, None])
+        return self._enter(z, v, outcome), t > 0
+
+    def _enter(self, z: Tensor, v: Tensor, outcome: tuple[Tensor, Tensor, Tensor] | None = None) -> Point:
+        losses, slope, c = self._losses(v) if outcome is None else outcome
+        self.evaluations += 1
+        value = losses + (self.lam * z.square().sum(dim=(1, 2))).double()
+        gradient = self.reduced.adjoint(slope) + 2 * self.lam[:, None, None] * z
+        return Point(z, v, value, slope, c, gradient)
+
+    def _losses(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted loss [B], its gradient in v [n, B, k], and w c [n, B], in chunks of rows."""
+        rows = max(1, CHUNK // (self.problems * len(self.reduced.text)))
+        total = torch.zeros(self.problems, dtype=torch.float64, device=v.device)
+        slopes, numbers = [], []
+        for i in range(0, len(v), rows):
+            part = slice(i, i + rows)
+            w = self.weights[part]
+            y = self.reduced.y[part, None].expand(-1, self.problems)
+            rest = None if self.rest is None else self.rest.squared[part]
+            losses, slope, c = cross_entropy(v[part], self.reduced.text, y, self.scale, rest)
+            total += (losses * w).sum(dim=0, dtype=torch.float64)
+            slopes.append(slope.mul_(w[..., None]))
+            numbers.append(c * w)
+        if len(slopes) == 1:
+            return total, slopes[0], numbers[0]
+        return total, torch.cat(slopes), torch.cat(numbers)
