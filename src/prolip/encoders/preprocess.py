@@ -77,8 +77,9 @@ class Preprocess:
         A crop of 0.5 to 1 of the area, aspect 3/4 to 4/3, resized with bicubic interpolation, and flipped
         half the time.
         """
-        left, top, right, bottom = _random_crop(image.size, rng)
-        view = image.resize((self.size, self.size), Image.Resampling.BICUBIC, (left, top, right, bottom))
+        # Crop, then resize: `resize(box=...)` would let pixels from outside the crop bleed in.
+        crop = image.crop(_random_crop(image.size, rng))
+        view = crop.resize((self.size, self.size), Image.Resampling.BICUBIC)
         if rng.random() < 0.5:
             view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return np.asarray(view)
