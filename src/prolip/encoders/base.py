@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from prolip.core.errors import UsageError
+from prolip.core.errors import ModelError, UsageError
 from prolip.core.head import Head
 from prolip.core.text import Text
 from prolip.encoders.preprocess import Preprocess
@@ -46,6 +46,7 @@ class Encoder(ABC):
     device: torch.device
     licence: str | None = None
     revision: str | None = None
+    black_box: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
 
     @abstractmethod
@@ -55,6 +56,18 @@ class Encoder(ABC):
     @abstractmethod
     def encode_text(self, prompts: Sequence[str]) -> Tensor:
         """Pre-projection text features [len(prompts), Dt], float32 on the CPU."""
+
+    def trace(self, pixels: Tensor) -> Tensor:
+        """The same as `encode`, in torch operations alone, so that it can be traced into a graph."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        """Prompts as the text tower takes them, all of one length."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """The same as `encode_text`, from tokens, in torch operations alone."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
         """Class rows from an ensemble of templates, each with a `{}` where the class name goes."""

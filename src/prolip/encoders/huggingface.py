@@ -105,7 +105,8 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
         for key in _SETTINGS
     }
     revision = None if local else cached_revision(rest, "config.json")
-    return TowerEncoder(name, model, image, text, tokenize, preprocess, device, settings, revision)
+    beside = {"tokenizer": tokenizer, "processor": processor}
+    return TowerEncoder(name, model, image, text, tokenize, preprocess, device, settings, beside, revision)
 
 
 def _model_class(name: str, model_type: str, transformers: Any) -> Any:

@@ -100,6 +100,19 @@ class OfflineEncoder(Encoder):
                 features[batch] = self.text_tower(tokens.to(self.device), mask.to(self.device)).float().cpu()
         return features
 
+    def trace(self, pixels: Tensor) -> Tensor:
+        """Pooled features of pixels, by the torch module."""
+        return self.image_tower(self.preprocess.normalise(pixels))
+
+    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        """Token numbers [P, L] and their mask, padded to the longest prompt."""
+        tokens, mask = minilm.pad_tokens([item.ids for item in self._tokenizer.encode_batch(list(prompts))])
+        return {"input_ids": tokens.to(self.device), "attention_mask": mask.long().to(self.device)}
+
+    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Unit sentence embeddings of tokens."""
+        return self.text_tower(tokens["input_ids"], tokens["attention_mask"].bool())
+
     def _join(self) -> tuple[Tensor, Tensor]:
         """W0 and mu, computed once and kept in the cache folder."""
         from safetensors import SafetensorError

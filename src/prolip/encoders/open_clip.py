@@ -26,6 +26,7 @@ from prolip.core.head import Head
 from prolip.encoders.hub import cached_revision, first_line, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.tower import (
+    Place,
     Run,
     Split,
     TowerEncoder,
@@ -79,7 +80,10 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
     revision = source.repository and cached_revision(
         source.repository, _CONFIG, "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
     )
-    return TowerEncoder(name, model, image, text, tokenizer, preprocess, device, source.config, revision)
+    beside = {"config": source.config, "tokenizer": tokenizer}
+    return TowerEncoder(
+        name, model, image, text, tokenizer, preprocess, device, source.config, beside, revision
+    )
 
 
 def _source(rest: str, open_clip: Any) -> _Source:
@@ -181,7 +185,8 @@ def _split_resnet(visual: Any, run: Run, probe: Tensor) -> Split:
             return run(x)
 
     project = visual.attnpool.c_proj
-    split = Split(features, Head(plain(project.weight.T), plain(project.bias)))
+    place = Place(project.weight, project.bias, transposed=True)
+    split = Split(features, Head(plain(project.weight.T), plain(project.bias)), place)
     return checked(split, run, features(probe), run(probe))
 
 

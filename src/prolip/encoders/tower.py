@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prolip.core.errors import ModelError
 from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
@@ -33,15 +35,26 @@ _TOLERANCE = 1e-4  # of the largest entry of the embedding: float32, whatever th
 _PROMPTS_AT_ONCE = 256
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The parameters of a model that are its head: where a tuned head goes back."""
+
+    weight: nn.Parameter  # [Do, D], or [D, Do] if transposed
+    bias: nn.Parameter | None = None
+    transposed: bool = False
+
+
 @dataclass(frozen=True)
 class Split:
     """A tower in two parts: `head(features(x))` is its own embedding.
 
-    `black_box` tells why the head is only the identity, where it is.
+    `place` is where the head stands in the model; `black_box` tells why the head is only the identity, where
+    it is.
     """
 
     features: Run
     head: Head
+    place: Place | None = None
     black_box: str | None = None
 
 
@@ -55,7 +68,7 @@ def checked(split: Split, run: Run, features: Tensor, embedding: Tensor) -> Spli
 
 def black_box(run: Run, embedding: Tensor, reason: str) -> Split:
     """The tower as it is, with the identity for a head."""
-    return Split(run, Head.identity(embedding.shape[1]), reason)
+    return Split(run, Head.identity(embedding.shape[1]), black_box=reason)
 
 
 def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> Split:
@@ -74,8 +87,9 @@ def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> Split:
         return torch.cat([h, r], dim=1) if residual else h
 
     bias = None if linear.bias is None else plain(linear.bias)
-    split = Split(lambda x: join(*_muted(linear, run, x)), Head(plain(linear.weight.T), bias, residual))
-    return checked(split, run, join(h, r), embedding)
+    head = Head(plain(linear.weight.T), bias, residual)
+    place = Place(linear.weight, linear.bias, transposed=True)
+    return checked(Split(lambda x: join(*_muted(linear, run, x)), head, place), run, join(h, r), embedding)
 
 
 def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> Split:
@@ -85,7 +99,8 @@ def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> Spl
         with swapped(owner, name, None):
             return run(x)
 
-    return checked(Split(features, Head(plain(getattr(owner, name)))), run, features(probe), run(probe))
+    matrix = getattr(owner, name)
+    return checked(Split(features, Head(plain(matrix)), Place(matrix)), run, features(probe), run(probe))
 
 
 @contextmanager
@@ -120,7 +135,7 @@ def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
     inputs: list[Tensor] = []
 
     def mute(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        inputs.append(args[0].reshape(len(x), -1))
+        inputs.append(args[0].flatten(1))
         return torch.zeros_like(output)
 
     handle = linear.register_forward_hook(mute)
@@ -152,7 +167,8 @@ def fingerprint(model: nn.Module, settings: dict[str, Any]) -> str:
 class TowerEncoder(Encoder):
     """Two split towers, a tokenizer and a way to prepare pictures.
 
-    `black_box` tells why `head` is the identity, where it is; `model` is the library's own, unchanged.
+    `black_box` tells why `head` is the identity, where it is; `model` is the library's own, unchanged, and
+    `beside` what the library keeps with it (configuration, tokenizer), to write it out again.
     """
 
     def __init__(
@@ -165,10 +181,12 @@ class TowerEncoder(Encoder):
         preprocess: Preprocess,
         device: torch.device,
         settings: dict[str, Any],
+        beside: dict[str, Any],
         revision: str | None = None,
     ) -> None:
         self.name = name
         self.model = model
+        self.beside = beside
         self.head, self.text_head = image.head, text.head
         self.black_box = image.black_box
         self.preprocess = preprocess
@@ -178,12 +196,13 @@ class TowerEncoder(Encoder):
         # SigLIP adds a bias to its logits too: the same for every class, it does not change a softmax.
         self.scale = float(model.logit_scale.detach().exp())
         self._image, self._text, self._tokenize = image.features, text.features, tokenize
+        self._places = (image.place, text.place)
 
     # no_grad and not inference_mode: features go on to be fitted, and autograd refuses inference tensors.
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
         """Pre-projection features [B, head.width] of uint8 pixels [B, S, S, 3]."""
-        return self._image(self.preprocess.normalise(pixels.to(self.device))).float().cpu()
+        return self.trace(pixels.to(self.device)).cpu()
 
     @torch.no_grad()
     def encode_text(self, prompts: Sequence[str]) -> Tensor:
@@ -193,3 +212,32 @@ class TowerEncoder(Encoder):
             for start in range(0, len(prompts), _PROMPTS_AT_ONCE)
         ]
         return torch.cat(batches).float().cpu()
+
+    def trace(self, pixels: Tensor) -> Tensor:
+        """Features of pixels on the tower's device."""
+        return self._image(self.preprocess.normalise(pixels)).float()
+
+    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        """Token numbers [P, L] on the tower's device."""
+        return {"input_ids": self._tokenize(list(prompts)).to(self.device)}
+
+    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Text features of tokens."""
+        return self._text(tokens["input_ids"]).float()
+
+    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Tensor]:
+        """What the model's `state_dict` holds instead, with these heads and this scale in it."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        changed = {"logit_scale": torch.full_like(self.model.logit_scale.detach().cpu(), math.log(scale))}
+        for place, before, after in zip(
+            self._places, (self.head, self.text_head), (head, text_head), strict=True
+        ):
+            if after is before:
+                continue
+            if place is None:
+                raise ModelError(f"{self.name} has no linear map at its end that could be replaced")
+            weight = after.weight.T if place.transposed else after.weight
+            changed[names[id(place.weight)]] = weight.to(torch.float32).contiguous()
+            if after.bias is not None and place.bias is not None:
+                changed[names[id(place.bias)]] = after.bias.to(torch.float32)
+        return changed
