@@ -1,0 +1,91 @@
+"""The paper's own figures, to stand beside measured ones.
+
+`published.json` holds every number of the paper's tables, main text and supplement, and where the paper
+contradicts itself: such figures are listed with every value that it gives.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from prolip.core.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table of the paper.
+
+    Attributes
+    ----------
+    where, label
+        Its number, and its label in the paper's source.
+    model
+        The backbone, as the paper calls it; "two" or "four" where columns or rows name it.
+    columns
+        Shots, datasets or measures.
+    values, std
+        By (dataset, method); the dataset is None where a row is a mean over the eleven.
+    """
+
+    name: str
+    where: str
+    label: str
+    title: str
+    model: str
+    columns: tuple[str, ...]
+    values: dict[tuple[str | None, str], tuple[float | None, ...]]
+    std: dict[tuple[str | None, str], tuple[float | None, ...]] = field(default_factory=dict)
+
+    def value(self, method: str, column: str, dataset: str | None = None) -> float | None:
+        """A figure, or None where the paper has none."""
+        row = self.values.get((dataset, method))
+        return row[self.columns.index(column)] if row is not None and column in self.columns else None
+
+    @property
+    def methods(self) -> list[str]:
+        """Rows, in the paper's order."""
+        return list(dict.fromkeys(method for _, method in self.values))
+
+    @property
+    def datasets(self) -> list[str]:
+        """Datasets that rows are given for."""
+        return list(dict.fromkeys(dataset for dataset, _ in self.values if dataset is not None))
+
+
+@cache
+def published(name: str) -> Published:
+    """A table by name."""
+    tables = _load()["tables"]
+    if name not in tables:
+        raise unknown_name("published table", name, tables)
+    table = tables[name]
+    values, std = {}, {}
+    for row in table["rows"]:
+        key = (row.get("dataset"), row["method"])
+        values[key] = tuple(row["values"])
+        if "std" in row:
+            std[key] = tuple(row["std"])
+    fields = [table[part] for part in ("where", "label", "title", "model")]
+    return Published(name, *fields, tuple(table["columns"]), values, std)
+
+
+def names() -> list[str]:
+    """Every table of the paper that holds figures."""
+    return list(_load()["tables"])
+
+
+def inconsistencies() -> list[dict[str, Any]]:
+    """Figures that the paper gives with more than one value: what, and each place with its value."""
+    return list(_load()["inconsistencies"])
+
+
+@cache
+def _load() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(
+        Path(__file__).with_name("published.json").read_text(encoding="utf-8")
+    )
+    return content

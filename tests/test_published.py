@@ -1,0 +1,148 @@
+"""The transcription: whatever can be recomputed is; what does not add up is listed by name."""
+
+import pytest
+
+from prolip.bench.published import inconsistencies, names, published
+from prolip.core import UsageError
+
+LRS = ("1e-5", "1e-4", "1e-3", "1e-2")
+ROUNDING = 0.0101  # two roundings to 0.01: of the parts, and of the whole
+
+
+def listed(*values):
+    """Whether the paper's contradictions hold exactly these values, in any order, to 0.01."""
+    wanted = sorted(round(v, 2) for v in values)
+    return any(sorted(round(p["value"], 2) for p in item["places"]) == wanted for item in inconsistencies())
+
+
+def harmonic(a, b):
+    return 2 * a * b / (a + b)
+
+
+def agree(printed, recomputed):
+    return abs(printed - recomputed) <= ROUNDING or listed(printed, recomputed)
+
+
+@pytest.mark.parametrize("method", published("per_dataset").methods)
+def test_table_1_is_the_mean_of_the_tables_per_dataset(method):
+    per, mean = published("per_dataset"), published("few_shot_validation")
+    assert len(per.datasets) == 11
+    for column in per.columns:
+        values = [per.value(method, column, dataset) for dataset in per.datasets]
+        assert agree(mean.value(method, column), sum(values) / 11), column
+
+
+@pytest.mark.parametrize("lam", ["1/N", "1/N^2", "0"])
+def test_table_11_averages_over_learning_rates(lam):
+    table = published("variants")
+    for column in table.columns:
+        values = [table.value(f"ProLIP, lam={lam}, lr={lr}", column) for lr in LRS]
+        assert abs(table.value(f"ProLIP, lam={lam}", column) - sum(values) / 4) <= ROUNDING
+
+
+ADAPTERS = [f"CLIP-Adapter, alpha={a}" for a in ("0", "0.1", "0.3", "0.5", "0.7", "0.9")]
+
+
+@pytest.mark.parametrize("method", [*ADAPTERS, "RLA", "ProLIP"])
+def test_table_19_averages_over_learning_rates_and_shots(method):
+    table = published("rla")
+    for column in table.columns:
+        values = [table.value(f"{method}, lr={lr}", column) for lr in LRS]
+        assert abs(table.value(method, column) - sum(values) / 4) <= ROUNDING
+    for row in (method, *(f"{method}, lr={lr}" for lr in LRS)):
+        *shots, average = table.values[None, row]
+        assert abs(average - sum(shots) / 5) <= ROUNDING
+
+
+def test_table_13_averages_table_14():
+    mean, each = published("text_projector"), published("text_projector_lr")
+    for column in mean.columns:
+        values = [each.value(f"ProLIP (text), lr={lr}", column) for lr in LRS]
+        assert abs(mean.value("ProLIP (text)", column) - sum(values) / 4) <= ROUNDING
+
+
+@pytest.mark.parametrize("backbone", ["rn50", "vit"])
+def test_base_to_new_means_and_harmonic_means(backbone):
+    total, per = published(f"base_to_new_{backbone}"), published(f"base_to_new_per_dataset_{backbone}")
+    assert len(per.datasets) == 11
+    for base, new, mean in per.values.values():
+        assert agree(mean, harmonic(base, new))
+    for method in total.methods:
+        rows = [per.values[dataset, method] for dataset in per.datasets]
+        base, new, h1, h2 = total.values[None, method]
+        assert abs(base - sum(row[0] for row in rows) / 11) <= ROUNDING
+        assert abs(new - sum(row[1] for row in rows) / 11) <= ROUNDING
+        assert agree(h1, sum(harmonic(row[0], row[1]) for row in rows) / 11)
+        assert abs(h2 - harmonic(base, new)) <= ROUNDING
+    for base, new, h in published(f"base_to_new_main_{backbone}").values.values():
+        assert agree(h, harmonic(base, new))
+
+
+def test_test_time_averages():
+    for values in published("test_time").values.values():
+        assert abs(values[5] - sum(values[:5]) / 5) <= ROUNDING
+        assert abs(values[6] - sum(values[1:5]) / 4) <= ROUNDING
+
+
+def test_cross_dataset_averages():
+    for *values, average in published("cross_dataset").values.values():
+        assert abs(average - sum(values) / 11) <= ROUNDING
+
+
+def test_the_same_run_printed_twice_has_the_same_figures():
+    variants, sensitivity = published("variants"), published("sensitivity")
+    for lr in LRS:
+        assert (
+            sensitivity.values[None, f"ProLIP, lr={lr}, lam=0"]
+            == variants.values[None, f"ProLIP, lam=0, lr={lr}"]
+        )
+        assert (
+            published("rla").values[None, f"ProLIP, lr={lr}"][:5]
+            == variants.values[None, f"ProLIP, lam=1/N, lr={lr}"]
+        )
+        one_shot = sensitivity.value(f"ProLIP, lr={lr}, lam=1", "1")
+        assert one_shot == variants.value(f"ProLIP, lam=1/N, lr={lr}", "1")
+        assert one_shot == variants.value(f"ProLIP, lam=1/N^2, lr={lr}", "1")
+    headline = published("validation_free").values[None, "ProLIP"]
+    assert (
+        headline
+        == variants.values[None, "ProLIP, lam=1/N"]
+        == published("text_projector").values[None, "ProLIP"]
+    )
+    at_1e4 = variants.values[None, "ProLIP, lam=1/N, lr=1e-4"]
+    assert at_1e4 == published("complementarity").values[None, "ProLIP"]
+    assert at_1e4 == published("temperature").values[None, "temp=100"]
+    for lam in ("0", "1/N", "1/N^2"):
+        full = published("full_tuning").values[None, f"ProLIP, lam={lam}"]
+        assert full == variants.values[None, f"ProLIP, lam={lam}, lr=1e-5"]
+
+
+def test_parameters_are_products():
+    for embed, width, millions in published("parameters").values.values():
+        assert round(embed * width / 1e6, 3) == millions
+
+
+def test_zero_shot_on_imagenet_is_listed_with_its_three_values():
+    assert listed(60.33, 60.34, 60.35)
+    assert published("per_dataset").value("CLIP (0-shot)", "1", "ImageNet") == 60.35
+    assert published("domain").value("CLIP (0-shot)", "RN50 IN") == 60.34
+    assert published("test_time").value("CLIP (0-shot)", "ImageNet") == 60.33
+
+
+def test_every_contradiction_is_one():
+    for item in inconsistencies():
+        values = [place["value"] for place in item["places"]]
+        assert len(set(values)) == len(values) > 1, item["what"]
+
+
+def test_every_row_is_as_long_as_its_columns():
+    for name in names():
+        table = published(name)
+        for row in table.values.values():
+            assert len(row) == len(table.columns)
+            assert all(value is None or -20 < value <= 2048 for value in row)
+
+
+def test_an_unknown_table_is_named():
+    with pytest.raises(UsageError, match="validation_free"):
+        published("validation_fre")
