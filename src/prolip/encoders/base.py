@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.core.errors import ModelError, UsageError
+from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
 from prolip.core.text import Text
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.towers import Towers
 
 
 class Encoder(ABC):
@@ -57,6 +59,24 @@ class Encoder(ABC):
     def encode_text(self, prompts: Sequence[str]) -> Tensor:
         """Pre-projection text features [len(prompts), Dt], float32 on the CPU."""
 
+    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Tensor]:
+        """What these heads and this scale change in the model, under the names of its own tensors."""
+        changed = {"scale": torch.tensor(scale)}
+        for name, before, after in (("head", self.head, head), ("text_head", self.text_head, text_head)):
+            if after is not before:
+                changed[f"{name}.weight"] = after.weight.to(torch.float32)
+                if after.bias is not None:
+                    changed[f"{name}.bias"] = after.bias.to(torch.float32)
+        return changed
+
+    def unfold(self, changed: dict[str, Tensor]) -> None:
+        """Take what `folded` gave into this encoder."""
+        self.scale = float(changed["scale"])
+        if "head.weight" in changed:
+            self.head = Head(changed["head.weight"], changed.get("head.bias"), self.head.residual)
+        if "text_head.weight" in changed:
+            self.text_head = Head(changed["text_head.weight"], changed.get("text_head.bias"))
+
     def trace(self, pixels: Tensor) -> Tensor:
         """The same as `encode`, in torch operations alone, so that it can be traced into a graph."""
         raise ModelError(f"{self.name} cannot be traced into a graph")
@@ -68,6 +88,26 @@ class Encoder(ABC):
     def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """The same as `encode_text`, from tokens, in torch operations alone."""
         raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    @property
+    def width(self) -> int:
+        """Columns of what `encode` gives."""
+        return self.head.width
+
+    def towers(self, copy: bool = False) -> Towers:
+        """The towers in torch, open to gradients; a copy can be changed without changing this encoder."""
+        raise ModelError(f"{self.name} has no towers that can be trained")
+
+    def with_model(self, model: nn.Module, digest: str) -> Encoder:
+        """The encoder around a changed copy of its `towers().model`; the digest tells what was changed."""
+        raise ModelError(f"{self.name} has no towers that can be trained")
+
+    def with_tensors(self, changed: dict[str, Tensor]) -> Encoder:
+        """A copy in which some tensors of `towers().model` are others; the encoder itself stays as it is."""
+        model = self.towers(copy=True).model
+        if unknown := model.load_state_dict(changed, strict=False).unexpected_keys:
+            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
+        return self.with_model(model, sha256_tensors(changed.items()))
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
         """Class rows from an ensemble of templates, each with a `{}` where the class name goes."""

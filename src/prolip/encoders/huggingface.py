@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch import Tensor
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.tower import TowerEncoder, noise, split_at_linear
+from prolip.encoders.tower import Anatomy, Split, TowerEncoder, noise, split_at_linear
+from prolip.encoders.towers import Towers
 
 _FILES = {
     "a configuration": ("config.json",),
@@ -82,12 +84,6 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
             f"the model takes {config.vision_config.image_size}"
         )
 
-    def embed_image(pixels: Tensor) -> Tensor:
-        return model.get_image_features(pixel_values=pixels).pooler_output
-
-    def embed_text(tokens: Tensor) -> Tensor:
-        return model.get_text_features(input_ids=tokens).pooler_output
-
     # CLIP reads from left to right up to its end token, so that padding changes nothing and less of it is
     # faster; SigLIP was trained to attend to all of its padding.
     padding = "longest" if config.model_type == "clip" else "max_length"
@@ -97,16 +93,58 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
         batch = tokenizer(prompts, padding=padding, max_length=length, truncation=True, return_tensors="pt")
         return batch["input_ids"]
 
+    probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
+
+    def split(model: Any) -> tuple[Split, Split]:
+        return (
+            split_at_linear(model, partial(_embed_image, model), probes[0]),
+            split_at_linear(model, partial(_embed_text, model), probes[1]),
+        )
+
     with torch.no_grad():
-        image = split_at_linear(model, embed_image, noise(preprocess, device))
-        text = split_at_linear(model, embed_text, tokenize(["a photo of a cat."]).to(device))
+        image, text = split(model)
     settings = {
         key: [getattr(part, key, None) for part in (config.vision_config, config.text_config)]
         for key in _SETTINGS
     }
     revision = None if local else cached_revision(rest, "config.json")
     beside = {"tokenizer": tokenizer, "processor": processor}
-    return TowerEncoder(name, model, image, text, tokenize, preprocess, device, settings, beside, revision)
+    anatomy = Anatomy(split, _towers)
+    return TowerEncoder(
+        name, model, image, text, tokenize, preprocess, device, settings, beside, anatomy, revision
+    )
+
+
+def _embed_image(model: Any, pixels: Tensor) -> Tensor:
+    return model.get_image_features(pixel_values=pixels).pooler_output
+
+
+def _embed_text(model: Any, tokens: Tensor) -> Tensor:
+    return model.get_text_features(input_ids=tokens).pooler_output
+
+
+def _towers(model: Any) -> Towers:
+    vision = model.vision_model
+    clip = hasattr(model, "visual_projection")  # SigLIP pools by attention, and ends there
+
+    def embed_local(pixels: Tensor) -> Tensor:
+        hidden = vision(pixel_values=pixels).last_hidden_state[:, 1:]
+        return model.visual_projection(vision.post_layernorm(hidden))
+
+    blocks = tuple(vision.encoder.layers)
+    last = f"vision_model.encoder.layers.{len(blocks) - 1}."
+    return Towers(
+        model,
+        partial(_embed_image, model),
+        lambda tokens: _embed_text(model, tokens["input_ids"]),
+        words=model.text_model.embeddings.token_embedding,
+        image=("vision_model.", "visual_projection."),
+        last=(last,) if clip else (last, "vision_model.head."),
+        image_blocks=blocks,
+        text_blocks=tuple(model.text_model.encoder.layers),
+        class_token=vision.pre_layrnorm if clip else None,
+        embed_local=embed_local if clip else None,
+    )
 
 
 def _model_class(name: str, model_type: str, transformers: Any) -> Any:

@@ -18,11 +18,13 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Sequence
+from copy import copy as shallow_copy
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.core.errors import ModelError, UsageError
 from prolip.core.files import cache_dir, sha256_file, sha256_tensors, write_tensors
@@ -31,6 +33,7 @@ from prolip.core.imagenet import imagenet_names
 from prolip.encoders import efficientnet_lite, minilm
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.towers import Towers
 
 RIDGE = 10.0
 SCALE = 20.0
@@ -113,6 +116,36 @@ class OfflineEncoder(Encoder):
         """Unit sentence embeddings of tokens."""
         return self.text_tower(tokens["input_ids"], tokens["attention_mask"].bool())
 
+    def towers(self, copy: bool = False) -> Towers:
+        """Both towers, and the matrix between them."""
+        joined = _Joined(self.image_tower, self.text_tower, self.head.weight, self.text_head.bias)
+        joined = (deepcopy(joined) if copy else joined).to(self.device)
+        image, text = joined.image, joined.text
+        return Towers(
+            joined,
+            lambda pixels: image(pixels) @ joined.projection,
+            lambda tokens: text(tokens["input_ids"], tokens["attention_mask"].bool()) + joined.offset,
+            words=text.words,
+            image=("image._conv", "image._bn", "image._blocks", "projection"),  # not its ImageNet classifier
+            last=("image._conv_head.", "image._bn1.", "projection"),
+            image_blocks=tuple(image._blocks),
+            text_blocks=tuple(text.layers),
+            embed_local=lambda pixels: image.feature_map(pixels).flatten(2).mT @ joined.projection,
+        )
+
+    def with_model(self, model: nn.Module, digest: str) -> OfflineEncoder:
+        """The same around changed towers."""
+        assert isinstance(model, _Joined)
+        changed = shallow_copy(self)
+        model.eval().requires_grad_(False)
+        changed.image_tower, changed.text_tower = model.image, model.text
+        changed.head = Head(model.projection.cpu())
+        changed.text_head = Head(torch.eye(minilm.WIDTH), bias=model.offset.cpu())
+        changed.fingerprint = f"{self.fingerprint}-{digest}"
+        if self._session is not None:
+            changed._session = _onnx_session(model.image)
+        return changed
+
     def _join(self) -> tuple[Tensor, Tensor]:
         """W0 and mu, computed once and kept in the cache folder."""
         from safetensors import SafetensorError
@@ -129,6 +162,23 @@ class OfflineEncoder(Encoder):
         weight, mean = fit_projection(classifier, texts)
         write_tensors(path, {"weight": weight, "mean": mean})
         return weight, mean
+
+
+class _Joined(nn.Module):
+    """The whole encoder as one module, so that each of its tensors has one name."""
+
+    def __init__(
+        self,
+        image: efficientnet_lite.EfficientNetLite0,
+        text: minilm.MiniLM,
+        projection: Tensor,
+        offset: Tensor,
+    ) -> None:
+        super().__init__()
+        self.image, self.text = image, text
+        self.projection = nn.Parameter(projection.clone(), requires_grad=False)  # W0 [1280, 384]
+        self.offset: Tensor
+        self.register_buffer("offset", offset)  # -mu [384]
 
 
 def fit_projection(classifier: Tensor, texts: Tensor, ridge: float = RIDGE) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,10 @@ from torch import Tensor, nn
 from prolip.core.errors import ModelError, UsageError, unknown_name
 from prolip.core.head import Head
 from prolip.encoders.hub import cached_revision, first_line, loading, require, require_folder
+from prolip.encoders.open_clip_towers import open_towers
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.tower import (
+    Anatomy,
     Place,
     Run,
     Split,
@@ -74,15 +76,20 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
         tokenizer = open_clip.get_tokenizer(source.model)
     model.float().eval().requires_grad_(False)
     preprocess = _preprocess(model.visual.preprocess_cfg, name)
+    probes = noise(preprocess, device), tokenizer(["a photo of a cat."]).to(device)
+
+    def split(model: Any) -> tuple[Split, Split]:
+        return _split_image(model, probes[0]), _split_text(model, probes[1])
+
     with torch.no_grad():
-        image = _split_image(model, noise(preprocess, device))
-        text = _split_text(model, tokenizer(["a photo of a cat."]).to(device))
+        image, text = split(model)
     revision = source.repository and cached_revision(
         source.repository, _CONFIG, "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
     )
     beside = {"config": source.config, "tokenizer": tokenizer}
+    anatomy = Anatomy(split, open_towers)
     return TowerEncoder(
-        name, model, image, text, tokenizer, preprocess, device, source.config, beside, revision
+        name, model, image, text, tokenizer, preprocess, device, source.config, beside, anatomy, revision
     )
 
 

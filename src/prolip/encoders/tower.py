@@ -17,6 +17,8 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy as shallow_copy
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,7 @@ from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.towers import Towers
 
 Run = Callable[[Tensor], Tensor]
 
@@ -39,8 +42,8 @@ _PROMPTS_AT_ONCE = 256
 class Place:
     """The parameters of a model that are its head: where a tuned head goes back."""
 
-    weight: nn.Parameter  # [Do, D], or [D, Do] if transposed
-    bias: nn.Parameter | None = None
+    weight: Tensor  # [Do, D], or [D, Do] if transposed
+    bias: Tensor | None = None
     transposed: bool = False
 
 
@@ -164,6 +167,14 @@ def fingerprint(model: nn.Module, settings: dict[str, Any]) -> str:
     return hashlib.sha256(f"{described}\n{sha256_tensors(model.state_dict().items())}".encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Anatomy:
+    """How models of a library are taken apart: at their heads, and for training."""
+
+    split: Callable[[Any], tuple[Split, Split]]  # image and text
+    towers: Callable[[Any], Towers]
+
+
 class TowerEncoder(Encoder):
     """Two split towers, a tokenizer and a way to prepare pictures.
 
@@ -182,11 +193,13 @@ class TowerEncoder(Encoder):
         device: torch.device,
         settings: dict[str, Any],
         beside: dict[str, Any],
+        anatomy: Anatomy,
         revision: str | None = None,
     ) -> None:
         self.name = name
         self.model = model
         self.beside = beside
+        self._anatomy = anatomy
         self.head, self.text_head = image.head, text.head
         self.black_box = image.black_box
         self.preprocess = preprocess
@@ -195,7 +208,11 @@ class TowerEncoder(Encoder):
         self.fingerprint = fingerprint(model, settings)
         # SigLIP adds a bias to its logits too: the same for every class, it does not change a softmax.
         self.scale = float(model.logit_scale.detach().exp())
-        self._image, self._text, self._tokenize = image.features, text.features, tokenize
+        self._tokenize = tokenize
+        self._take(image, text)
+
+    def _take(self, image: Split, text: Split) -> None:
+        self._image, self._text = image.features, text.features
         self._places = (image.place, text.place)
 
     # no_grad and not inference_mode: features go on to be fitted, and autograd refuses inference tensors.
@@ -225,6 +242,21 @@ class TowerEncoder(Encoder):
         """Text features of tokens."""
         return self._text(tokens["input_ids"]).float()
 
+    def towers(self, copy: bool = False) -> Towers:
+        """The model's towers, or a copy's."""
+        return self._anatomy.towers(deepcopy(self.model) if copy else self.model)
+
+    def with_model(self, model: nn.Module, digest: str) -> TowerEncoder:
+        """The same around a changed model, split again where its heads are now."""
+        changed = shallow_copy(self)
+        changed.model = model.eval().requires_grad_(False)
+        with torch.no_grad():
+            image, text = self._anatomy.split(model)
+        changed.head, changed.text_head, changed.black_box = image.head, text.head, image.black_box
+        changed.fingerprint = f"{self.fingerprint}-{digest}"
+        changed._take(image, text)
+        return changed
+
     def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Tensor]:
         """What the model's `state_dict` holds instead, with these heads and this scale in it."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
@@ -241,3 +273,17 @@ class TowerEncoder(Encoder):
             if after.bias is not None and place.bias is not None:
                 changed[names[id(place.bias)]] = after.bias.to(torch.float32)
         return changed
+
+    def unfold(self, changed: dict[str, Tensor]) -> None:
+        """Put what `folded` gave into the model itself, and into the heads that stand for it here."""
+        unknown = self.model.load_state_dict(changed, strict=False).unexpected_keys
+        if unknown:
+            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
+        self.scale = float(self.model.logit_scale.detach().exp())
+        heads = []
+        for place, head in zip(self._places, (self.head, self.text_head), strict=True):
+            if place is not None:
+                weight = plain(place.weight.T if place.transposed else place.weight)
+                head = Head(weight, None if place.bias is None else plain(place.bias), head.residual)
+            heads.append(head)
+        self.head, self.text_head = heads

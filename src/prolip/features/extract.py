@@ -140,7 +140,7 @@ class _Run:
     progress: Progress
 
     def __post_init__(self) -> None:
-        shape = (len(self.views), len(self.images), self.encoder.head.width)
+        shape = (len(self.views), len(self.images), self.encoder.width)
         self.features = np.empty(shape, dtype=np.float32)
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, BadImage] = {}
@@ -230,10 +230,10 @@ class _Run:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
         pixels = np.stack([loaded.pixels.pop(place) for loaded, place in batch])  # [B, S, S, 3]
         rows = self.encoder.encode(torch.from_numpy(pixels))
-        if rows.shape != (len(batch), self.encoder.head.width):
+        if rows.shape != (len(batch), self.encoder.width):
             raise ModelError(
                 f"{self.encoder.name} gave features of shape {list(rows.shape)}, "
-                f"expected [{len(batch)}, {self.encoder.head.width}]"
+                f"expected [{len(batch)}, {self.encoder.width}]"
             )
         self.encoded += len(batch)
         for (loaded, place), row in zip(batch, rows.detach().to("cpu", torch.float32).numpy(), strict=True):

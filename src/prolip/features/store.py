@@ -59,10 +59,10 @@ class FeatureStore:
             "version": _VERSION,
             "fingerprint": encoder.fingerprint,
             "preprocess": encoder.preprocess.config(),
-            "width": encoder.head.width,
+            "width": encoder.width,
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        return Space(self.root / digest[:20], digest, encoder.head.width, {"model": encoder.name, **identity})
+        return Space(self.root / digest[:20], digest, encoder.width, {"model": encoder.name, **identity})
 
 
 class Space:

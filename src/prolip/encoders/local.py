@@ -1,0 +1,50 @@
+"""An encoder that looks at places: the embedding of each part of a picture, instead of one of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from prolip.core.errors import ModelError
+from prolip.encoders.base import Encoder
+from prolip.encoders.towers import LOCAL
+
+
+class LocalEncoder(Encoder):
+    """Local embeddings [places, D] of each picture, laid out as one row of features.
+
+    The head is already in them: it is frozen wherever local features are used, and D is smaller than Do.
+    """
+
+    def __init__(self, base: Encoder) -> None:
+        embed = base.towers().embed_local
+        if embed is None:
+            raise ModelError(f"{base.name} does not offer {LOCAL}")
+        self._embed = embed
+        self.base = base
+        self.name, self.fingerprint = base.name, f"{base.fingerprint}-local"
+        self.head, self.text_head, self.scale = base.head, base.text_head, base.scale
+        self.preprocess, self.device, self.batch_size = base.preprocess, base.device, base.batch_size
+        self.licence, self.revision = base.licence, base.revision
+        size = base.preprocess.size
+        self._width = self.encode(torch.zeros(1, size, size, 3, dtype=torch.uint8)).shape[1]
+
+    @property
+    def width(self) -> int:
+        """Columns of a row: places x D."""
+        return self._width
+
+    @torch.no_grad()
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Local embeddings [B, places x D] of uint8 pixels [B, S, S, 3]."""
+        return self._embed(self.preprocess.normalise(pixels.to(self.device))).float().flatten(1).cpu()
+
+    def encode_text(self, prompts: Sequence[str]) -> Tensor:
+        """As the encoder itself does it."""
+        return self.base.encode_text(prompts)
+
+    def places(self, x: Tensor) -> Tensor:
+        """Rows [.., places x D] as [.., places, D]."""
+        return x.unflatten(-1, (-1, self.head.dim))

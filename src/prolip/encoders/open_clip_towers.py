@@ -1,0 +1,128 @@
+"""The towers of an open_clip model, opened for training.
+
+The text tower is run only as far as its longest prompt: it reads from left to right, so nothing behind the
+last end token can change what is read off there, and prompts are a third of the 77 tokens that they are
+padded to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prolip.encoders.towers import Tokens, Towers
+
+
+def open_towers(model: Any) -> Towers:
+    """A model's parts, whichever of open_clip's image towers it has."""
+    visual = model.visual
+    text = getattr(model, "text", model)
+    blocks, last = _image_blocks(visual)
+    vit = isinstance(getattr(visual, "proj", None), nn.Parameter)
+    words = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and not name.startswith("visual.")
+    ]
+    return Towers(
+        model,
+        model.encode_image,
+        _TextRun(model),
+        words=max(words, key=lambda module: module.num_embeddings, default=None),
+        image=("visual.",),
+        last=last,
+        image_blocks=blocks,
+        text_blocks=tuple(getattr(getattr(text, "transformer", None), "resblocks", ())),
+        class_token=visual.ln_pre if vit and _reads_class_token(visual) else None,
+        embed_local=_local(visual),
+    )
+
+
+def _image_blocks(visual: Any) -> tuple[tuple[nn.Module, ...], tuple[str, ...]]:
+    """Residual blocks of the image tower, and how the names of its last layer begin."""
+    if hasattr(visual, "attnpool"):  # CLIP's ResNet
+        stages = (visual.layer1, visual.layer2, visual.layer3, visual.layer4)
+        return tuple(block for stage in stages for block in stage), ("visual.attnpool.",)
+    if hasattr(getattr(visual, "transformer", None), "resblocks"):
+        blocks = tuple(visual.transformer.resblocks)
+        return blocks, (f"visual.transformer.resblocks.{len(blocks) - 1}.",)
+    for inside in ("blocks", "stages"):  # timm's transformers and convolutional nets
+        blocks = tuple(getattr(getattr(visual, "trunk", None), inside, ()))
+        if blocks:
+            return blocks, (f"visual.trunk.{inside}.{len(blocks) - 1}.", "visual.head.")
+    return (), ("visual.head.",)
+
+
+def _reads_class_token(visual: Any) -> bool:
+    return visual.pool_type == "tok" and visual.attn_pool is None and visual.transformer.batch_first
+
+
+def _local(visual: Any) -> Any:
+    """Normalised pixels to embeddings of places [B, places, D]; None where the tower has no such thing."""
+    if hasattr(visual, "attnpool"):
+
+        def of_resnet(pixels: Tensor) -> Tensor:
+            x = visual.stem(pixels)
+            for stage in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
+                x = stage(x)
+            return _every_query(visual.attnpool, x)
+
+        return of_resnet
+    if isinstance(getattr(visual, "proj", None), nn.Parameter) and _reads_class_token(visual):
+
+        def of_vit(pixels: Tensor) -> Tensor:
+            hidden = visual.transformer(visual._embeds(pixels))
+            return visual.ln_post(hidden[:, 1:]) @ visual.proj
+
+        return of_vit
+    return None
+
+
+def _every_query(pool: Any, x: Tensor) -> Tensor:
+    """CLIP's attention pooling, asked by every place of a map [B, C, H, W]: [B, HW, D]."""
+    tokens = x.flatten(2).transpose(1, 2)  # [B, HW, C]
+    tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
+    query, key, value = (
+        projection(tokens).unflatten(2, (pool.num_heads, -1)).transpose(1, 2)
+        for projection in (pool.q_proj, pool.k_proj, pool.v_proj)
+    )
+    attended = nn.functional.scaled_dot_product_attention(query[:, :, 1:], key, value)
+    return pool.c_proj(attended.transpose(1, 2).flatten(2))
+
+
+class _TextRun:
+    """Tokens to text embeddings, no further than the longest prompt where the tower is causal."""
+
+    def __init__(self, model: Any) -> None:
+        self.caller = _Call(model)
+        tower = getattr(model, "text", model)
+        self.prefix = "model." if tower is model else "model.text."
+        self.tower = tower
+        pool = getattr(model, "text_pool_type", getattr(tower, "pool_type", None))
+        mask = getattr(tower, "attn_mask", None)
+        plain = getattr(tower, "cls_emb", None) is None and not getattr(tower, "use_pad_mask", False)
+        self.causal = pool == "argmax" and isinstance(mask, Tensor) and plain
+
+    def __call__(self, tokens: Tokens) -> Tensor:
+        ids = tokens["input_ids"]
+        if not self.causal:
+            return self.caller(ids)
+        length = int(ids.argmax(dim=1).max()) + 1
+        shorter = {
+            f"{self.prefix}positional_embedding": self.tower.positional_embedding[:length],
+            f"{self.prefix}attn_mask": self.tower.attn_mask[:length, :length],
+        }
+        return torch.func.functional_call(self.caller, shorter, (ids[:, :length],))
+
+
+class _Call(nn.Module):
+    """A model's way to embed text, as a module's forward."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model.encode_text(ids)
