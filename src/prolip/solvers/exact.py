@@ -1,13 +1,14 @@
 """The minimum itself, not an approach to it.
 
 `reduce` rewrites the problem without approximation, `minimise` holds the optimizer. Here the two parts of
-the unknowns take turns: L-BFGS inside span(T), one linear solve for the rest, until the whole gradient has
-shrunk to `tol` of what it was at W0. The turns converge quickly (each divides the error by ten or more),
+the unknowns take turns: L-BFGS inside span(T), one linear solve for the rest, until the whole gradient is
+small against what it was at W0. The turns converge quickly (each divides the error by ten or more),
 because the parts meet only in the lengths of the embeddings.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ from prolip.solvers.solution import Solution
 
 STEPS = 400
 TURNS = 12
-TOL = 3e-4
+TOL = 2e-3
+ROUGH = 0.1
 
 
 def exact(task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = None) -> Solution:
@@ -36,7 +38,8 @@ def exact(task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = No
     lam
         Weight of |W - W0|^2.
     tol
-        Stop when the gradient has shrunk to this fraction of its norm at W0.
+        Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
+        its value at W0.
     start
         A matrix to start from.
 
@@ -77,7 +80,7 @@ def path(
             evaluations = batch.evaluations
             if lam != float(batch.lam):
                 batch.change_lam(torch.full_like(batch.lam, lam))
-            relative = take_turns(batch, tol)
+            converged = take_turns(batch, tol)
             weight = reduced.weight(batch.point.z, batch.rest, lam)
             end = time.perf_counter()
             solutions.append(
@@ -87,27 +90,27 @@ def path(
                     scale=task.scale,
                     objective=float(batch.value()),
                     start_objective=float(batch.start_value),
-                    gradient=relative,
+                    gradient=float(batch.gradient_norm() / batch.start_norm.clamp_min(1e-30)),
                     evaluations=batch.evaluations - evaluations,
                     seconds=end - begin,
                     solver="exact",
-                    converged=relative <= tol,
+                    converged=converged,
                 )
             )
             begin = end
     return solutions
 
 
-def take_turns(batch: Batch, tol: float) -> float:
-    """Minimise inside span(T) and outside it in turns; the gradient norm reached, relative to the start."""
-    goal = tol * batch.start_norm
+def take_turns(batch: Batch, tol: float) -> bool:
+    """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal."""
     turns = TURNS if batch.rest is not None and bool((batch.lam > 0).all()) else 1
-    rough = goal if turns == 1 else torch.maximum(goal, 0.02 * batch.start_norm)
-    for turn in range(turns):
+    rough = tol if turns == 1 else max(tol, ROUGH)
+    best = math.inf
+    for _ in range(turns):
         batch.descend(0.7 * rough, STEPS)
-        norm = batch.gradient_norm()
-        if bool((norm <= goal).all()) or turn == turns - 1:
+        excess = float((batch.gradient_norm() / batch.goal(tol)).max())
+        if excess <= 1 or turns == 1 or (rough == tol and excess > 0.8 * best):
             break
         batch.update_rest()
-        rough = torch.maximum(goal, 0.1 * norm)
-    return float((norm / batch.start_norm.clamp_min(1e-30)).max())
+        rough, best = tol * max(1.0, 0.1 * excess), min(best, excess)
+    return excess <= 1

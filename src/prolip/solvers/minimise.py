@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from prolip.solvers.lbfgs import History
-from prolip.solvers.objective import cross_entropy
+from prolip.solvers.objective import TINY, cross_entropy
 from prolip.solvers.reduce import Reduced, softmax_curvature
 
 SHRINK = 0.05
 MEMORY = 12
 TRIALS = 12
+IDLE = 4
 CHUNK = 1 << 23  # numbers in one [rows, K] array of an evaluation
 
 
@@ -86,15 +87,26 @@ class Batch:
         self.rest = self.reduced.solve_rest(self.point.c, self.lam)
         self.point = self._enter(self.point.z, self.point.v)
 
-    def descend(self, tol: Tensor, steps: int) -> bool:
-        """L-BFGS until every gradient norm inside span(T) is at most tol [B]; whether it got there."""
+    def goal(self, tol: float) -> Tensor:
+        """Gradient norms [B] to stop at: tol of the start's, and lower as the objective falls.
+
+        Where the support is fitted well the loss and all its gradients are small, far from the minimum too:
+        so what counts is the gradient as a share of the start's against the objective as a share of it.
+        """
+        share = (self.value() / self.start_value.clamp_min(TINY)).clamp_max(1.0).to(self.start_norm)
+        rounding = 64 * torch.finfo(share.dtype).eps
+        return self.start_norm * (tol * share).clamp_min(rounding) + TINY
+
+    def descend(self, tol: float, steps: int) -> None:
+        """L-BFGS until every gradient norm inside span(T) has reached its goal."""
         inverse = self.inverse.flatten(1)
         fit = torch.ones_like(self.lam)
-        stuck = torch.zeros_like(self.lam, dtype=torch.bool)
+        idle = torch.zeros_like(self.lam)  # steps in a row that gained no more than rounding
         for _ in range(steps):
             gradient = self.point.gradient.flatten(1)
-            done = gradient.norm(dim=1) <= tol
-            if bool((done | stuck).all()):
+            done = gradient.norm(dim=1) <= self.goal(tol)
+            active = ~done & (idle < IDLE)
+            if not bool(active.any()):
                 break
             scaled = inverse * fit[:, None]
             direction = self.history.direction(gradient, scaled)
@@ -102,13 +114,13 @@ class Batch:
             if bool(uphill.any()):
                 direction = torch.where(uphill[:, None], -scaled * gradient, direction)
             before = self.point
-            self.point, moved = self._search(direction.view_as(before.z), ~(done | stuck))
-            stuck |= ~moved & ~done
+            self.point = self._search(direction.view_as(before.z), active)
+            gained = before.value - self.point.value > torch.finfo(fit.dtype).eps * before.value
+            idle = torch.where(gained, torch.zeros_like(idle), idle + 1)
             step = (self.point.z - before.z).flatten(1)
             fit = self.history.add(step, (self.point.gradient - before.gradient).flatten(1), inverse)
-        return bool((self.point.gradient.flatten(1).norm(dim=1) <= tol).all())
 
-    def _search(self, p: Tensor, active: Tensor) -> tuple[Point, Tensor]:
+    def _search(self, p: Tensor, active: Tensor) -> Point:
         """A step along p [B, r, k] that lowers the value and leaves the slope less steep.
 
         Embeddings are linear in the step, v(t) = v + t F P, so that a trial costs no product with F.
@@ -144,7 +156,7 @@ class Batch:
             v = torch.addcmul(here.v, fp, t[None, :, None])
             outcome = self._losses(v)
         z = torch.addcmul(here.z, p, t[:, None, None])
-        return self._enter(z, v, outcome), t > 0
+        return self._enter(z, v, outcome)
 
     def _enter(self, z: Tensor, v: Tensor, outcome: tuple[Tensor, Tensor, Tensor] | None = None) -> Point:
         losses, slope, c = self._losses(v) if outcome is None else outcome
