@@ -69,8 +69,8 @@ def published(name: str) -> Published:
         values[key] = tuple(row["values"])
         if "std" in row:
             std[key] = tuple(row["std"])
-    fields = [table[part] for part in ("where", "label", "title", "model")]
-    return Published(name, *fields, tuple(table["columns"]), values, std)
+    where, label, title, model = (table[part] for part in ("where", "label", "title", "model"))
+    return Published(name, where, label, title, model, tuple(table["columns"]), values, std)
 
 
 def names() -> list[str]:

@@ -1,0 +1,59 @@
+"""The test features before and after training, drawn in two dimensions (the paper's UMAP figure).
+
+UMAP sees the unit embeddings, with cosine distance, and nothing of the labels. Two numbers go with the
+picture: the share of each point's ten nearest neighbours, in the embedding itself, that are of its class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip import methods
+from prolip.core import ModelError, Projected
+from prolip.evaluate import metrics
+from prolip.evaluate.problem import Problem
+from prolip.evaluate.protocols import Trial
+from prolip.evaluate.support import draw_train
+
+NEIGHBOURS = 10
+
+
+def manifold(problem: Problem, trial: Trial) -> dict[str, Any]:
+    """Points [n, 2] of the test images before and after a fit, their labels and the two accuracies."""
+    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    task = trial.task(problem, chosen)
+    x, y = problem.parts["test"].all()
+    found: dict[str, Any] = {"labels": y.tolist(), "classes": list(problem.classes)}
+    for stage, method in (("before", methods.create("zero_shot")), ("after", trial.create())):
+        fitted = method.fit(task)
+        if not isinstance(fitted, Projected):
+            raise ModelError(f"{trial.method} does not move the embedding: there is nothing to draw")
+        embedding = fitted.embed(x)
+        found[stage] = {
+            "points": [[round(float(v), 3) for v in point] for point in flatten(embedding, trial.seed)],
+            "purity": neighbour_purity(embedding, y),
+            "accuracy": metrics.accuracy(fitted.logits(x), y),
+        }
+    return {**found, "accuracy": found["after"]["accuracy"]}
+
+
+def flatten(embedding: Tensor, seed: int) -> Any:
+    """Unit embeddings [n, D] to points [n, 2] by UMAP."""
+    try:
+        import umap
+    except ImportError as error:
+        raise ModelError("the manifold needs umap-learn: pip install 'prolip[bench]'") from error
+    neighbours = min(15, len(embedding) - 1)
+    reducer = umap.UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed, n_jobs=1)
+    return reducer.fit_transform(embedding.numpy())
+
+
+def neighbour_purity(embedding: Tensor, y: Tensor, neighbours: int = NEIGHBOURS) -> float:
+    """The mean share of a point's nearest neighbours, by cosine, that are of its class."""
+    similarity = embedding @ embedding.T
+    similarity.fill_diagonal_(-torch.inf)
+    near = similarity.topk(min(neighbours, len(y) - 1), dim=1).indices
+    return float((y[near] == y[:, None]).double().mean())

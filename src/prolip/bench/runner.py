@@ -1,0 +1,143 @@
+"""The loop: claim units, have them run, write what comes back."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from prolip.bench.execute import Executor, Outcome
+from prolip.bench.results import Counts, ResultStore
+from prolip.bench.units import Unit
+from prolip.bench.workers import Died, Job, Processes
+
+_BEAT = 5.0
+_WAIT = 0.5
+
+
+class Pool(Protocol):
+    """Something that runs units: processes here, or workers of a cluster."""
+
+    @property
+    def free(self) -> int:
+        """Units that it can take on now."""
+
+    def submit(self, job: Job) -> None:
+        """Start a unit."""
+
+    def outcomes(self, timeout: float) -> list[Outcome | Died]:
+        """What has come back."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A moment of a run."""
+
+    counts: Counts
+    run: int  # units that this runner has finished
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Units a second, of this runner."""
+        return self.run / self.seconds if self.seconds > 0 else 0.0
+
+
+def run_plan(
+    results: ResultStore,
+    plan: int,
+    files_of: Callable[[Unit], Mapping[str, str]],
+    pool: AbstractContextManager[Pool],
+    progress: Callable[[Status], None] | None = None,
+) -> Counts:
+    """Run every unit of a plan that no one else has, until none waits.
+
+    Units that other runners hold are waited for, and taken over if those runners die.
+
+    Parameters
+    ----------
+    results, plan
+        Where units stand and results go.
+    files_of
+        The files of problems that a unit reads.
+    pool
+        What runs them.
+    progress
+        Called after every change, and now and then.
+    """
+    started = beaten = counted = time.monotonic()
+    counts = results.counts(plan)
+    run = 0
+    with pool as workers:
+        queue: deque[tuple[str, Unit]] = deque()  # claimed, not started
+        held: set[str] = set()  # started
+        while True:
+            status = Status(counts, run, time.monotonic() - started)
+            if workers.free and not queue:
+                # Quick units are claimed by the second's worth; slow ones singly, to leave some to others.
+                queue.extend(results.claim(plan, workers.free + min(64, int(status.rate))))
+            while queue and workers.free:
+                key, unit = queue.popleft()
+                held.add(key)
+                workers.submit((key, unit.spec(), files_of(unit)))
+            now = time.monotonic()
+            if not held or now - counted > _WAIT:
+                counts, counted = results.counts(plan), now
+                if progress is not None:
+                    progress(Status(counts, run, now - started))
+            if not held and not counts.running and not counts.waiting:
+                return counts
+            if not held:
+                time.sleep(_WAIT)  # the rest is in other hands
+            for outcome in workers.outcomes(_WAIT) if held else []:
+                held.discard(outcome.key)
+                run += 1
+                _write(results, outcome)
+            if now - beaten > _BEAT:
+                results.beat()
+                beaten = now
+
+
+def _write(results: ResultStore, outcome: Outcome | Died) -> None:
+    if isinstance(outcome, Died):
+        results.died(outcome.key, outcome.reason)
+    elif outcome.result is not None:
+        results.finish(outcome.key, outcome.result, outcome.seconds)
+    else:
+        results.fail(outcome.key, outcome.error or "no reason was given", outcome.seconds)
+
+
+class Here:
+    """No processes at all: units run in this one, one after the other."""
+
+    def __init__(self) -> None:
+        self._executor = Executor()
+        self._job: Job | None = None
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    @property
+    def free(self) -> int:
+        """One, if none is waiting."""
+        return int(self._job is None)
+
+    def submit(self, job: Job) -> None:
+        """Keep the unit until its outcome is asked for."""
+        self._job = job
+
+    def outcomes(self, timeout: float) -> list[Outcome | Died]:
+        """Run it now."""
+        job, self._job = self._job, None
+        return [] if job is None else [self._executor.run(*job)]
+
+
+def local_pool(jobs: int) -> AbstractContextManager[Pool]:
+    """Processes on this machine; 0 runs in this process."""
+    return Processes(jobs) if jobs else Here()

@@ -1,0 +1,114 @@
+"""A dataset on cached features: all that a protocol needs, and no images.
+
+A part of a dataset ("train", "val", "test") knows the labels of every image in its pool, because sampling
+draws from all of them, and the features of those images that some experiment asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from prolip.core import Head, InputError, Text
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Labels of a pool, and features of some of its images.
+
+    Attributes
+    ----------
+    labels
+        Of every image of the pool, in its order.
+    x
+        Features [V, m, width] of m of the images.
+    places
+        Their places in the pool [m], rising.
+    """
+
+    labels: list[int]
+    x: Tensor
+    places: Tensor
+
+    @classmethod
+    def whole(cls, x: Tensor, labels: Sequence[int]) -> Part:
+        """A pool whose every image is encoded; x is [n, width] or [V, n, width]."""
+        return cls(list(labels), x if x.ndim == 3 else x[None], torch.arange(len(labels)))
+
+    def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Tensor, Tensor]:
+        """Features [views, k, width] and labels [k] of images by their places in the pool."""
+        rows = self.rows(chosen)
+        if views > len(self.x):
+            raise InputError(f"{views} views are asked for, {len(self.x)} are encoded")
+        return self.x[:views, rows], torch.tensor([self.labels[i] for i in chosen])
+
+    def rows(self, chosen: Sequence[int]) -> Tensor:
+        """Rows of `x` that hold images of the pool, by their places."""
+        wanted = torch.as_tensor(chosen, dtype=torch.int64)
+        rows = torch.searchsorted(self.places, wanted).clamp(max=len(self.places) - 1)
+        if not torch.equal(self.places[rows], wanted):
+            raise InputError("some of the images that were drawn have no features: prepare the dataset again")
+        return rows
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """The first view [n, width] and the labels [n] of a whole pool."""
+        x, y = self.take(range(len(self.labels)))
+        return x[0], y
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A dataset, seen through one encoder.
+
+    Attributes
+    ----------
+    name, classes
+        Of the dataset; names as prompts say them.
+    head, scale
+        Of the encoder.
+    texts
+        Class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.").
+    parts
+        "train", "val" and "test", as far as there are any.
+    paired
+        Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
+    of_imagenet
+        For ImageNet's variants: the place of each class among the 1,000.
+    model, templates, paths
+        The encoder's name, the prompts behind `texts`, and the images behind the features, part by part:
+        for methods that train through a tower.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    head: Head | None
+    scale: float
+    texts: dict[str, Text]
+    parts: dict[str, Part]
+    paired: bool = False
+    of_imagenet: tuple[int, ...] | None = None
+    model: str = ""
+    templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    paths: dict[str, list[str]] = field(default_factory=dict)
+
+    def text(self, template: str = "own") -> Text:
+        """The class rows of a set of templates."""
+        if template not in self.texts:
+            raise InputError(
+                f"{self.name} was prepared with templates {', '.join(self.texts)}, not {template!r}"
+            )
+        return self.texts[template]
+
+
+def some_classes(text: Text, chosen: Sequence[int]) -> Text:
+    """The rows of some classes, in this order."""
+    index = torch.as_tensor(chosen, dtype=torch.int64)
+    return replace(
+        text,
+        rows=text.rows[index],
+        classes=None if text.classes is None else tuple(text.classes[int(i)] for i in index),
+        features=None if text.features is None else text.features[:, index],
+    )

@@ -1,0 +1,192 @@
+"""The paper's protocols, on cached features. Each takes a problem and a trial, and returns what was measured.
+
+    few_shot              N shots to train, the whole test set to measure; no validation set
+    few_shot_validation   options are chosen on N validation shots: the best, and of equals the first
+    base_to_new           trained on the first half of the classes, measured on each half
+    transfer              trained on one dataset, measured on it and on others (cross-dataset, domains)
+
+A method that knows only its own classes cannot be asked about others: base_to_new and cross-dataset refuse
+it. Between ImageNet and its variants, which share classes, it is asked for the columns that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip import methods
+from prolip.core import Fitted, InputError, Task, Text
+from prolip.evaluate import metrics
+from prolip.evaluate.problem import Problem, some_classes
+from prolip.evaluate.support import base_classes, draw_base, draw_train, draw_train_val
+from prolip.evaluate.through_towers import test_set, tower_task
+from prolip.methods.towers import TowerMethod
+
+Measured = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A method and its circumstances.
+
+    Attributes
+    ----------
+    method, options
+        From the registry. A method that takes a seed is given the trial's, unless the options have one.
+    shots, seed
+        Of the draw; shots=None is all the training data.
+    views
+        Of each support image.
+    template, scale
+        Which prompts, and what the encoder's own scale is multiplied by.
+    grid
+        For few_shot_validation: the options to choose from.
+    """
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    shots: int | None = 16
+    seed: int = 1
+    views: int = 1
+    template: str = "own"
+    scale: float = 1.0
+    grid: tuple[dict[str, Any], ...] = ()
+
+    def create(self, **more: Any) -> methods.Method:
+        """The method with its options."""
+        options = {**self.options, **more}
+        if "seed" in methods.options(self.method):
+            options.setdefault("seed", self.seed)
+        return methods.create(self.method, **options)
+
+    def task(self, problem: Problem, chosen: Sequence[int], text: Text | None = None) -> Task:
+        """The support set of a draw; `text` where only some of the classes take part."""
+        x, y = problem.parts["train"].take(chosen, self.views)
+        rows = problem.text(self.template) if text is None else text
+        task = Task(x, y, rows, problem.head, problem.scale * self.scale)
+        if issubclass(methods.get(self.method), TowerMethod):
+            return tower_task(task, problem, chosen, self.template)
+        return task
+
+
+def few_shot(problem: Problem, trial: Trial) -> Measured:
+    """Accuracy on the test set after N shots."""
+    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    fitted = trial.create().fit(trial.task(problem, chosen))
+    x, y = test_set(fitted, problem)
+    return {"accuracy": _accuracy(fitted, x, y), **_about(fitted)}
+
+
+def few_shot_validation(problem: Problem, trial: Trial) -> Measured:
+    """Accuracy on the test set, with N validation shots to choose by.
+
+    With a grid, every entry is fitted and the best on the validation shots is kept, not fitted again with
+    them. Without one, the method is shown them, for a search or an early stop of its own.
+    """
+    val = problem.parts.get("val")
+    train, chosen, part = draw_train_val(
+        problem.parts["train"].labels,
+        None if val is None else val.labels,
+        trial.shots or 0,
+        trial.seed,
+        problem.paired,
+    )
+    task = trial.task(problem, train)
+    held_out, labels = problem.parts[part].take(chosen)
+    if not trial.grid:
+        best = trial.create().fit(task, validation=Task(held_out, labels, task.text, task.head, task.scale))
+        found = {"chosen": best.info.get("chosen", {})}
+    else:
+        best, found = _search(trial, task, held_out[0], labels)
+    x, y = test_set(best, problem)
+    return {"accuracy": _accuracy(best, x, y), **found, **_about(best)}
+
+
+def _search(trial: Trial, task: Task, x: Tensor, y: Tensor) -> tuple[Fitted, Measured]:
+    """The grid's first best on held-out images x [m, width], y [m]."""
+    first, *others = trial.grid
+    best = trial.create(**first).fit(task)
+    accuracy, picked = _accuracy(best, x, y), first
+    for options in others:
+        fitted = trial.create(**options).fit(task)
+        if (found := _accuracy(fitted, x, y)) > accuracy:
+            best, accuracy, picked = fitted, found, options
+    return best, {"validation_accuracy": accuracy, "chosen": picked}
+
+
+def base_to_new(problem: Problem, trial: Trial) -> Measured:
+    """Accuracy on base classes, on new ones, and the harmonic mean."""
+    classes, base = len(problem.classes), base_classes(len(problem.classes))
+    labels = problem.parts["train"].labels
+    chosen = draw_base(labels, classes, trial.shots or 0, trial.seed, problem.paired)
+    text = problem.text(trial.template)
+    old, new = some_classes(text, range(base)), some_classes(text, range(base, classes))
+    fitted = trial.create().fit(trial.task(problem, chosen, old))
+    x, y = test_set(fitted, problem)
+    mine = y < base
+    on_base = _accuracy(fitted, x[mine], y[mine])
+    on_new = _accuracy(fitted.with_text(new), x[~mine], y[~mine] - base)
+    return {"base": on_base, "new": on_new, "harmonic": harmonic_mean(on_base, on_new), **_about(fitted)}
+
+
+def transfer(problem: Problem, trial: Trial, targets: Sequence[Problem] = ()) -> Measured:
+    """Accuracy on the source's test set, and on each target."""
+    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    fitted = trial.create().fit(trial.task(problem, chosen))
+    x, y = test_set(fitted, problem)
+    found = {problem.name: _accuracy(fitted, x, y)}
+    for target in targets:
+        x, y = test_set(fitted, target)
+        if methods.get(trial.method).open_class:
+            found[target.name] = _accuracy(fitted.with_text(target.text(trial.template)), x, y)
+        else:
+            columns = torch.tensor(shared_classes(problem, target))
+            found[target.name] = metrics.accuracy(fitted.logits(x)[:, columns], y)
+    return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
+
+
+def shared_classes(source: Problem, target: Problem) -> list[int]:
+    """Columns of the source's classifier that are the target's classes, in the target's order."""
+    if target.of_imagenet is not None and source.name == "imagenet":
+        return list(target.of_imagenet)
+    place = {name: k for k, name in enumerate(source.classes)}
+    if unknown := [name for name in target.classes if name not in place]:
+        raise InputError(
+            f"class {unknown[0]!r} of {target.name} is not among those of {source.name}, "
+            "and the method knows only the classes that it was fitted on"
+        )
+    return [place[name] for name in target.classes]
+
+
+def harmonic_mean(a: float, b: float) -> float:
+    """2ab / (a + b); 0 where both are 0."""
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
+def total_harmonic_means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Over datasets, of (base, new): the mean of harmonic means, and the harmonic mean of means.
+
+    The first is ProGrad's H_t1, the second MaPLe's H_t2.
+
+    Examples
+    --------
+    >>> [round(h, 4) for h in total_harmonic_means([(1.0, 0.5), (0.5, 1.0)])]
+    [0.6667, 0.75]
+    """
+    first = sum(harmonic_mean(base, new) for base, new in pairs) / len(pairs)
+    base, new = (sum(pair[i] for pair in pairs) / len(pairs) for i in (0, 1))
+    return first, harmonic_mean(base, new)
+
+
+def _accuracy(fitted: Fitted, x: Tensor, y: Tensor) -> float:
+    return metrics.accuracy(fitted.logits(x), y)
+
+
+def _about(fitted: Fitted) -> Measured:
+    """What the fit tells of itself, as far as it is plain numbers and words."""
+    kept = ("lam", "scale", "seconds", "parameters", "converged", "evaluations")
+    return {name: fitted.info[name] for name in kept if name in fitted.info}

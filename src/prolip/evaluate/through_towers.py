@@ -1,0 +1,62 @@
+"""Protocols for methods that train inside a tower: they need the encoder and the pictures themselves.
+
+A fitted model says whose features it reads. Where training changed the image tower, the cached ones will not
+do, and the test images go through the changed tower.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from prolip import encoders
+from prolip.core import Fitted, InputError, Task
+from prolip.encoders import Encoder
+from prolip.evaluate.problem import Problem
+from prolip.features import extract, load_image
+from prolip.methods.towers import TowerTask
+
+
+@dataclass(frozen=True)
+class Pictures(Sequence[Any]):
+    """Images by their paths, opened when they are asked for."""
+
+    paths: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> Any:
+        return load_image(self.paths[index])
+
+
+def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: str) -> TowerTask:
+    """The task beside its encoder and pictures."""
+    if not problem.model:
+        raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
+    rows = problem.parts["train"].rows(chosen).tolist()
+    pictures = Pictures(tuple(problem.paths["train"][row] for row in rows))
+    encoder, templates = load_once(problem.model), problem.templates[template]
+    return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
+
+
+def test_set(fitted: Fitted, problem: Problem) -> tuple[Tensor, Tensor]:
+    """Test features [n, width] as this model reads them, and labels [n]."""
+    x, y = problem.parts["test"].all()
+    if not problem.model or type(fitted).encoder_for is Fitted.encoder_for:
+        return x, y
+    base = load_once(problem.model)
+    reader = fitted.encoder_for(base)
+    if reader is base:
+        return x, y
+    return extract(reader, problem.paths["test"]).features[0], y
+
+
+@functools.lru_cache(maxsize=1)
+def load_once(model: str) -> Encoder:
+    """The encoder, kept: a worker runs many units on one."""
+    return encoders.load(model)
