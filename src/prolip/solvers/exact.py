@@ -72,7 +72,7 @@ def path(
     with flushed_denormals():
         begin = time.perf_counter()
         reduced = reduce(task)
-        weights = torch.full((len(reduced.y), 1), 1 / len(reduced.y)).to(reduced.base)
+        weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
         batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale)
         if start is not None:
             batch.move(reduced.coordinates(start.to(reduced.base)))

@@ -98,7 +98,8 @@ def reduce(task: Task) -> Reduced:
     w0, text = task.linear.weight.to(x), task.text.rows.to(x)
     v0 = x if task.black_box else x @ w0
     if fixed is not None:
-        v0 = v0 + fixed.to(x)
+        fixed = fixed.to(x)
+        v0 = v0 + fixed
     split = len(text) < SPLIT * text.shape[1]
     basis = _text_basis(v0, text, task.scale, split)
     if len(x) <= x.shape[1]:

@@ -58,7 +58,7 @@ def lam_value(lam: Any, task: Task) -> float:
     (0.5, 0.25, 0.1)
     """
     named = {"1/N": 1.0 / task.shots, "1/N^2": 1.0 / task.shots**2}
-    if lam in named:
+    if isinstance(lam, str) and lam in named:
         return named[lam]
     try:
         value = float(lam)
