@@ -58,17 +58,23 @@ def by_scipy(task, lam, start=None):
 
 
 SHAPES = {
-    "few rows": dict(n=8, classes=4, width=30, dim=20),
-    "few rows, many classes": dict(n=12, classes=9, width=30, dim=10),
-    "more classes than dimensions": dict(n=24, classes=12, width=16, dim=6),
-    "more rows than features": dict(n=40, classes=4, width=10, dim=14),
-    "more rows than features, many classes": dict(n=40, classes=10, width=8, dim=6),
-    "views": dict(n=8, classes=4, width=30, dim=20, views=3),
-    "bias": dict(n=8, classes=4, width=30, dim=20, bias=True),
-    "offset": dict(n=8, classes=4, width=30, dim=20, residual=True),
-    "bias and offset, more rows than features": dict(
-        n=40, classes=4, width=10, dim=14, bias=True, residual=True, views=2
-    ),
+    "few rows": {"n": 8, "classes": 4, "width": 30, "dim": 20},
+    "few rows, many classes": {"n": 12, "classes": 9, "width": 30, "dim": 10},
+    "more classes than dimensions": {"n": 24, "classes": 12, "width": 16, "dim": 6},
+    "more rows than features": {"n": 40, "classes": 4, "width": 10, "dim": 14},
+    "more rows than features, many classes": {"n": 40, "classes": 10, "width": 8, "dim": 6},
+    "views": {"n": 8, "classes": 4, "width": 30, "dim": 20, "views": 3},
+    "bias": {"n": 8, "classes": 4, "width": 30, "dim": 20, "bias": True},
+    "offset": {"n": 8, "classes": 4, "width": 30, "dim": 20, "residual": True},
+    "bias and offset, more rows than features": {
+        "n": 40,
+        "classes": 4,
+        "width": 10,
+        "dim": 14,
+        "bias": True,
+        "residual": True,
+        "views": 2,
+    },
 }
 
 
