@@ -54,6 +54,14 @@ class Fitted(ABC):
         """The same model asked about other classes; only open-class methods can."""
         raise InputError(f"{self.info.get('method', self.kind)} knows only the classes that it was fitted on")
 
+    def bind(self, encoder: Any) -> Fitted:
+        """The same beside the base model's encoder, after loading; for models that run a tower themselves."""
+        return self
+
+    def encoder_for(self, base: Any) -> Any:
+        """The encoder whose features `logits` reads: the base model's, unless training changed its tower."""
+        return base
+
 
 @dataclass(frozen=True, eq=False)
 class Projected(Fitted):

@@ -40,6 +40,8 @@ class Preprocess:
     crop
         For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
         pixel, as torchvision does; "floor" always up and left, as transformers does.
+    view_area, view_interpolation
+        Of training views: the least share of the picture that one shows, and how it is resized.
     """
 
     size: int
@@ -50,6 +52,8 @@ class Preprocess:
     resize_to: int | None = None
     fill: int = 0
     crop: str = "round"
+    view_area: float = 0.5
+    view_interpolation: str = "bicubic"
 
     def centre(self, image: Image.Image) -> np.ndarray:
         """The evaluation view of an RGB image: uint8 [size, size, 3]."""
@@ -72,14 +76,13 @@ class Preprocess:
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
     def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:
-        """A training view, uint8 [size, size, 3], as the paper makes them.
+        """A training view, uint8 [size, size, 3]; by default as the paper makes them.
 
-        A crop of 0.5 to 1 of the area, aspect 3/4 to 4/3, resized with bicubic interpolation, and flipped
-        half the time.
+        A crop of `view_area` to 1 of the area, aspect 3/4 to 4/3, resized, and flipped half the time.
         """
         # Crop, then resize: `resize(box=...)` would let pixels from outside the crop bleed in.
-        crop = image.crop(_random_crop(image.size, rng))
-        view = crop.resize((self.size, self.size), Image.Resampling.BICUBIC)
+        crop = image.crop(_random_crop(image.size, rng, self.view_area))
+        view = crop.resize((self.size, self.size), _RESAMPLE[self.view_interpolation])
         if rng.random() < 0.5:
             view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return np.asarray(view)
@@ -95,11 +98,11 @@ class Preprocess:
         return asdict(self)
 
 
-def _random_crop(size: tuple[int, int], rng: random.Random) -> tuple[int, int, int, int]:
-    """A box of 0.5 to 1 of the area, aspect 3/4 to 4/3 (log-uniform); the centre if ten draws do not fit."""
+def _random_crop(size: tuple[int, int], rng: random.Random, least: float = 0.5) -> tuple[int, int, int, int]:
+    """A box of `least` to 1 of the area, aspect 3/4 to 4/3 (log-uniform); the centre if ten do not fit."""
     width, height = size
     for _ in range(10):
-        area = width * height * rng.uniform(0.5, 1.0)
+        area = width * height * rng.uniform(least, 1.0)
         aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:

@@ -119,7 +119,7 @@ class Towers:
         """Keep only what enters each block, and compute its inside again on the way back."""
         with ExitStack() as undo:
             for block in (*self.image_blocks, *self.text_blocks):
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
                 undo.callback(delattr, block, "forward")
             yield
 

@@ -18,11 +18,28 @@ REGISTRY = {
     "zero_shot": "prolip.methods.zero_shot:ZeroShot",
     "prolip": "prolip.methods.prolip:ProLIP",
     "rla": "prolip.methods.rla:RLA",
+    # through the text tower
+    "coop": "prolip.methods.prompts.coop:CoOp",
+    "cocoop": "prolip.methods.prompts.cocoop:CoCoOp",
+    "kgcoop": "prolip.methods.prompts.kgcoop:KgCoOp",
+    "prograd": "prolip.methods.prompts.prograd:ProGrad",
+    "plot": "prolip.methods.prompts.plot:PLOT",
+    # through both towers, or the image tower
+    "maple": "prolip.methods.prompts.maple:MaPLe",
+    "full": "prolip.methods.finetune.full:FullFineTuning",
+    "last_layer": "prolip.methods.finetune.last_layer:LastLayer",
+    "norm_tuning": "prolip.methods.finetune.norm_tuning:NormTuning",
+    "clip_lora": "prolip.methods.finetune.clip_lora:CLIPLoRA",
 }
 
 # `kind` of a fitted model: its class, for models that come back from disk.
 KINDS = {
     "projected": "prolip.core.fitted:Projected",
+    "prompted": "prolip.methods.prompts.fitted:Prompted",
+    "conditional": "prolip.methods.prompts.cocoop:Conditional",
+    "transported": "prolip.methods.prompts.plot:Transported",
+    "coupled": "prolip.methods.prompts.maple:Coupled",
+    "tuned": "prolip.methods.finetune.tuned:Tuned",
 }
 
 

@@ -1,0 +1,96 @@
+"""What fine-tuning ends in: tensors of the towers that are others now.
+
+Saved are the changed tensors alone, by their names in the model; LoRA saves the two thin factors of each
+change. Loading puts them into a copy of the base model. The features of that copy are other features: it has
+a fingerprint of its own, so those of the base model are never taken for them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from prolip.core import Fitted, Head, InputError, Text
+from prolip.core.arrays import as_features, unit_rows
+from prolip.encoders import Encoder
+
+_TOWER, _ROWS = "tower.", "rows"
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned(Fitted):
+    """logits = s normalize(f(image)) T', f the changed tower; `logits` takes that tower's features."""
+
+    kind: ClassVar[str] = "tuned"
+
+    text: Text
+    scale: float
+    changed: dict[str, Tensor]  # tensors by name, or LoRA's factors by name, slot and letter
+    encoder: Encoder | None = None  # the changed one
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Head:
+        """Of the changed tower."""
+        if self.encoder is None:
+            raise InputError(f"{self.info['method']} changed the tower: bind the model to its encoder first")
+        return self.encoder.head
+
+    def logits(self, x: Any) -> Tensor:
+        """Class scores [m, K] of features of the changed tower."""
+        z = unit_rows(self.head(as_features(x, "features")))
+        return self.scale * z @ self.text.rows.to(z.dtype).T
+
+    def with_text(self, text: Any) -> Tuned:
+        """The same towers, other classes: texts of the changed encoder, where its text tower was trained."""
+        return replace(self, text=text if isinstance(text, Text) else Text(text))
+
+    def encoder_for(self, base: Any) -> Any:
+        """The changed tower."""
+        return self.encoder or base
+
+    def bind(self, encoder: Encoder) -> Tuned:
+        """Put the changes into a copy of the base model's towers."""
+        if "lora" in self.info:
+            changed = merge(encoder, self.changed, self.info["lora"])
+        else:
+            changed = self.changed
+        return replace(self, encoder=encoder.with_tensors(changed))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What changed, and the class rows."""
+        return {_ROWS: self.text.rows, **{_TOWER + name: tensor for name, tensor in self.changed.items()}}
+
+    @classmethod
+    def restore(
+        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+    ) -> Tuned:
+        """Without the encoder, until it is bound to one."""
+        changed = {
+            name.removeprefix(_TOWER): tensor for name, tensor in tensors.items() if name.startswith(_TOWER)
+        }
+        return cls(Text(tensors[_ROWS], text.classes), scale, changed, info=info)
+
+
+def merge(encoder: Encoder, factors: dict[str, Tensor], lora: dict[str, float]) -> dict[str, Tensor]:
+    """The weights that LoRA's factors make of an encoder's own: W + alpha / sqrt(r) B A.
+
+    A factor's name is `weight|slot|letter`; slots 0, 1, 2 are the query, key and value rows of a weight that
+    holds all three, and a weight of one projection has slot 0 alone.
+    """
+    weights = encoder.towers().model.state_dict()
+    merged: dict[str, Tensor] = {}
+    for key, a in factors.items():
+        name, slot, letter = key.split("|")
+        if letter != "A":
+            continue
+        if name not in weights:
+            raise InputError(f"{encoder.name} has no weight {name}")
+        b = factors[f"{name}|{slot}|B"]
+        weight = merged.setdefault(name, weights[name].detach().cpu().clone())
+        rows = slice(int(slot) * len(b), (int(slot) + 1) * len(b))
+        weight[rows] += lora["alpha"] / math.sqrt(lora["rank"]) * b @ a
+    return merged

@@ -1,0 +1,147 @@
+"""What the methods that train through a tower share: their task, and what they ask of an encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prolip.core import InputError, ModelError, Task, UsageError
+from prolip.encoders import Encoder, Preprocess
+from prolip.encoders.towers import Towers
+from prolip.methods.base import Method, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class TowerTask(Task):
+    """A task beside the encoder that its features came from.
+
+    Parameters
+    ----------
+    encoder
+        The encoder. The class names are those of `text`.
+    templates
+        What the text rows were made with, each with a `{}` for the class name.
+    pictures
+        The support images as PIL images in RGB, in the order of the labels; a sequence that loads them when
+        they are asked for will do. Only methods that run the image tower need them.
+
+    Examples
+    --------
+    >>> task = TowerTask(x, y, text, encoder.head, encoder.scale, encoder)      # doctest: +SKIP
+    >>> methods.create("coop", epochs=5).fit(task)                              # doctest: +SKIP
+    """
+
+    encoder: Encoder | None = None
+    templates: tuple[str, ...] = ("a photo of a {}.",)
+    pictures: Sequence[Any] = ()
+
+    def with_scale(self, scale: float) -> TowerTask:
+        """The same task at another temperature."""
+        return dataclasses.replace(self, scale=scale)
+
+    def subset(self, images: Tensor) -> TowerTask:
+        """Only these images, all their views."""
+        chosen = torch.arange(self.n)[images]
+        pictures = Chosen(self.pictures, chosen.tolist()) if len(self.pictures) else ()
+        return dataclasses.replace(self, x=self.x[:, chosen], y=self.y[chosen], pictures=pictures)
+
+
+@dataclass(frozen=True)
+class Chosen(Sequence[Any]):
+    """Some of a sequence, still loaded only when asked for."""
+
+    whole: Sequence[Any]
+    places: list[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.whole[self.places[index]]
+
+
+class TowerMethod(Method):
+    """A method whose gradients go through the text tower or the image tower."""
+
+    reads_pictures: bool = False
+
+    def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
+        """The encoder behind a task and its towers; or one sentence on what is missing."""
+        if not isinstance(task, TowerTask) or task.encoder is None:
+            raise UsageError(
+                f"{self.name} trains through the model itself: it needs a TowerTask with its encoder, "
+                "features alone are not enough"
+            )
+        encoder = task.encoder
+        towers = encoder.towers(copy)
+        if missing := [need for need in self.needs if need not in towers.offers]:
+            raise ModelError(f"{self.name} needs {missing[0]}, and {encoder.name} does not offer that")
+        if task.text.classes is None:
+            raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
+        if self.reads_pictures and len(task.pictures) != task.n:
+            raise InputError(
+                f"{self.name} trains on the pictures themselves: the task has {task.n} images "
+                f"but {len(task.pictures)} pictures"
+            )
+        return task, encoder, towers
+
+    def count(self, shape: Shape) -> int:
+        """Refused: the sizes of the features do not tell."""
+        raise UsageError(f"{self.name} trains inside a tower: ask parameters(task), with a TowerTask")
+
+
+class Batches:
+    """Pixels of pictures, made by a few threads while the tower works on those before.
+
+    Parameters
+    ----------
+    pictures
+        PIL images.
+    preprocess
+        Of the encoder, with the `view_area` that the method wants.
+    seed
+        Of the crops. The view of a picture depends on seed, picture and epoch alone.
+    """
+
+    def __init__(self, pictures: Sequence[Any], preprocess: Preprocess, seed: int) -> None:
+        self.pictures, self.preprocess, self.seed = pictures, preprocess, seed
+        self._ahead: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="prolip-views")
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def view(self, index: int, epoch: int | None) -> np.ndarray:
+        """Pixels uint8 [S, S, 3]: a random view, or with None for the epoch the centre."""
+        picture = self.pictures[index]
+        if epoch is None:
+            return self.preprocess.centre(picture)
+        return self.preprocess.augment(picture, random.Random(f"{self.seed} {index} {epoch}"))
+
+    def prepare(self, indices: list[int], epoch: int | None) -> None:
+        """Start on a batch that will be asked for."""
+        key = (-1 if epoch is None else epoch, tuple(indices))
+        if indices and key not in self._ahead:
+            self._ahead[key] = [self._pool.submit(self.view, index, epoch) for index in indices]
+
+    def get(self, indices: list[int], epoch: int | None) -> Tensor:
+        """Pixels [B, S, S, 3] of a batch."""
+        self.prepare(indices, epoch)
+        key = (-1 if epoch is None else epoch, tuple(indices))
+        return torch.from_numpy(np.stack([view.result() for view in self._ahead.pop(key)]))
+
+
+def in_chunks(run: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """`run` over a few rows at a time."""
+    return torch.cat([run(part) for part in x.split(size)])
