@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from prolip.bench.prepare import read_problem
 from prolip.bench.units import Unit
 from prolip.core import ProlipError, UsageError
@@ -55,16 +57,31 @@ class Executor:
     def __init__(self) -> None:
         self._problems: OrderedDict[str, Problem] = OrderedDict()
 
-    def run(self, key: str, spec: str, sources: Mapping[str, str | bytes]) -> Outcome:
-        """Run a unit; nothing that goes wrong in it goes further than its outcome."""
+    def run(
+        self, key: str, spec: str, files: Mapping[str, str], contents: Mapping[str, np.ndarray] | None = None
+    ) -> Outcome:
+        """Run a unit; nothing that goes wrong in it goes further than its outcome.
+
+        Parameters
+        ----------
+        key, spec
+            Of the unit.
+        files
+            The file of each dataset's problem.
+        contents
+            The bytes in those files, where they cannot be opened from here.
+        """
         import torch
 
         torch.set_num_threads(1)
         started = time.perf_counter()
         try:
             unit = Unit.from_spec(spec)
-            problem = self._problem(unit.dataset, sources)
-            targets = [self._problem(name, sources) for name in unit.targets]
+            keep = max(_KEPT, len(files))
+            problem, *targets = (
+                self._problem(files[name], None if contents is None else contents[name], keep)
+                for name in (unit.dataset, *unit.targets)
+            )
             result, error = execute(unit, problem, targets), None
         except ProlipError as wrong:  # the user's to mend: the message is all there is to say
             result, error = None, f"{type(wrong).__name__}: {wrong}"
@@ -72,12 +89,10 @@ class Executor:
             result, error = None, traceback.format_exc()
         return Outcome(key, result, error, time.perf_counter() - started)
 
-    def _problem(self, name: str, sources: Mapping[str, str | bytes]) -> Problem:
-        source = sources[name]
-        place = source if isinstance(source, str) else name
-        if place not in self._problems:
-            self._problems[place] = read_problem(source)
-            while len(self._problems) > max(_KEPT, len(sources)):
+    def _problem(self, file: str, content: np.ndarray | None, keep: int) -> Problem:
+        if file not in self._problems:
+            self._problems[file] = read_problem(file if content is None else content.tobytes())
+            while len(self._problems) > keep:
                 self._problems.popitem(last=False)
-        self._problems.move_to_end(place)
-        return self._problems[place]
+        self._problems.move_to_end(file)
+        return self._problems[file]

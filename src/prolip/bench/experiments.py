@@ -71,7 +71,7 @@ def _each_lr(method: str, label: str, options: Options) -> tuple[Row, ...]:
     return (*lines, Row(key, label, method, options, over=_OVER_LRS, paper=label))
 
 
-ZERO = _named("zero_shot", "CLIP (0-shot)")
+ZERO = _named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
 _TIP = _named("tip_adapter_f", "Tip-Adapter-F", options={"alpha": 1.0, "beta": 1.0})
 
 _VALIDATED = (
@@ -316,7 +316,7 @@ _ALL = (
         "Table 7",
         "few_shot_validation",
         (
-            Row("zero_shot", "SigLIP (0-shot)", "zero_shot", paper="SigLIP (0-shot)"),
+            _named("zero_shot", "Zero-shot", paper="SigLIP (0-shot)"),
             _named(
                 "prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"}, grid=GRID
             ),
@@ -480,7 +480,7 @@ _ALL = (
         "few_shot",
         (
             ZERO,
-            Row("zero_shot_photo", 'CLIP (0-shot), "a photo of a {}."', "zero_shot", template="photo"),
+            Row("zero_shot_photo", 'Zero-shot, "a photo of a {}."', "zero_shot", template="photo"),
             Row("prolip", "ProLIP, exact", "prolip", _exact()),
             Row("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", _exact(), template="photo"),
         ),

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prolip import methods
 from prolip.bench.experiment import Experiment, Row
 from prolip.bench.experiments import MODELS
 from prolip.bench.units import Unit
-from prolip.core.errors import InputError, UsageError, unknown_name
+from prolip.core.errors import InputError, ProlipError, UsageError, unknown_name
 from prolip.data import DATASETS, find_dataset
 
 
@@ -59,6 +60,17 @@ class Planned:
     unit: Unit
 
 
+def missing_methods(experiment: Experiment) -> dict[str, str]:
+    """Methods of an experiment that this installation does not have, and why."""
+    lacking = {}
+    for name in dict.fromkeys(row.method for row in experiment.rows):
+        try:
+            methods.get(name)
+        except (ProlipError, ImportError) as error:
+            lacking[name] = str(error)
+    return lacking
+
+
 def settle(experiment: Experiment, choices: Choices, root: Path) -> Choices:
     """Choices with nothing left open: datasets that are there, and an encoder for them."""
     datasets = tuple(_canonical(name, root) for name in choices.datasets)
@@ -78,6 +90,11 @@ def settle(experiment: Experiment, choices: Choices, root: Path) -> Choices:
     views = choices.views if choices.views is not None else experiment.views
     if views < 1:
         raise UsageError(f"--views must be at least 1, got {views}")
+    rows = tuple(row.key for row in chosen_rows(experiment, choices.rows, views))
+    if not rows:
+        raise UsageError(
+            f"nothing of {experiment.name} is left to run: {'; '.join(missing_methods(experiment).values())}"
+        )
     return dataclasses.replace(
         choices,
         datasets=datasets,
@@ -85,7 +102,7 @@ def settle(experiment: Experiment, choices: Choices, root: Path) -> Choices:
         shots=choices.shots or experiment.shots,
         seeds=choices.seeds or experiment.seeds,
         views=views,
-        rows=tuple(row.key for row in chosen_rows(experiment, choices.rows, views)),
+        rows=rows,
     )
 
 
@@ -96,10 +113,12 @@ def chosen_rows(experiment: Experiment, wanted: Sequence[str], views: int) -> li
         if name not in names:
             raise unknown_name(f"line of {experiment.name}", name, names)
     by_key = {row.key for row in experiment.rows}
+    lacking = missing_methods(experiment)
     return [
         row
         for row in experiment.rows
         if (row.views is None or row.views <= views)
+        and row.method not in lacking
         and (
             not wanted
             or row.key in wanted

@@ -1,0 +1,200 @@
+"""The shapes that the paper's tables have: columns and lines from collected results."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from prolip.bench.cells import Cell, Line
+from prolip.bench.collect import Collected, paper_model, title_of
+from prolip.bench.experiment import Row
+from prolip.bench.published import published
+from prolip.evaluate.protocols import harmonic_mean, total_harmonic_means
+
+Mean = tuple[float | None, float | None, int]  # mean, deviation, missing runs
+
+
+def shots_name(shots: int | None) -> str:
+    """A column's heading."""
+    return "full" if shots is None else str(shots)
+
+
+def _shot_cells(
+    c: Collected, row: Row, model: str, datasets: Sequence[str], dataset: str | None
+) -> list[Cell]:
+    comparable = c.comparable(model, None if dataset is None else datasets)
+    cells = []
+    for shots in c.choices.shots:
+        mean, std, missing = c.mean(row, model, datasets, shots, lambda result: result.get("accuracy"))
+        paper = c.figure(row, model, shots_name(shots), dataset and title_of(dataset))
+        cells.append(Cell(mean, std, paper, comparable, missing))
+    if _has_average(c):
+        values = [cell.measured for cell in cells if cell.measured is not None]
+        complete = len(values) == len(cells)
+        mean = statistics.fmean(values) if complete else None
+        whole = comparable and c.choices.shots == c.experiment.shots
+        missing = sum(cell.missing for cell in cells)
+        cells.append(Cell(mean, None, c.figure(row, model, "average", dataset), whole, missing))
+    return cells
+
+
+def _has_average(c: Collected) -> bool:
+    table = c.paper
+    named = c.experiment.columns.get("average", "average")
+    return table is not None and named in table.columns and len(c.choices.shots) > 1
+
+
+def shots(c: Collected) -> tuple[list[str], list[Line]]:
+    """A column for each number of shots, the mean over datasets."""
+    columns = [shots_name(shots) for shots in c.choices.shots]
+    if _has_average(c):
+        columns.append("average")
+    several = len(c.choices.models) > 1
+    return columns, [
+        Line(row.label, tuple(_shot_cells(c, row, model, c.choices.datasets, None)), model if several else "")
+        for model in c.choices.models
+        for row in c.rows
+    ]
+
+
+def datasets(c: Collected) -> tuple[list[str], list[Line]]:
+    """A column for each number of shots, dataset by dataset."""
+    columns = [shots_name(shots) for shots in c.choices.shots]
+    model = c.choices.models[0]
+    return columns, [
+        Line(row.label, tuple(_shot_cells(c, row, model, [name], name)), title_of(name))
+        for name in c.choices.datasets
+        for row in c.rows
+    ]
+
+
+def base_to_new(c: Collected) -> tuple[list[str], list[Line]]:
+    """Means with both total harmonic means, then each dataset with its own."""
+    totals, each = [], []
+    for model in c.choices.models:
+        for row in c.rows:
+            halves = {name: _halves(c, row, model, name) for name in c.choices.datasets}
+            totals.append(Line(row.label, _total_cells(c, row, model, list(halves.values()))))
+            for name, (base, new) in halves.items():
+                each.append(Line(row.label, _half_cells(c, row, model, name, base, new), title_of(name)))
+    each.sort(key=lambda line: [title_of(name) for name in c.choices.datasets].index(line.group))
+    return ["base", "new", "HM", "H_t1", "H_t2"], totals + (each if len(c.choices.datasets) > 1 else [])
+
+
+def _halves(c: Collected, row: Row, model: str, dataset: str) -> tuple[Mean, Mean]:
+    """Accuracy on base and on new classes."""
+    shots = c.choices.shots[0]
+    base = c.mean(row, model, [dataset], shots, lambda result: result.get("base"))
+    return base, c.mean(row, model, [dataset], shots, lambda result: result.get("new"))
+
+
+def _total_cells(
+    c: Collected, row: Row, model: str, halves: Sequence[tuple[Mean, Mean]]
+) -> tuple[Cell | None, ...]:
+    pairs = [(base[0], new[0]) for base, new in halves if base[0] is not None and new[0] is not None]
+    if not pairs:
+        return (None,) * 5
+    base, new = (statistics.fmean(pair[i] for pair in pairs) for i in (0, 1))
+    first, second = total_harmonic_means(pairs)
+    missing = sum(half[0][2] for half in halves)
+
+    def cell(value: float, column: str) -> Cell:
+        return Cell(value, None, c.figure(row, model, column), c.comparable(model), missing)
+
+    return cell(base, "base"), cell(new, "new"), None, cell(first, "H_t1"), cell(second, "H_t2")
+
+
+def _half_cells(
+    c: Collected, row: Row, model: str, dataset: str, base: Mean, new: Mean
+) -> tuple[Cell | None, ...]:
+    if base[0] is None or new[0] is None:
+        return (None,) * 5
+    name = c.experiment.published or ""
+    per = published(name.replace("to_new_", "to_new_per_dataset_")) if "to_new_" in name else None
+    comparable = c.comparable(model, [dataset])
+
+    def cell(value: float, std: float | None, column: str) -> Cell:
+        paper = per.value(str(row.paper), column, title_of(dataset)) if per else None
+        return Cell(value, std, paper, comparable, base[2])
+
+    harmonic = cell(harmonic_mean(base[0], new[0]), None, "HM")
+    return cell(base[0], base[1], "base"), cell(new[0], new[1], "new"), harmonic, None, None
+
+
+def targets(c: Collected) -> tuple[list[str], list[Line]]:
+    """A column for each dataset that is measured on; the mean of all, and of those not trained on."""
+    source, *others = c.choices.datasets
+    columns = [title_of(source), *map(title_of, others)]
+    if others:
+        columns += ["average", "OOD"]
+    lines = []
+    for model in c.choices.models:
+        for row in c.rows:
+            cells: list[Cell | None] = []
+            for name in (source, *others):
+                found = c.mean(
+                    row,
+                    model,
+                    [source],
+                    c.choices.shots[0],
+                    lambda result, name=name: result.get("targets", {}).get(name),  # type: ignore[misc]
+                )
+                cells.append(_target_cell(c, row, model, title_of(name), [name], found, name == source))
+            if others:
+                values = [cell.measured for cell in cells if cell is not None]
+                missing = sum(cell.missing for cell in cells if cell is not None)
+                for column, part in (("average", values), ("OOD", values[1:])):
+                    known = [value for value in part if value is not None]
+                    mean = statistics.fmean(known) if known and len(known) == len(part) else None
+                    cells.append(_target_cell(c, row, model, column, None, (mean, None, missing), False))
+            lines.append(Line(row.label, tuple(cells), model if len(c.choices.models) > 1 else ""))
+    return columns, lines
+
+
+def _target_cell(
+    c: Collected,
+    row: Row,
+    model: str,
+    column: str,
+    datasets: Sequence[str] | None,
+    found: tuple[float | None, float | None, int],
+    source: bool,
+) -> Cell:
+    paper = c.figure(row, model, column)
+    if paper is None:  # the domain table names its columns by backbone
+        title = paper_model(model) or c.experiment.models[0]
+        paper = c.figure(row, model, f"{title} {'IN' if source else column}")
+    return Cell(found[0], found[1], paper, c.comparable(model, datasets), found[2])
+
+
+def chosen(c: Collected) -> tuple[list[str], list[Line]]:
+    """How often each learning rate and each lam was chosen, in percent of the searches."""
+    grid = [options for row in c.rows for options in row.grid]
+    lines = []
+    for option in ("lr", "lam"):
+        for value in dict.fromkeys(options[option] for options in grid if option in options):
+            cells = []
+            for count in c.choices.shots:
+                picked = [
+                    result["chosen"][option]
+                    for p in c.planned
+                    if p.unit.shots == count and (result := c.results.get(p.unit.spec())) is not None
+                ]
+                share = 100 * picked.count(value) / len(picked) if picked else None
+                cells.append(Cell(share))
+            lines.append(Line(f"{value:g}", tuple(cells), "learning rate" if option == "lr" else "lam"))
+    return [shots_name(shots) for shots in c.choices.shots], lines
+
+
+def manifold(c: Collected) -> tuple[list[str], list[Line]]:
+    """How well classes hold together, before and after."""
+    lines = []
+    for p in c.planned:
+        result = c.results.get(p.unit.spec())
+        cells = [
+            Cell(None if result is None else 100 * result[stage][figure])
+            for figure in ("accuracy", "purity")
+            for stage in ("before", "after")
+        ]
+        lines.append(Line(title_of(p.unit.dataset), tuple(cells)))
+    return ["accuracy before", "after", "neighbours of the same class before", "after"], lines

@@ -1,0 +1,96 @@
+"""Units on a Ray cluster: the same ones, with the same results; only the driver writes them down.
+
+Problems travel once, into the cluster's object store (as arrays, which workers map and do not copy), so that
+workers need no file of ours. A worker that dies is Ray's to replace: its unit is started again elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from prolip.bench.execute import Executor, Outcome
+from prolip.bench.workers import Died, Job
+from prolip.core.errors import ModelError
+
+_RETRIES = 3
+_AHEAD = 2  # units for each of the cluster's processors: one runs, one is on its way
+
+
+class RayPool:
+    """A pool over a cluster.
+
+    Parameters
+    ----------
+    address
+        "local" starts a cluster on this machine; "auto", or "ray://HOST:PORT", joins one.
+    cpus
+        Of a local cluster; None is all.
+    """
+
+    def __init__(self, address: str, cpus: int | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise ModelError("--ray needs Ray: pip install 'prolip[ray]'") from error
+        self._ray: Any = ray
+        self._address, self._cpus = address, cpus
+        self._problems: dict[str, Any] = {}
+        self._running: dict[Any, str] = {}
+
+    def __enter__(self) -> RayPool:
+        here: dict[str, Any] = {"num_cpus": self._cpus} if self._address == "local" else {}
+        threads = {
+            "env_vars": dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        }
+        self._ray.init(
+            address=self._address, include_dashboard=False, log_to_driver=False, runtime_env=threads, **here
+        )
+        self._task = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
+        self._capacity = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._ray.shutdown()
+
+    @property
+    def free(self) -> int:
+        """Units that the cluster can take on now."""
+        return max(0, self._capacity - len(self._running))
+
+    def submit(self, job: Job) -> None:
+        """Send a unit; its problems are sent once."""
+        key, spec, files = job
+        for file in files.values():
+            if file not in self._problems:
+                self._problems[file] = self._ray.put(np.fromfile(file, np.uint8))
+        names, places = list(files), list(files.values())
+        problems = [self._problems[place] for place in places]
+        self._running[self._task.remote(key, spec, names, places, *problems)] = key
+
+    def outcomes(self, timeout: float) -> list[Outcome | Died]:
+        """What has come back."""
+        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout)
+        found: list[Outcome | Died] = []
+        for reference in ready:
+            key = self._running.pop(reference)
+            try:
+                found.append(self._ray.get(reference))
+            except self._ray.exceptions.RayError as error:
+                found.append(Died(key, str(error).strip().splitlines()[0]))
+        return found
+
+
+_executor: Executor | None = None  # of a worker process, which runs many units
+
+
+def _run(key: str, spec: str, names: list[str], places: list[str], *problems: np.ndarray) -> Outcome:
+    global _executor
+    if _executor is None:
+        _executor = Executor()
+    return _executor.run(
+        key, spec, dict(zip(names, places, strict=True)), dict(zip(names, problems, strict=True))
+    )
