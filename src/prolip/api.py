@@ -28,7 +28,8 @@ from prolip.data import ImageSet, as_templates, class_names, read_images, sample
 from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
 from prolip.export.saved import SavedModel, read_model, write_model
-from prolip.features import Extraction, FeatureStore, duplicates, extract
+from prolip.features import Extraction, FeatureStore, Pictures, duplicates, extract
+from prolip.methods.towers import TowerTask
 
 Progress = Callable[[int, int], None]
 
@@ -112,7 +113,13 @@ class FewShotClassifier:
     # Fitting
 
     def fit(
-        self, images: Any, labels: Any = None, *, text: Any = None, progress: Progress | None = None
+        self,
+        images: Any,
+        labels: Any = None,
+        *,
+        text: Any = None,
+        progress: Progress | None = None,
+        training: Progress | None = None,
     ) -> FewShotClassifier:
         """Learn the classes of a folder, or of images and labels.
 
@@ -127,6 +134,8 @@ class FewShotClassifier:
             For model="arrays": class rows [K, D].
         progress
             Called with (done, total) while images are encoded.
+        training
+            The same while a method takes its steps.
         """
         method = self._method()
         if self.views < 1:
@@ -136,7 +145,7 @@ class FewShotClassifier:
         else:
             task = self._task_of_images(images, labels, progress)
         self.text_: Text = task.text
-        self.fitted_: Fitted = method.fit(task)
+        self.fitted_: Fitted = method.fit(task, training)
         self.info_: dict[str, Any] = {
             **self.fitted_.info,
             "model": self.model,
@@ -156,25 +165,28 @@ class FewShotClassifier:
         return methods.create(self.method, **options)
 
     def _task_of_images(self, images: Any, labels: Any, progress: Progress | None) -> Task:
-        found, y, classes = self._labelled(images, labels, progress)
+        found, pictures, y, classes = self._labelled(images, labels, progress)
         missing = [name for k, name in enumerate(classes) if k not in set(y)]
         if missing:
             raise InputError(f"class {missing[0]!r} has no readable image left ({len(found.bad)} are bad)")
-        text = self.encoder.text(class_names(map(str, classes)), as_templates(self.templates))
+        templates = as_templates(self.templates)
+        text = self.encoder.text(class_names(map(str, classes)), templates)
         self.classes_: list[Any] = classes
         self.skipped_: list[tuple[str, str]] = found.bad
         self.support_: list[bytes] = found.hashes
-        return Task(found.features, y, text, self.encoder.head, self.encoder.scale)
+        encoder, templates = self.encoder, tuple(templates)
+        return TowerTask(found.features, y, text, encoder.head, encoder.scale, encoder, templates, pictures)
 
     def _labelled(
         self, images: Any, labels: Any, progress: Progress | None
-    ) -> tuple[Extraction, list[int], list[Any]]:
-        """Features of the sampled support images, a label number each, and the classes behind the numbers."""
+    ) -> tuple[Extraction, Pictures, list[int], list[Any]]:
+        """Features and pictures of the support set, their label numbers, and the classes behind these."""
         source, y, classes = _images_and_labels(images, labels, "train")
         class_names(map(str, classes))  # bad names are refused before any image is encoded
         chosen = sample_few_shot(y, self.shots, self.seed)
         found = self._extract([source[i] for i in chosen], range(self.views), progress)
-        return found, [y[chosen[i]] for i in found.kept], classes
+        pictures = Pictures([source[chosen[i]] for i in found.kept])
+        return found, pictures, [y[chosen[i]] for i in found.kept], classes
 
     def _task_of_arrays(self, arrays: Arrays) -> Task:
         if arrays.text is None or arrays.y is None:
@@ -195,8 +207,12 @@ class FewShotClassifier:
         return self._encoder
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
-        """Pre-projection features of images: the centre view."""
-        return self._extract(images, (0,), progress)
+        """Pre-projection features of images, the centre view: what `fitted_.logits` reads.
+
+        After a fit that changed the tower, they are those of the changed one.
+        """
+        encoder = self.fitted_.encoder_for(self.encoder) if hasattr(self, "fitted_") else self.encoder
+        return self._extract(images, (0,), progress, encoder)
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Tensor:
         """Scores [n, K]; a softmax of them is `predict_proba`."""
@@ -226,6 +242,7 @@ class FewShotClassifier:
         """
         self._require_fitted()
         skipped, repeated = 0, 0
+        before: Tensor | None = None  # the base model's features, where the fit changed the tower
         if self.model == "arrays":
             arrays = read_arrays(images, labels)
             if arrays.y is None:
@@ -236,9 +253,13 @@ class FewShotClassifier:
             found = self.features(source, progress=progress)
             x, y = found.features[0], torch.tensor([given[i] for i in found.kept])
             skipped, repeated = len(found.bad), len(duplicates(self.support_, found.hashes))
+            if self.fitted_.encoder_for(self.encoder) is not self.encoder:
+                before = self._extract(source, (0,), progress).features[0]
         return {
             **metrics.summary(self.fitted_.logits(x), y),
-            "zero_shot_accuracy": metrics.accuracy(self.zero_shot().logits(x), y),
+            "zero_shot_accuracy": metrics.accuracy(
+                self.zero_shot().logits(x if before is None else before), y
+            ),
             "classes": self.classes_,
             "counts": torch.bincount(y, minlength=len(self.classes_)).tolist(),
             "images": len(y),
@@ -256,12 +277,23 @@ class FewShotClassifier:
             return Projected(Head.identity(self.text_.rows.shape[1]), self.text_, 100.0)
         return Projected(self.encoder.head, self.text_, self.encoder.scale)
 
-    def _extract(self, images: Any, views: Sequence[int], progress: Progress | None) -> Extraction:
+    def _extract(
+        self,
+        images: Any,
+        views: Sequence[int],
+        progress: Progress | None,
+        encoder: encoders.Encoder | None = None,
+    ) -> Extraction:
         store = None
         if self.store is not False:
             store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
         return extract(
-            self.encoder, images, views=views, store=store, skip_bad=self.skip_bad, progress=progress
+            encoder or self.encoder,
+            images,
+            views=views,
+            store=store,
+            skip_bad=self.skip_bad,
+            progress=progress,
         )
 
     def _require_fitted(self) -> None:
@@ -323,7 +355,8 @@ class FewShotClassifier:
                 f"{path} was fitted on {clf.model} with weights {fingerprint}, "
                 f"but the weights found here are {clf.encoder.fingerprint}"
             )
-        clf.fitted_ = methods.restore(kind, tensors, clf._zero_shot().head, clf.text_, scale, clf.info_)
+        fitted = methods.restore(kind, tensors, clf._zero_shot().head, clf.text_, scale, clf.info_)
+        clf.fitted_ = fitted if clf.model == "arrays" else fitted.bind(clf.encoder)
         return clf
 
 

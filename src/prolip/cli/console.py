@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
-
-Progress = Callable[[int, int], None]
 
 
 def print_json(value: Any) -> None:
@@ -24,9 +22,35 @@ def console(stderr: bool = False) -> Any:
     return Console(stderr=stderr, highlight=False, width=None if file.isatty() else 120)
 
 
+class Bar:
+    """One line of a progress display, drawn from the first call on: `bar(done, total)`."""
+
+    def __init__(self, display: Any, label: str, unit: str) -> None:
+        self._display, self._label, self._unit = display, label, unit
+        self._task: Any = None
+        self._note = ""
+
+    def __call__(self, done: int, total: int) -> None:
+        """So much is done."""
+        if self._task is None:
+            self._task = self._display.add_task(self._label, total=total, rate="")
+        speed = next(task.speed for task in self._display.tasks if task.id == self._task)
+        rate = f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s" if speed else ""
+        shown = f"{rate}  {self._note}".rstrip()
+        self._display.update(self._task, completed=done, total=total, rate=shown)
+
+    def note(self, text: str) -> None:
+        """A word on how it goes, from the next call on."""
+        self._note = text
+
+    def beside(self, label: str, unit: str) -> Bar:
+        """Another line of the same display."""
+        return Bar(self._display, label, unit)
+
+
 @contextlib.contextmanager
-def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Progress]:
-    """A progress bar on standard error with rate and time left; drawn from the first call on."""
+def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
+    """A progress bar on standard error with rate and time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -36,18 +60,8 @@ def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Progr
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as progress:
-        task: Any = None
-
-        def advance(done: int, total: int) -> None:
-            nonlocal task
-            if task is None:
-                task = progress.add_task(label, total=total, rate="")
-            speed = progress.tasks[0].speed
-            rate = f"{speed:,.0f} {unit}/s" if speed else ""
-            progress.update(task, completed=done, total=total, rate=rate)
-
-        yield advance
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as display:
+        yield Bar(display, label, unit)
 
 
 def say(message: str, quiet: bool = False) -> None:

@@ -54,6 +54,12 @@ def fit(
         list[str] | None,
         typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", "-O", metavar="NAME=VALUE", help="Of the method, like epochs=20; may be repeated."
+        ),
+    ] = None,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -84,9 +90,10 @@ def fit(
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
+        options=_options(option),
     )
     with bar("encoding", quiet=json) as progress:
-        clf.fit(str(source), progress=progress)
+        clf.fit(str(source), progress=progress, training=progress.beside("training", "steps"))
     clf.save(out)
     _report_skipped(clf.skipped_, json)
     info = clf.info_
@@ -207,6 +214,25 @@ def _lam(lam: str | None) -> str | float | None:
         return float(lam)
     except ValueError:
         return lam
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE pairs; numbers, true, false and none are what they look like, the rest are words."""
+    import json
+
+    from prolip.core import UsageError
+
+    options: dict[str, Any] = {}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--option takes NAME=VALUE, got {pair!r}")
+        words = {"true": True, "false": False, "none": None}
+        try:
+            options[name] = words[value.lower()] if value.lower() in words else json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _templates(given: list[str] | None) -> str | list[str] | None:

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,19 @@ def load_image(source: Any, name: str | None = None) -> Image.Image:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
         raise BadImage(name, str(error)) from error
+
+
+@dataclass(frozen=True)
+class Pictures(Sequence[Image.Image]):
+    """Paths, PIL images or arrays as RGB pictures, each loaded when it is asked for."""
+
+    sources: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: Any) -> Any:
+        return load_image(self.sources[index])
 
 
 @dataclass(frozen=True)
