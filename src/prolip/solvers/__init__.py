@@ -1,7 +1,20 @@
-"""Solvers of ProLIP's problem: the exact fit, and the paper's Adam."""
+"""Solvers of ProLIP's problem: the exact fit, lam chosen by itself, and the paper's Adam and grid search."""
 
 from prolip.solvers.adam import adam
+from prolip.solvers.choose import Choice, Trial, choose
 from prolip.solvers.exact import exact, path
+from prolip.solvers.grid import Search, grid_search
 from prolip.solvers.solution import Solution, lam_value
 
-__all__ = ["Solution", "adam", "exact", "lam_value", "path"]
+__all__ = [
+    "Choice",
+    "Search",
+    "Solution",
+    "Trial",
+    "adam",
+    "choose",
+    "exact",
+    "grid_search",
+    "lam_value",
+    "path",
+]
