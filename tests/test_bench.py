@@ -1,0 +1,529 @@
+"""Experiments from plan to table, on a tiny encoder and a few coloured pictures."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from conftest import blotch
+from prolip.bench import figures, session
+from prolip.bench.collect import Collected
+from prolip.bench.experiment import Experiment, Row
+from prolip.bench.experiments import EXPERIMENTS, GRID, experiment
+from prolip.bench.plan import Choices, expand, missing_methods, settle
+from prolip.bench.prepare import prepare, read_problem
+from prolip.bench.published import published
+from prolip.bench.render import render
+from prolip.bench.results import ResultStore
+from prolip.bench.runner import Here, local_pool, run_plan
+from prolip.bench.tables import build
+from prolip.bench.units import Unit
+from prolip.core import Head, InputError, UsageError
+from prolip.data import ELEVEN, read_dataset
+from prolip.encoders import Encoder, Preprocess
+from prolip.evaluate.support import draw_train
+
+
+class TinyEncoder(Encoder):
+    """Mean colours through a fixed random map."""
+
+    name = "tiny"
+    fingerprint = "tiny-1"
+    scale = 10.0
+    preprocess = Preprocess(16, (0.5,) * 3, (0.5,) * 3)
+    device = torch.device("cpu")
+
+    def __init__(self):
+        rng = torch.Generator().manual_seed(0)
+        self.head = Head(torch.randn(12, 6, generator=rng) / 3)
+        self.text_head = Head(torch.eye(6))
+
+    def encode(self, pixels):
+        corners = pixels.float().div(255).unfold(1, 8, 8).unfold(2, 8, 8).mean((-1, -2))
+        return corners.reshape(len(pixels), 12) - 0.4
+
+    def encode_text(self, prompts):
+        rows = [torch.randn(6, generator=torch.Generator().manual_seed(sum(map(ord, p)))) for p in prompts]
+        return torch.stack(rows)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
+
+
+SMALL = Experiment(
+    "small",
+    "A small experiment",
+    "nowhere",
+    "few_shot",
+    (
+        Row("zero_shot", "Zero-shot", "zero_shot", paper="CLIP (0-shot)"),
+        Row("prolip", "ProLIP, exact", "prolip", {"lam": "1/N"}, paper="ProLIP"),
+        Row(
+            "adam",
+            "ProLIP, Adam",
+            "prolip",
+            {"lam": "1/N", "solver": "adam", "epochs": 5},
+            over=({"lr": 1e-3}, {"lr": 1e-2}),
+        ),
+    ),
+    shots=(1, 2),
+    seeds=(1, 2),
+    views=2,
+    published="validation_free",
+)
+
+
+def planned(photos, results, chosen=SMALL, **choices):
+    """A plan in a store, its files and its choices."""
+    settled = settle(chosen, Choices(datasets=("photos",), **choices), photos.parent)
+    units = [p.unit for p in expand(chosen, settled)]
+    prepared = prepare(units, photos.parent)
+    plan = results.add_plan(chosen.name, settled.as_json(), [(prepared.key(unit), unit) for unit in units])
+    return plan, prepared, settled
+
+
+def accuracies(results, plan):
+    return {row.unit.spec(): row.result["accuracy"] for row in results.rows(plan)}
+
+
+# Units, plans and preparation
+
+
+def test_a_plan_has_every_combination_once(photos):
+    settled = settle(SMALL, Choices(datasets=("photos",)), photos.parent)
+    units = [p.unit for p in expand(SMALL, settled)]
+    assert settled.models == ("offline",)  # a folder of images: not the paper's data, so not its model
+    assert len(units) == 1 + 4 + 8  # zero-shot once; shots x seeds; both learning rates
+    assert len({unit.spec() for unit in units}) == len(units)
+    assert all(Unit.from_spec(unit.spec()) == unit for unit in units)
+
+
+def test_choices_narrow_a_plan_and_survive_the_store(photos, tmp_path):
+    choices = Choices(datasets=("photos",), rows=("prolip",), shots=(2, None), seeds=(5,), views=1)
+    settled = settle(SMALL, choices, photos.parent)
+    units = [p.unit for p in expand(SMALL, settled)]
+    assert [(u.shots, u.seed, u.views) for u in units] == [(2, 5, 1), (None, 5, 1)]
+    assert Choices.from_json(json.loads(json.dumps(settled.as_json()))) == settled
+
+
+def test_unknown_lines_and_datasets_are_named(photos, tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'prolip'"):
+        settle(SMALL, Choices(datasets=("photos",), rows=("prolipp",)), photos.parent)
+    with pytest.raises(UsageError, match="unknown dataset"):
+        settle(SMALL, Choices(datasets=("photo",)), photos.parent)
+    with pytest.raises(InputError, match="none of the datasets"):
+        settle(SMALL, Choices(), tmp_path)
+
+
+def test_a_key_knows_its_pictures(photos):
+    settled = settle(SMALL, Choices(datasets=("photos",)), photos.parent)
+    units = [p.unit for p in expand(SMALL, settled)]
+    unit = next(u for u in units if u.method == "prolip" and u.shots == 1)
+    before = prepare(units, photos.parent).key(unit)
+    assert prepare([unit], photos.parent).key(unit) == before  # whatever else is prepared with it
+
+    train = read_dataset("photos", photos.parent).parts["train"]
+    drawn = draw_train(train.labels, 1, unit.seed)
+    bystander = next(path for i, path in enumerate(train.paths) if i not in drawn)
+    blotch((1, 2, 3), 1).save(bystander)
+    assert prepare([unit], photos.parent).key(unit) == before
+    blotch((1, 2, 3), 2).save(train.paths[drawn[0]])
+    assert prepare([unit], photos.parent).key(unit) != before
+
+
+def test_a_key_knows_its_code(monkeypatch):
+    unit = Unit("few_shot", "d", "m", "prolip")
+    before = unit.key("inputs")
+    assert unit.key("other inputs") != before
+    monkeypatch.setattr("prolip.bench.units.code_version", lambda: "another")
+    assert unit.key("inputs") != before
+
+
+def test_problems_come_back_from_their_files(photos, tmp_path):
+    with ResultStore(tmp_path / "r.sqlite") as results:
+        _, prepared, _ = planned(photos, results)
+    file = prepared.files["offline", "photos"]
+    mapped, copied = read_problem(str(file)), read_problem(file.read_bytes())
+    for problem in (mapped, copied):
+        assert problem.classes == ("blue", "green", "red")
+        assert problem.parts["train"].x.shape[0] == 2
+        assert len(problem.parts["test"].labels) == 12
+        assert problem.texts["own"].features.shape == (1, 3, 6)
+    assert torch.equal(mapped.parts["train"].x, copied.parts["train"].x)
+
+
+# The store
+
+
+def test_two_runners_share_the_work(tmp_path):
+    units = [(str(k), Unit("few_shot", "d", "m", "prolip", seed=k)) for k in range(6)]
+    with ResultStore(tmp_path / "r.sqlite") as one, ResultStore(tmp_path / "r.sqlite") as two:
+        plan = one.add_plan("e", {}, units)
+        first, second = one.claim(plan, 4), two.claim(plan, 4)
+        assert len(first) == 4
+        assert len(second) == 2
+        assert not {key for key, _ in first} & {key for key, _ in second}
+        assert one.claim(plan, 1) == []
+
+
+def test_units_of_a_dead_runner_are_taken_over(tmp_path, monkeypatch):
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan = store.add_plan("e", {}, [("a", Unit("few_shot", "d", "m", "prolip"))])
+        with ResultStore(tmp_path / "r.sqlite") as gone:
+            finished = subprocess.Popen([sys.executable, "-c", ""])
+            finished.wait()
+            host = gone.owner.rsplit(":", 2)[0]
+            gone.owner = f"{host}:{finished.pid}:dead"
+            assert gone.claim(plan, 1)
+            assert store.claim(plan, 1)  # its process is no more
+            gone.owner = "elsewhere:1:x"
+            store.release()
+            assert gone.claim(plan, 1)
+            assert not store.claim(plan, 1)  # on another machine, and it spoke just now
+            monkeypatch.setattr("prolip.bench.results.STALE", -1.0)
+            assert store.claim(plan, 1)
+
+
+def test_a_result_is_written_once(tmp_path):
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan = store.add_plan("e", {}, [("a", Unit("few_shot", "d", "m", "prolip"))])
+        store.claim(plan, 1)
+        store.finish("a", {"accuracy": 0.5}, 1.0)
+        store.finish("a", {"accuracy": 0.7}, 1.0)
+        store.fail("a", "too late")
+        assert store.rows(plan)[0].result == {"accuracy": 0.5}
+        again = store.add_plan("e", {}, [("a", Unit("few_shot", "d", "m", "prolip"))])
+        assert store.counts(again).done == 1
+
+
+def test_a_unit_that_kills_its_process_fails_in_the_end(tmp_path):
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan = store.add_plan("e", {}, [("a", Unit("few_shot", "d", "m", "prolip"))])
+        for _ in range(3):
+            assert store.claim(plan, 1)
+            store.died("a", "exit code -9")
+        assert not store.claim(plan, 1)
+        assert "died 3 times: exit code -9" in store.rows(plan)[0].error
+        assert store.retry(plan) == 1
+        assert store.claim(plan, 1)
+
+
+# Running
+
+
+def test_results_do_not_depend_on_who_runs_them(photos, tmp_path):
+    with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "there.sqlite") as there:
+        plan, prepared, _ = planned(photos, here)
+        assert run_plan(here, plan, prepared.files_of, Here()).done == 13
+        other, prepared, _ = planned(photos, there)
+        assert run_plan(there, other, prepared.files_of, local_pool(2)).done == 13
+        assert accuracies(here, plan) == accuracies(there, other)
+
+
+def test_a_failure_is_a_row_and_the_rest_goes_on(photos, tmp_path):
+    broken = Experiment(
+        "broken",
+        "",
+        "",
+        "few_shot",
+        (Row("bad", "Bad", "prolip", {"lam": -1.0}), Row("good", "Good", "prolip", {"lam": 1.0})),
+        shots=(1,),
+        seeds=(1,),
+        views=1,
+    )
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan, prepared, settled = planned(photos, store, broken)
+        counts = run_plan(store, plan, prepared.files_of, Here())
+        assert (counts.done, counts.failed) == (1, 1)
+        collected = Collected.of(broken, settled, store.rows(plan))
+        assert any("Bad: 1 runs failed" in note and "lam" in note for note in build(collected).notes)
+        assert store.retry(plan) == 1
+        assert run_plan(store, plan, prepared.files_of, Here()).failed == 1
+
+
+def test_a_finished_plan_runs_nothing(photos, tmp_path):
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan, prepared, _ = planned(photos, store)
+        run_plan(store, plan, prepared.files_of, Here())
+        again, prepared, _ = planned(photos, store)
+        assert store.counts(again).waiting == 0
+
+        def refuse(unit):
+            raise AssertionError("nothing is left to run")
+
+        run_plan(store, again, refuse, Here())
+
+
+SWEEP = """
+import sys
+from prolip.bench.results import ResultStore
+from prolip.bench.runner import local_pool, run_plan
+if __name__ == "__main__":
+    path, plan, file = sys.argv[1:]
+    with ResultStore(path) as store:
+        print("ready", flush=True)
+        run_plan(store, int(plan), lambda unit: {"photos": file}, local_pool(1))
+"""
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_ends_the_same(photos, tmp_path):
+    with ResultStore(tmp_path / "whole.sqlite") as whole:
+        plan, prepared, _ = planned(photos, whole, seeds=tuple(range(1, 5)))
+        run_plan(whole, plan, prepared.files_of, Here())
+        expected = accuracies(whole, plan)
+    script, path = tmp_path / "sweep.py", tmp_path / "killed.sqlite"
+    script.write_text(SWEEP)
+    with ResultStore(path) as store:
+        plan, prepared, _ = planned(photos, store, seeds=tuple(range(1, 5)))
+        file = str(prepared.files["offline", "photos"])
+        command = [sys.executable, str(script), str(path), str(plan), file]
+        for done in (1, 5):
+            sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            deadline = time.monotonic() + 60
+            while store.counts(plan).done < done and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.kill(sweep.pid, signal.SIGKILL)
+            sweep.wait()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        assert accuracies(store, plan) == expected
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_results(photos, tmp_path):
+    pytest.importorskip("ray")
+    import warnings
+
+    from prolip.bench.ray_pool import RayPool
+
+    with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
+        plan, prepared, _ = planned(photos, here)
+        run_plan(here, plan, prepared.files_of, Here())
+        other, prepared, _ = planned(photos, there)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own
+            counts = run_plan(there, other, prepared.files_of, RayPool("local", cpus=2))
+        assert counts.done == 13
+        assert accuracies(here, plan) == accuracies(there, other)
+
+
+# Tables
+
+
+def collect_with(chosen, settled, accuracy):
+    """Results made up by a function of the unit."""
+    collected = Collected.of(chosen, settled, [])
+    for p in collected.planned:
+        collected.results[p.unit.spec()] = accuracy(p.unit)
+    return collected
+
+
+def test_a_table_is_the_mean_over_settings_datasets_and_seeds():
+    settled = Choices(("dtd", "eurosat"), ("RN50",), (), (1, 2), (1, 2), 10)
+
+    def accuracy(unit):
+        value = (
+            0.5 + 0.1 * (unit.dataset == "dtd") + 0.02 * unit.seed + 0.04 * (unit.options.get("lr") == 1e-2)
+        )
+        return {"accuracy": value}
+
+    table = build(collect_with(SMALL, settled, accuracy))
+    zero, exact, adam = table.lines
+    assert table.columns == ("1", "2")
+    assert exact.cells[0].measured == pytest.approx(58.0)
+    assert exact.cells[0].std == pytest.approx(1.0)  # 57 and 59 over the seeds
+    assert adam.cells[1].measured == pytest.approx(60.0)
+    assert exact.cells[0].published == 64.33
+    assert exact.cells[0].difference is None  # two of the eleven datasets
+    assert zero.cells[0].measured == zero.cells[1].measured
+    assert any(note.startswith("NOT COMPARABLE") and "other datasets (2" in note for note in table.notes)
+
+
+def test_the_papers_own_setting_is_comparable():
+    settled = Choices(ELEVEN, ("open_clip:RN50-quickgelu/openai",), (), (1, 2), (1, 2), 300)
+    table = build(collect_with(SMALL, settled, lambda unit: {"accuracy": 0.65}))
+    assert table.lines[1].cells[0].difference == pytest.approx(65.0 - 64.33)
+    assert not any(note.startswith("NOT COMPARABLE") for note in table.notes)
+
+
+def test_another_encoder_is_not_comparable_whatever_the_data():
+    settled = Choices(ELEVEN, ("offline",), (), (1, 2), (1, 2), 300)
+    table = build(collect_with(SMALL, settled, lambda unit: {"accuracy": 0.65}))
+    assert table.lines[1].cells[0].difference is None
+    assert any("another encoder (offline; the paper has RN50)" in note for note in table.notes)
+    assert "n/c" in render(table, "markdown")
+
+
+def test_missing_runs_put_a_star_on_the_figure():
+    settled = Choices(("dtd",), ("RN50",), ("prolip",), (1,), (1, 2), 10)
+    collected = Collected.of(SMALL, settled, [])
+    collected.results[collected.planned[0].unit.spec()] = {"accuracy": 0.5}
+    table = build(collected)
+    assert "50.00*" in render(table, "markdown")
+    assert any("1 of 2 runs are not done" in note for note in table.notes)
+
+
+def test_per_dataset_lines_are_compared_one_by_one():
+    settled = Choices(("dtd", "photos"), ("RN50",), ("zero_shot",), (1,), (1,), 10)
+    table = build(collect_with(experiment("per_dataset"), settled, lambda unit: {"accuracy": 0.5}))
+    dtd, photos = table.lines
+    assert dtd.cells[0].published == 42.69
+    assert dtd.cells[0].difference == pytest.approx(50 - 42.69)
+    assert photos.cells[0].published is None
+
+
+def test_base_to_new_has_both_total_harmonic_means():
+    settled = Choices(("dtd", "eurosat"), ("RN50",), ("prolip",), (4,), (1,), 10)
+    halves = {"dtd": (0.7, 0.5), "eurosat": (0.9, 0.6)}
+    table = build(
+        collect_with(
+            experiment("base_to_new"),
+            settled,
+            lambda unit: dict(zip(("base", "new"), halves[unit.dataset], strict=True)),
+        )
+    )
+    total, dtd, _ = table.lines
+    values = dict(zip(table.columns, total.cells, strict=True))
+    h = lambda a, b: 2 * a * b / (a + b)  # noqa: E731
+    assert values["base"].measured == pytest.approx(80)
+    assert values["H_t1"].measured == pytest.approx((h(70, 50) + h(90, 60)) / 2)
+    assert values["H_t2"].measured == pytest.approx(h(80, 55))
+    assert values["H_t2"].published == 72.31
+    assert dict(zip(table.columns, dtd.cells, strict=True))["HM"].published == 63.29
+    assert dtd.group == "DTD"
+
+
+def test_targets_average_what_was_not_trained_on():
+    settled = Choices(("imagenet", "imagenet_v2", "imagenet_a"), ("RN50",), ("prolip",), (4,), (1,), 10)
+    found = {"imagenet": 0.6, "imagenet_v2": 0.5, "imagenet_a": 0.2}
+    table = build(collect_with(experiment("domain"), settled, lambda unit: {"targets": found}))
+    cells = dict(zip(table.columns, table.lines[0].cells, strict=True))
+    assert cells["OOD"].measured == pytest.approx(35)
+    assert cells["average"].measured == pytest.approx(100 * 1.3 / 3)
+    assert cells["ImageNet"].published == 62.55
+    assert cells["OOD"].published == 43.20
+    assert cells["ImageNet"].comparable
+    assert not cells["OOD"].comparable  # two of four variants
+
+
+def test_formats_hold_the_same_figures():
+    settled = Choices(ELEVEN, ("RN50",), ("prolip",), (1,), (1,), 10)
+    table = build(collect_with(SMALL, settled, lambda unit: {"accuracy": 0.6543}))
+    rows = list(csv.DictReader(io.StringIO(render(table, "csv"))))
+    assert rows[0]["measured"] == "65.4300"
+    assert rows[0]["published"] == "64.3300"
+    assert rows[0]["difference"] == "1.1000"
+    assert "| ProLIP, exact | 65.43 |" in render(table, "markdown")
+    assert r"ProLIP, exact & 65.43 \\" in render(table, "latex")
+    assert r"\%" not in render(table, "latex").split("tabular")[0]
+    with pytest.raises(UsageError, match="unknown format"):
+        render(table, "word")
+
+
+def test_parameters_are_counted_without_a_run(tmp_path):
+    table = session.table(experiment("parameters"), tmp_path / "none.sqlite")
+    for line in table.lines[:4]:
+        assert round(line.cells[0].measured, 3) == line.cells[0].published
+    assert any(line.label.startswith("rla") and line.cells[0].measured == 1.048576 for line in table.lines)
+
+
+# The table of experiments
+
+
+def test_every_published_row_that_is_named_exists():
+    for entry in EXPERIMENTS.values():
+        if entry.published is None:
+            continue
+        paper = published(entry.published)
+        for row in entry.rows:
+            if row.paper is not None and row.trained and "{model}" not in row.paper:
+                assert row.paper in paper.methods, f"{entry.name}: {row.paper}"
+
+
+def test_every_table_of_the_paper_is_some_experiments():
+    used = {entry.published for entry in EXPERIMENTS.values()}
+    used |= {"base_to_new_main_rn50", "base_to_new_main_vit", "text_projector_lr", "domain_lr"}
+    used |= {"base_to_new_per_dataset_rn50", "base_to_new_per_dataset_vit"}
+    from prolip.bench.published import names
+
+    assert set(names()) <= used
+
+
+def test_keys_of_lines_are_unique():
+    for entry in EXPERIMENTS.values():
+        keys = [row.key for row in entry.rows]
+        assert len(set(keys)) == len(keys), entry.name
+
+
+def test_options_of_every_line_are_options_of_its_method():
+    from prolip import methods
+
+    for entry in EXPERIMENTS.values():
+        lacking = missing_methods(entry)
+        for row in entry.rows:
+            if row.method not in lacking:
+                for options in (*row.over, *(row.grid or ({},))):
+                    methods.create(row.method, **{**row.options, **options})
+
+
+def test_the_grid_is_the_authors():
+    assert len(GRID) == 49
+    assert GRID[0] == {"lr": 1e-2, "lam": 10.0}
+    assert GRID[-1]["lam"] == 0.0
+    assert GRID[-1]["lr"] == pytest.approx(1e-8)
+
+
+# Pictures
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "result"),
+    [
+        ("validation_free", {"shots": (1, 2), "rows": ("zero_shot", "prolip")}, {"accuracy": 0.5}),
+        ("sensitivity", {"shots": (1, 2)}, {"accuracy": 0.5}),
+        ("variants", {"shots": (1, 2)}, {"accuracy": 0.5}),
+        ("views", {"shots": (1, 2)}, {"accuracy": 0.5}),
+        ("base_to_new", {"shots": (4,), "rows": ("prolip",)}, {"base": 0.5, "new": 0.4}),
+        ("cross_dataset", {"shots": (4,), "rows": ("prolip",)}, {"targets": {"dtd": 0.5, "eurosat": 0.4}}),
+        ("grid_search", {"shots": (1, 2)}, {"chosen": {"lr": 1e-2, "lam": 0.1}}),
+    ],
+)
+def test_every_kind_of_figure_is_drawn(tmp_path, name, choices, result):
+    pytest.importorskip("matplotlib")
+    settled = Choices(("dtd", "eurosat"), ("RN50",), seeds=(1, 2), views=10, **choices)
+    path = tmp_path / "figure.png"
+    figures.save(figures.draw(collect_with(experiment(name), settled, lambda unit: result)), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_done_is_nothing_to_draw(tmp_path):
+    settled = Choices(("dtd",), ("RN50",), ("prolip",), (1,), (1,), 10)
+    with pytest.raises(InputError, match="nothing to draw"):
+        figures.draw(Collected.of(SMALL, settled, []))
+
+
+def test_a_session_from_images_to_table(photos, tmp_path):
+    how = session.How(photos.parent, tmp_path / "r.sqlite", jobs=0)
+    entry = experiment("base_to_new")
+    seen = []
+    counts = session.run(
+        entry,
+        Choices(("photos",), rows=("zero_shot", "prolip"), shots=(2,), seeds=(1, 2), views=1),
+        how,
+        progress=seen.append,
+    )
+    assert (counts.done, counts.failed) == (3, 0)
+    assert seen[-1].counts.total == 3
+    table = session.table(entry, how.results)
+    assert [line.label for line in table.lines] == ["Zero-shot", "ProLIP, exact"]
+    with pytest.raises(UsageError, match="has not been run"):
+        session.table(experiment("views"), how.results)

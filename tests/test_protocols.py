@@ -1,0 +1,208 @@
+"""Protocols on made-up features, against plain loops written out."""
+
+import random
+
+import pytest
+import torch
+
+from prolip import methods
+from prolip.core import Head, InputError, Task, Text
+from prolip.evaluate.problem import Part, Problem, some_classes
+from prolip.evaluate.protocols import (
+    Trial,
+    base_to_new,
+    few_shot,
+    few_shot_validation,
+    harmonic_mean,
+    shared_classes,
+    total_harmonic_means,
+    transfer,
+)
+from prolip.evaluate.support import draw_base, draw_paired, draw_train, draw_train_val
+
+CLASSES, WIDTH, DIM = 5, 12, 8
+
+
+def make_problem(name="toy", classes=CLASSES, seed=0, val=True, paired=False, views=2):
+    """Gaussian classes, and texts that point roughly at them."""
+    rng = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, WIDTH, generator=rng)
+    head = Head(torch.randn(WIDTH, DIM, generator=rng) / WIDTH**0.5)
+
+    def part(count, views):
+        labels = [k for _ in range(count) for k in range(classes)]  # interleaved
+        x = centres[labels] + 0.9 * torch.randn(views, len(labels), WIDTH, generator=rng)
+        return Part.whole(x, labels)
+
+    parts = {"train": part(12, views), "test": part(20, 1)}
+    if val:
+        parts["val"] = part(6, 1)
+    names = tuple(f"class {k}" for k in range(classes))
+    text = Text(head(centres) + 0.5 * torch.randn(classes, DIM, generator=rng), names)
+    other = Text(head(centres), names)
+    return Problem(name, names, head, 20.0, {"own": text, "photo": other}, parts, paired)
+
+
+PROLIP = {"lam": 0.1}
+
+
+def test_few_shot_is_a_fit_on_the_drawn_images():
+    problem = make_problem()
+    found = few_shot(problem, Trial("prolip", PROLIP, shots=4, seed=3, views=2, scale=0.5))
+
+    labels = problem.parts["train"].labels
+    random.seed(3)
+    by_label = {}
+    for place, label in enumerate(labels):
+        by_label.setdefault(label, []).append(place)
+    chosen = [place for places in by_label.values() for place in random.sample(places, 4)]
+    x = problem.parts["train"].x[:, chosen]
+    task = Task(x, [labels[i] for i in chosen], problem.texts["own"], problem.head, 10.0)
+    logits = methods.create("prolip", **PROLIP).fit(task).logits(problem.parts["test"].x[0])
+    hits = logits.argmax(1) == torch.tensor(problem.parts["test"].labels)
+
+    assert found["accuracy"] == pytest.approx(float(hits.double().mean()))
+    assert found["lam"] == 0.1
+    assert found["parameters"] == WIDTH * DIM
+
+
+def test_all_the_data_are_all_the_shots():
+    problem = make_problem()
+    assert draw_train(problem.parts["train"].labels, None, 1) == draw_train(
+        problem.parts["train"].labels, None, 2
+    )
+    found = few_shot(problem, Trial("prolip", {"lam": "1/N"}, shots=None))
+    assert found["lam"] == pytest.approx(1 / 12)
+
+
+def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
+    problem = make_problem()
+    trial = Trial("prolip", {}, shots=4, seed=2, grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001}))
+    found = few_shot_validation(problem, trial)
+
+    train, val, part = draw_train_val(problem.parts["train"].labels, problem.parts["val"].labels, 4, 2)
+    assert part == "val"
+    x, y = problem.parts["val"].take(val)
+    accuracies = []
+    for options in trial.grid:
+        fitted = methods.create("prolip", **options).fit(trial.task(problem, train))
+        accuracies.append(float((fitted.predict(x[0]) == y).double().mean()))
+    best = accuracies.index(max(accuracies))
+    assert found["chosen"] == trial.grid[best]
+    assert found["validation_accuracy"] == pytest.approx(max(accuracies))
+    assert accuracies[1] == accuracies[2]  # a tie: the later one is never chosen
+    assert best != 2
+
+
+def test_without_a_validation_part_shots_come_in_pairs():
+    labels = [0, 1] * 8
+    train, val, part = draw_train_val(labels, None, 3, seed=5)
+    assert part == "train"
+    assert not set(train) & set(val)
+    assert sorted(labels[i] for i in train) == sorted(labels[i] for i in val) == [0] * 3 + [1] * 3
+
+
+def test_imagenet_draws_twice_as_many_and_splits_them():
+    """The authors' loop for ImageNet, written out."""
+    labels = [k for k in range(3) for _ in range(9)]
+    random.seed(7)
+    expected_train, expected_val = [], []
+    for k in range(3):
+        drawn = random.sample([i for i, label in enumerate(labels) if label == k], 4)
+        expected_train += drawn[:2]
+        expected_val += drawn[2:]
+    assert draw_paired(labels, 2, seed=7) == (expected_train, expected_val)
+    assert draw_train(labels, 2, 7, paired=True) == expected_train
+    assert draw_train(labels, 2, 7) != expected_train
+
+
+def test_too_few_images_for_a_pair_are_refused():
+    with pytest.raises(InputError, match="class 1 has 3"):
+        draw_paired([0] * 4 + [1] * 3, 2, seed=1)
+
+
+def test_base_shots_are_drawn_over_all_classes_then_filtered():
+    labels = [k for _ in range(6) for k in range(5)]
+    drawn = draw_base(labels, 5, 2, seed=4)
+    everything = draw_train(labels, 2, 4)
+    assert drawn == [i for i in everything if labels[i] <= 2]  # the middle class of five is base
+    only_base = draw_train([label for label in labels if label <= 2], 2, 4)
+    assert [labels[i] for i in drawn] == [0, 0, 1, 1, 2, 2]
+    assert len(only_base) == len(drawn)
+
+
+def test_base_to_new_measures_each_half_among_its_own_classes():
+    problem = make_problem()
+    found = base_to_new(problem, Trial("prolip", PROLIP, shots=4, seed=1))
+
+    chosen = draw_base(problem.parts["train"].labels, CLASSES, 4, 1)
+    x, y = problem.parts["train"].take(chosen)
+    text = problem.texts["own"]
+    fitted = methods.create("prolip", **PROLIP).fit(Task(x, y, text.rows[:3], problem.head, 20.0))
+    test_x, test_y = problem.parts["test"].all()
+    base = (fitted.predict(test_x[test_y < 3]) == test_y[test_y < 3]).double().mean()
+    new_rows = fitted.with_text(text.rows[3:])
+    new = (new_rows.predict(test_x[test_y >= 3]) == test_y[test_y >= 3] - 3).double().mean()
+    assert found["base"] == pytest.approx(float(base))
+    assert found["new"] == pytest.approx(float(new))
+    assert found["harmonic"] == pytest.approx(harmonic_mean(float(base), float(new)))
+
+
+def test_total_harmonic_means():
+    first, second = total_harmonic_means([(0.8, 0.6), (0.5, 0.9)])
+    assert first == pytest.approx((2 * 0.48 / 1.4 + 2 * 0.45 / 1.4) / 2)
+    assert second == pytest.approx(2 * 0.65 * 0.75 / 1.4)
+    assert harmonic_mean(0.0, 0.0) == 0.0
+
+
+def test_transfer_asks_an_open_model_about_the_target_classes():
+    source, target = make_problem("source"), make_problem("target", classes=3, seed=0)
+    found = transfer(source, Trial("zero_shot", shots=1), [target])
+    x, y = target.parts["test"].all()
+    z = torch.nn.functional.normalize(source.head(x), dim=1)
+    expected = ((z @ target.texts["own"].rows.T).argmax(1) == y).double().mean()
+    assert found["targets"]["target"] == pytest.approx(float(expected))
+    assert found["accuracy"] == found["targets"]["source"]
+
+
+def test_a_closed_model_is_asked_for_the_columns_of_imagenets_variants():
+    source = make_problem("imagenet")
+    target = make_problem("imagenet_a", classes=2)
+    object.__setattr__(target, "of_imagenet", (3, 1))
+    assert shared_classes(source, target) == [3, 1]
+
+
+def test_a_closed_model_needs_shared_classes():
+    source, target = make_problem("source"), make_problem("target", classes=2)
+    object.__setattr__(target, "classes", ("class 4", "a stranger"))
+    with pytest.raises(InputError, match="a stranger"):
+        shared_classes(source, target)
+    object.__setattr__(target, "classes", ("class 4", "class 0"))
+    assert shared_classes(source, target) == [4, 0]
+
+
+def test_templates_choose_the_text():
+    problem = make_problem()
+    own, photo = (few_shot(problem, Trial("zero_shot", shots=1, template=t)) for t in ("own", "photo"))
+    assert photo["accuracy"] > own["accuracy"]  # these texts are the class centres themselves
+    with pytest.raises(InputError, match="own, photo"):
+        problem.text("none")
+
+
+def test_only_what_was_drawn_needs_features():
+    part = Part([0, 1, 0, 1], torch.randn(1, 2, 3), torch.tensor([1, 2]))
+    x, y = part.take([2, 1])
+    assert torch.equal(x[0], part.x[0][[1, 0]])
+    assert y.tolist() == [0, 1]
+    with pytest.raises(InputError, match="no features"):
+        part.take([0])
+    with pytest.raises(InputError, match="2 views are asked for"):
+        part.take([1], views=2)
+
+
+def test_some_classes_keep_their_names_and_features():
+    text = Text(torch.eye(3), ("a", "b", "c"), torch.randn(2, 3, 4))
+    some = some_classes(text, [2, 0])
+    assert some.classes == ("c", "a")
+    assert torch.equal(some.rows, text.rows[[2, 0]])
+    assert torch.equal(some.features, text.features[:, [2, 0]])
