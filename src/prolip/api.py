@@ -27,8 +27,10 @@ from prolip.core.arrays import as_labels
 from prolip.data import ImageSet, as_templates, class_names, read_images, sample_few_shot
 from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
+from prolip.evaluate.adapting import Adapted, adapt_images
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.features import Extraction, FeatureStore, Pictures, duplicates, extract
+from prolip.methods import test_time
 from prolip.methods.towers import TowerTask
 
 Progress = Callable[[int, int], None]
@@ -220,6 +222,24 @@ class FewShotClassifier:
         if self.model == "arrays":
             return self.fitted_.logits(read_arrays(images).x)
         return self.fitted_.logits(self.features(images, progress=progress).features[0])
+
+    def test_time(
+        self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
+    ) -> Adapted:
+        """Scores of images, each after a step that makes the model surer of views of that image alone.
+
+        Parameters
+        ----------
+        way
+            "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer.
+        options
+            Of `prolip.methods.test_time`: views, rho, lr and others.
+        """
+        self._require_fitted()
+        if self.model == "arrays":
+            raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
+        adaptation = test_time.create(way, **options)
+        return adapt_images(self.encoder, self.fitted_, images, adaptation, self.skip_bad, progress)
 
     def predict_proba(self, images: Any) -> np.ndarray:
         """Probabilities [n, K], columns as in `classes_`."""

@@ -117,6 +117,10 @@ def predict(
         list[str], typer.Argument(metavar="IMAGE_OR_DIR...", help="Images, or folders of them.")
     ],
     top: Annotated[int, typer.Option(help="How many classes to show for each image.")] = 1,
+    test_time: Annotated[
+        str | None,
+        typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
+    ] = None,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -139,10 +143,14 @@ def predict(
         from prolip.data import list_images
 
         paths = list_images(images)
-        with bar("encoding", quiet=json) as progress:
-            found = clf.features(paths, progress=progress)
+        with bar("adapting" if test_time else "encoding", quiet=json) as progress:
+            if test_time:
+                found: Any = clf.test_time(paths, test_time, progress=progress)
+                logits = found.logits
+            else:
+                found = clf.features(paths, progress=progress)
+                logits = clf.fitted_.logits(found.features[0])
         names = [str(paths[i]) for i in found.kept]
-        logits = clf.fitted_.logits(found.features[0])
         _report_skipped(found.bad, json)
     probabilities = logits.softmax(dim=1)
     answers = []

@@ -62,7 +62,10 @@ class Tuned(Fitted):
 
     def tensors(self) -> dict[str, Tensor]:
         """What changed, and the class rows."""
-        return {_ROWS: self.text.rows, **{_TOWER + name: tensor for name, tensor in self.changed.items()}}
+        return {
+            _ROWS: self.text.rows.clone(),
+            **{_TOWER + name: tensor for name, tensor in self.changed.items()},
+        }
 
     @classmethod
     def restore(
