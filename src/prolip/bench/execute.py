@@ -37,6 +37,8 @@ def execute(unit: Unit, problem: Problem, targets: list[Problem]) -> dict[str, A
     )
     if unit.protocol == "transfer":
         return protocols.transfer(problem, trial, targets)
+    if unit.protocol.startswith("test_time_"):
+        return protocols.per_image(problem, trial, targets, unit.protocol.removeprefix("test_time_"))
     if unit.protocol == "manifold":
         from prolip.bench.manifold import manifold
 

@@ -72,7 +72,7 @@ def _each_lr(method: str, label: str, options: Options) -> tuple[Row, ...]:
 
 
 ZERO = _named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
-_TIP = _named("tip_adapter_f", "Tip-Adapter-F", options={"alpha": 1.0, "beta": 1.0})
+_TIP = _named("tip_adapter_f", "Tip-Adapter-F")
 
 _VALIDATED = (
     ZERO,
@@ -82,7 +82,7 @@ _VALIDATED = (
     _named("prograd", "ProGrad"),
     _named("clip_adapter", "CLIP-Adapter"),
     _TIP,
-    _named("tip_adapter_f", "Tip-Adapter-F*", key="tip_adapter_f_search"),
+    _named("tip_adapter_f_star", "Tip-Adapter-F*"),
     _named("linear_probe", "LP"),
     _named("lp_plus_plus", "LP++"),
     _named("prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=GRID),
@@ -355,32 +355,57 @@ _ALL = (
         "test_time",
         "Test-time adaptation",
         "Table 9",
-        "test_time",
+        "transfer",
         (
             ZERO,
-            _named("tpt", "TPT"),
-            _named("test_time", "ProLIP test-time"),
+            _named("zero_shot", "TPT", key="tpt", protocol="test_time_tpt"),
+            _named("zero_shot", "ProLIP test-time", key="test_time", protocol="test_time_prolip"),
+            _named("coop", "CoOp"),
+            _named("prolip", "ProLIP", options=_exact()),
+            _named(
+                "prolip",
+                "ProLIP test-time + ProLIP",
+                key="test_time_prolip",
+                options=_exact(),
+                protocol="test_time_prolip",
+            ),
         ),
         layout="targets",
         datasets=("imagenet",),
         targets=("imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"),
         shots=(16,),
         seeds=(1,),
-        views=1,
         published="test_time",
         plot="bars",
+        note="64 views of every test image go through the tower in each run. CoOp and ProLIP have 16 shots.",
     ),
     Experiment(
         "text_projector",
         "Tuning the text projection",
-        "Tables 13 and 14",
+        "Table 13",
         "few_shot",
         (
             ZERO,
-            _named("prolip_text", "ProLIP (text)"),
-            _named("prolip", "ProLIP", options=_exact()),
+            _named(
+                "prolip_text",
+                "ProLIP (text), Adam",
+                key="prolip_text_adam",
+                options=_adam("1/N"),
+                over=_OVER_LRS,
+                paper="ProLIP (text)",
+            ),
+            _named("prolip_text", "ProLIP (text), exact", options=_exact(), paper="ProLIP (text)"),
+            _named("prolip", "ProLIP, exact", options=_exact(), paper="ProLIP"),
         ),
         published="text_projector",
+    ),
+    Experiment(
+        "text_projector_lr",
+        "Tuning the text projection, by learning rate",
+        "Table 14",
+        "few_shot",
+        _each_lr("prolip_text", "ProLIP (text)", _adam("1/N"))[:-1],
+        published="text_projector_lr",
     ),
     Experiment(
         "lora",

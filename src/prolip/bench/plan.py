@@ -65,7 +65,7 @@ def missing_methods(experiment: Experiment) -> dict[str, str]:
     lacking = {}
     for name in dict.fromkeys(row.method for row in experiment.rows):
         try:
-            methods.get(name)
+            methods.create(name)
         except (ProlipError, ImportError) as error:
             lacking[name] = str(error)
     return lacking

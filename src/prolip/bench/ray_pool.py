@@ -6,6 +6,7 @@ workers need no file of ours. A worker that dies is Ray's to replace: its unit i
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,12 @@ class RayPool:
             "env_vars": dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         }
         self._ray.init(
-            address=self._address, include_dashboard=False, log_to_driver=False, runtime_env=threads, **here
+            address=self._address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=threads,
+            **here,
         )
         self._task = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
         self._capacity = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))

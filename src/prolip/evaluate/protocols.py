@@ -4,6 +4,7 @@
     few_shot_validation   options are chosen on N validation shots: the best, and of equals the first
     base_to_new           trained on the first half of the classes, measured on each half
     transfer              trained on one dataset, measured on it and on others (cross-dataset, domains)
+    per_image             the same at test time: each image is predicted after a step on views of itself
 
 A method that knows only its own classes cannot be asked about others: base_to_new and cross-dataset refuse
 it. Between ImageNet and its variants, which share classes, it is asked for the columns that they have.
@@ -21,9 +22,11 @@ from torch import Tensor
 from prolip import methods
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.evaluate import metrics
+from prolip.evaluate.adapting import adapt_images
 from prolip.evaluate.problem import Problem, some_classes
 from prolip.evaluate.support import base_classes, draw_base, draw_train, draw_train_val
-from prolip.evaluate.through_towers import test_set, tower_task
+from prolip.evaluate.through_towers import load_once, test_set, tower_task
+from prolip.methods import test_time
 from prolip.methods.towers import TowerMethod
 
 Measured = dict[str, Any]
@@ -68,7 +71,7 @@ class Trial:
         x, y = problem.parts["train"].take(chosen, self.views)
         rows = problem.text(self.template) if text is None else text
         task = Task(x, y, rows, problem.head, problem.scale * self.scale)
-        if issubclass(methods.get(self.method), TowerMethod):
+        if isinstance(self.create(), TowerMethod):
             return tower_task(task, problem, chosen, self.template)
         return task
 
@@ -141,11 +144,44 @@ def transfer(problem: Problem, trial: Trial, targets: Sequence[Problem] = ()) ->
     found = {problem.name: _accuracy(fitted, x, y)}
     for target in targets:
         x, y = test_set(fitted, target)
-        if methods.get(trial.method).open_class:
+        if trial.create().open_class:
             found[target.name] = _accuracy(fitted.with_text(target.text(trial.template)), x, y)
         else:
             columns = torch.tensor(shared_classes(problem, target))
             found[target.name] = metrics.accuracy(fitted.logits(x)[:, columns], y)
+    return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
+
+
+def per_image(
+    problem: Problem,
+    trial: Trial,
+    targets: Sequence[Problem] = (),
+    way: str = "prolip",
+    views: int = 64,
+) -> Measured:
+    """Accuracy on the source and each target, where every test image is predicted after a step of its own.
+
+    Parameters
+    ----------
+    problem, trial
+        What the steps start from: zero-shot, or a method trained on the source.
+    targets
+        Further datasets.
+    way
+        "prolip" steps on the projection, "tpt" on the words of the prompt.
+    views
+        Of each test image, the centre included.
+    """
+    if not problem.model:
+        raise InputError(f"{problem.name} has features only: test-time adaptation needs views of the images")
+    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    fitted = trial.create().fit(trial.task(problem, chosen))
+    step = test_time.create(way, views=views)
+    found = {}
+    for data in (problem, *targets):
+        start = fitted if data is problem else fitted.with_text(data.text(trial.template))
+        adapted = adapt_images(load_once(data.model), start, data.paths["test"], step)
+        found[data.name] = metrics.accuracy(adapted.logits, torch.tensor(data.parts["test"].labels))
     return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
 
 

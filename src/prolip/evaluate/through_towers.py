@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -17,21 +15,8 @@ from prolip import encoders
 from prolip.core import Fitted, InputError, Task
 from prolip.encoders import Encoder
 from prolip.evaluate.problem import Problem
-from prolip.features import extract, load_image
+from prolip.features import Pictures, extract
 from prolip.methods.towers import TowerTask
-
-
-@dataclass(frozen=True)
-class Pictures(Sequence[Any]):
-    """Images by their paths, opened when they are asked for."""
-
-    paths: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: Any) -> Any:
-        return load_image(self.paths[index])
 
 
 def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: str) -> TowerTask:
@@ -39,7 +24,7 @@ def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: st
     if not problem.model:
         raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
     rows = problem.parts["train"].rows(chosen).tolist()
-    pictures = Pictures(tuple(problem.paths["train"][row] for row in rows))
+    pictures = Pictures([problem.paths["train"][row] for row in rows])
     encoder, templates = load_once(problem.model), problem.templates[template]
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 

@@ -1,0 +1,200 @@
+"""Extraction on a cluster: Ray Data hands paths to encoders, one driver writes the store.
+
+Every worker loads the encoder once and encodes batches of pictures; rows come back and are written as they
+come, so that an interrupted run goes on where it was. The pictures must be readable where the workers are, at
+the same paths: a shared folder, or one machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prolip import encoders
+from prolip.core.errors import InputError, ModelError
+from prolip.features.extract import extract
+from prolip.features.images import BadImage, Picture
+from prolip.features.store import FeatureStore, Space
+
+Progress = Callable[[int, int], None]
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class RayExtraction:
+    """What became of the pictures.
+
+    Attributes
+    ----------
+    known
+        Pictures that the store had already.
+    encoded
+        Pictures that were encoded now.
+    bad
+        Path and reason of each that could not be read.
+    """
+
+    known: int
+    encoded: int
+    bad: list[tuple[str, str]]
+
+
+def extract_on_ray(
+    model: str,
+    paths: Sequence[str | os.PathLike[str]],
+    store: FeatureStore,
+    *,
+    views: Sequence[int] = (0,),
+    address: str = "local",
+    workers: int | None = None,
+    device: str = "auto",
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> RayExtraction:
+    """Encode pictures into a store on a Ray cluster.
+
+    Parameters
+    ----------
+    model, device
+        The encoder, as `prolip.encoders.load` takes it.
+    paths
+        Pictures, readable by every worker.
+    store
+        Where features go, on this machine.
+    views
+        Which views: 0 is the centre, 1 and above are augmented.
+    address
+        "local" starts a cluster here; "auto" or "ray://HOST:PORT" joins one.
+    workers
+        Encoders that run at a time; None is one for each of the cluster's processors (or GPUs).
+    skip_bad
+        Leave out pictures that cannot be read; otherwise the first of them is an error.
+    progress
+        Called as `progress(done, total)`, in pictures.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ModelError("extraction on a cluster needs Ray: pip install 'prolip[ray]'") from error
+    names, numbers = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
+    if not names:
+        raise InputError("no images to encode")
+    space = store.space(encoders.load(model, device))
+    missing, bad = _missing(space, names, numbers)
+    _refuse(bad, skip_bad)
+    known, done = len(names) - len(missing) - len(bad), len(names) - len(missing)
+    if progress is not None:
+        progress(done, len(names))
+    encoded = 0
+    if missing:
+        with _cluster(ray, address):
+            for keys, features, failed in _batches(ray, model, device, missing, numbers, workers):
+                for place, view in enumerate(numbers):
+                    if keys:
+                        space.add(keys, [view] * len(keys), features[place])
+                bad += failed
+                _refuse(failed, skip_bad)
+                encoded += len(keys)
+                if progress is not None:
+                    progress(done + encoded + len(failed), len(names))
+    return RayExtraction(known, encoded, bad)
+
+
+def _missing(space: Space, paths: list[str], views: list[int]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Paths whose features the store lacks, and those that cannot be read at all."""
+
+    def look(path: str) -> bool | BadImage:
+        try:
+            key = Picture.open(path, path).key
+        except BadImage as bad:
+            return bad
+        return all(space.get(key, view) is not None for view in views)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(look, paths))
+    bad = [
+        (path, state.reason) for path, state in zip(paths, found, strict=True) if isinstance(state, BadImage)
+    ]
+    return [path for path, state in zip(paths, found, strict=True) if state is False], bad
+
+
+Batch = tuple[list[bytes], np.ndarray, list[tuple[str, str]]]  # keys, features [V, n, width], bad
+
+
+def _batches(
+    ray: Any, model: str, device: str, paths: list[str], views: list[int], workers: int | None
+) -> Iterator[Batch]:
+    resources = ray.cluster_resources()
+    on_gpu = device != "cpu" and resources.get("GPU", 0) > 0
+    count = workers or max(1, int(resources["GPU" if on_gpu else "CPU"]) - (0 if on_gpu else 1))
+    blocks = max(count, -(-len(paths) // (4 * _BATCH)))
+    rows = ray.data.from_items(
+        [{"path": path} for path in paths], override_num_blocks=min(blocks, len(paths))
+    )
+    encoded = rows.map_batches(
+        _Encode,
+        fn_constructor_args=(model, device, views),
+        batch_size=_BATCH,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(size=min(count, len(paths))),
+        num_gpus=1 if on_gpu else 0,
+    )
+    for batch in encoded.iter_batches(batch_size=None, batch_format="numpy"):
+        sound = np.asarray([not reason for reason in batch["reason"]], dtype=bool)
+        failed = [(str(batch["path"][i]), str(batch["reason"][i])) for i in np.flatnonzero(~sound)]
+        keys = [row.tobytes() for row in np.asarray(batch["key"])[sound]]
+        features = np.asarray(batch["features"])[sound]  # [n, V, width]
+        yield keys, features.transpose(1, 0, 2), failed
+
+
+class _Encode:
+    """One encoder on one worker."""
+
+    def __init__(self, model: str, device: str, views: list[int]) -> None:
+        self.encoder, self.views = encoders.load(model, device), views
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Keys [n, 32], features [n, V, width] and the reason why not, for each path."""
+        paths = [str(path) for path in batch["path"]]
+        count = len(paths)
+        keys = np.zeros((count, 32), np.uint8)
+        features = np.zeros((count, len(self.views), self.encoder.width), np.float32)
+        reasons = [""] * count
+        try:
+            found = extract(self.encoder, paths, views=self.views, skip_bad=True)
+        except InputError as error:  # not one of them can be read
+            return {"path": paths, "key": keys, "features": features, "reason": [str(error)] * count}
+        kept = np.asarray(found.kept)
+        keys[kept] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(-1, 32)
+        features[kept] = found.features.numpy().transpose(1, 0, 2)
+        for name, reason in found.bad:
+            reasons[paths.index(name)] = reason
+        return {"path": paths, "key": keys, "features": features, "reason": reasons}
+
+
+def _refuse(bad: list[tuple[str, str]], skip_bad: bool) -> None:
+    if bad and not skip_bad:
+        raise BadImage(*bad[0])
+
+
+@contextmanager
+def _cluster(ray: Any, address: str) -> Iterator[None]:
+    """Join or start a cluster; leave one that was there before as it is."""
+    started = not ray.is_initialized()
+    if started:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        if started:
+            ray.shutdown()
