@@ -43,16 +43,21 @@ class Projection(Method):
         if isinstance(self.scale, str) and self.scale not in ("fixed", "auto"):
             raise UsageError(f'scale must be "fixed", "auto" or a number, got {self.scale!r}')
 
-    def solve(self, task: Task, progress: Progress | None) -> tuple[solvers.Solution, dict[str, Any]]:
+    def solve(
+        self, task: Task, progress: Progress | None, validation: Task | None = None
+    ) -> tuple[solvers.Solution, dict[str, Any]]:
         """Choose lam (and scale) where that is asked for, then fit the matrix of `task.linear`."""
         started = time.perf_counter()
         if not isinstance(self.scale, str):
             task = task.with_scale(self.scale)
         info: dict[str, Any] = {"method": self.name, "lam_rule": self.lam}
-        if self.lam == "auto":
+        if self.lam == "auto" and validation is not None:
+            found = solvers.grid_search(task, validation)
+            lam, info["validation_accuracy"] = found.solution.lam, found.accuracy
+        elif self.lam == "auto":
             choice = solvers.choose(task, scale="auto" if self.scale == "auto" else "fixed", seed=self.seed)
             task, lam = task.with_scale(choice.scale), choice.lam
-            info["choice"] = choice.report()
+            info["choice"] = _report(choice)
         else:
             lam = solvers.lam_value(self.lam, task)
         if self.solver == "exact":
@@ -67,7 +72,20 @@ class Projection(Method):
             "start_objective": solution.start_objective,
             "evaluations": solution.evaluations,
             "converged": solution.converged,
+            "chosen": {"lam": solution.lam, "scale": solution.scale},
             "parameters": self.parameters(task),
             "seconds": time.perf_counter() - started,
         }
         return solution, info
+
+
+def _report(choice: solvers.Choice) -> dict[str, Any]:
+    """A choice of lam as `info` tells it."""
+    return {
+        "reason": choice.reason,
+        "unit": choice.unit,
+        "lam": [trial.lam for trial in choice.tried],
+        "scale": [trial.scale for trial in choice.tried],
+        "accuracy": [round(trial.accuracy, 4) for trial in choice.tried],
+        "likelihood": [round(trial.log_likelihood, 4) for trial in choice.tried],
+    }

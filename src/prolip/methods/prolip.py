@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Progress
+from prolip.methods.base import Progress, Shape
 from prolip.methods.projection import Projection
 
 
@@ -40,13 +40,15 @@ class ProLIP(Projection):
     name: ClassVar[str] = "prolip"
     summary: ClassVar[str] = "fine-tune the image projection, kept near its pretrained value"
     open_class: ClassVar[bool] = True
+    size: ClassVar[str] = "Do x D"
+    needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
 
-    def fit(self, task: Task, progress: Progress | None = None) -> Projected:
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Tune the head; on a black box (no head) this is RLA."""
-        solution, info = self.solve(task, progress)
+        solution, info = self.solve(task, progress, validation)
         head = task.linear.with_weight(solution.weight)
         return Projected(head, task.text, solution.scale, tuned=True, info=info)
 
-    def parameters(self, task: Task) -> int:
+    def count(self, shape: Shape) -> int:
         """Do x D."""
-        return int(task.linear.weight.numel())
+        return shape.features * shape.dim

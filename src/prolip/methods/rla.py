@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Progress
+from prolip.methods.base import Progress, Shape
 from prolip.methods.projection import Projection
 
 
@@ -26,12 +26,15 @@ class RLA(Projection):
     name: ClassVar[str] = "rla"
     summary: ClassVar[str] = "a square linear map on the embedding, kept near the identity (black box)"
     open_class: ClassVar[bool] = True
+    size: ClassVar[str] = "D x D"
 
-    def fit(self, task: Task, progress: Progress | None = None) -> Projected:
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Fit the adapter on embeddings; the head stays as it is."""
-        solution, info = self.solve(task.with_features(task.embeddings(), None), progress)
+        if validation is not None:
+            validation = validation.with_features(validation.embeddings(), None)
+        solution, info = self.solve(task.with_features(task.embeddings(), None), progress, validation)
         return Projected(task.linear, task.text, solution.scale, adapter=solution.weight, info=info)
 
-    def parameters(self, task: Task) -> int:
+    def count(self, shape: Shape) -> int:
         """D x D."""
-        return task.linear.dim**2
+        return shape.dim**2

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Method, Progress
+from prolip.methods.base import Method, Progress, Shape
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,13 @@ class ZeroShot(Method):
     name: ClassVar[str] = "zero_shot"
     summary: ClassVar[str] = "the pretrained model, no training"
     open_class: ClassVar[bool] = True
+    size: ClassVar[str] = "0"
 
-    def fit(self, task: Task, progress: Progress | None = None) -> Projected:
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Nothing to fit."""
-        return Projected(task.linear, task.text, task.scale, info={"method": self.name, "seconds": 0.0})
+        info = {"method": self.name, "scale": task.scale, "parameters": 0, "seconds": 0.0}
+        return Projected(task.linear, task.text, task.scale, info=info)
 
-    def parameters(self, task: Task) -> int:
+    def count(self, shape: Shape) -> int:
         """None."""
         return 0

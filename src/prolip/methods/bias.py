@@ -1,0 +1,183 @@
+"""Methods as biases on the zero-shot logits, and how a sum of them is trained.
+
+The paper, after Tang et al. (2024), sees each method as a bias that is added to the zero-shot logits:
+
+    logits = s f T' + bias_1(x; p_1) + bias_2(x; p_2) + ..
+
+A `Bias` is one such term on the support set. Its parameters are tensors; it has a penalty on them (or none),
+and it can turn trained ones into a `Fitted`. Whatever has a `Bias` can be trained alone or with any others.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from prolip.core import Fitted, Task
+from prolip.core.arrays import unit_rows
+from prolip.methods.base import Method, Progress
+from prolip.solvers.objective import flushed_denormals
+from prolip.solvers.smooth import autograd, join, minimise, split
+
+
+class Bias(ABC):
+    """One method's term on the support set.
+
+    Attributes
+    ----------
+    start
+        The parameters to begin from.
+    smooth
+        Whether a minimum of the penalised loss exists and can be gone to; if not, only steps can be taken.
+    """
+
+    start: tuple[Tensor, ...]
+    smooth: ClassVar[bool] = True
+
+    @abstractmethod
+    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
+        """The bias [m, K] on rows of the support set, an index into `task.rows()`."""
+
+    def penalty(self, parameters: Sequence[Tensor]) -> Tensor | float:
+        """What is added to the mean cross-entropy."""
+        return 0.0
+
+    @abstractmethod
+    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> Fitted:
+        """The method's own classifier, zero-shot logits included, with these parameters."""
+
+
+class BiasMethod(Method):
+    """A method that can be one term of a sum.
+
+    Attributes
+    ----------
+    in_sum
+        Options that differ from the defaults when the method is a term of a sum.
+    """
+
+    in_sum: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def bias(self, task: Task, exact: bool) -> Bias:
+        """The term on this task. `exact` may use unknowns in which only the minimum is the same."""
+
+    def settle(self, task: Task, validation: Task | None) -> tuple[Task, BiasMethod, dict[str, Any]]:
+        """Choose what has to be chosen before training; the task comes back with its scale."""
+        return task, self, {}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Parameters of each term, and the loss that they reached."""
+
+    parameters: list[list[Tensor]]
+    objective: float
+    start_objective: float
+    evaluations: int
+    converged: bool
+
+    def report(self) -> dict[str, Any]:
+        """For `info`."""
+        return {
+            "objective": self.objective,
+            "start_objective": self.start_objective,
+            "evaluations": self.evaluations,
+            "converged": self.converged,
+        }
+
+
+class Sum:
+    """Zero-shot logits and biases on a task's support set."""
+
+    def __init__(self, task: Task, terms: Sequence[Bias]) -> None:
+        self.task, self.terms = task, list(terms)
+        x, self.y = task.rows()
+        f = unit_rows(task.linear(x))
+        self.base = task.scale * f @ task.text.rows.to(f).T
+        self.shapes = [tensor.shape for term in self.terms for tensor in term.start]
+        self.start = [tensor for term in self.terms for tensor in term.start]
+
+    def by_term(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """A flat list of tensors, term by term."""
+        left = iter(tensors)
+        return [[next(left) for _ in term.start] for term in self.terms]
+
+    def loss(self, *tensors: Tensor, rows: Any = slice(None)) -> Tensor:
+        """Mean cross-entropy on some rows, and every penalty."""
+        logits = self.base[rows]
+        penalty: Tensor | float = 0.0
+        for term, parameters in zip(self.terms, self.by_term(tensors), strict=True):
+            logits = logits + term(parameters, rows)
+            penalty = penalty + term.penalty(parameters)
+        return cross_entropy(logits, self.y[rows]) + penalty
+
+    def minimise(self, start: Sequence[Tensor] | None = None, rough: bool = False) -> Trained:
+        """Go to the minimum, from `start` or the terms' own; `rough` is good enough to compare by."""
+        with torch.no_grad():
+            first = float(self.loss(*self.start))
+        found = minimise(
+            autograd(self.loss, self.shapes),
+            join(self.start if start is None else start),
+            tol=1e-2 if rough else 1e-3,
+            evaluations=40 if rough else 300,
+        )
+        tensors = split(found.x, self.shapes)
+        return Trained(self.by_term(tensors), found.value, first, found.evaluations, found.converged)
+
+    def adam(
+        self,
+        *,
+        lr: float,
+        epochs: int,
+        eps: float = 1e-4,
+        decay: float = 0.0,
+        batch: int | None = None,
+        seed: int = 0,
+        judge: Callable[[list[list[Tensor]]], float] | None = None,
+        progress: Progress | None = None,
+    ) -> Trained:
+        """Adam (AdamW where `decay`), a cosine from `lr` to zero, one augmented view an epoch.
+
+        Full batches, or shuffled ones of `batch` images. Views come in the order 1, 2, .., V - 1, 0, as the
+        authors'. With `judge`, the best epoch by it is kept (of equals the later), not the last.
+        """
+        tensors = [tensor.clone().requires_grad_(True) for tensor in self.start]
+        optimizer = torch.optim.AdamW(tensors, lr=lr, eps=eps, weight_decay=decay)
+        generator = torch.Generator().manual_seed(seed)
+        n = self.task.n
+        steps = math.ceil(n / batch) if batch else 1
+        with torch.no_grad():
+            first = float(self.loss(*self.start))
+        kept, best = [], -math.inf
+        with flushed_denormals():
+            for epoch in range(epochs):
+                order = torch.randperm(n, generator=generator).to(self.y.device) if batch else None
+                offset = (epoch + 1) % self.task.views * n
+                for step in range(steps):
+                    part: Any = slice(offset, offset + n)
+                    if order is not None and batch:
+                        part = offset + order[step * batch : (step + 1) * batch]
+                    done = (epoch * steps + step) / (epochs * steps)
+                    optimizer.param_groups[0]["lr"] = 0.5 * lr * (1 + math.cos(math.pi * done))
+                    optimizer.zero_grad()
+                    self.loss(*tensors, rows=part).backward()
+                    optimizer.step()
+                if judge is not None:
+                    now = [tensor.detach().clone() for tensor in tensors]
+                    verdict = judge(self.by_term(now))
+                    if verdict >= best:
+                        kept, best = now, verdict
+                if progress is not None:
+                    progress(epoch + 1, epochs)
+        final = kept or [tensor.detach() for tensor in tensors]
+        with torch.no_grad():
+            value = float(self.loss(*final))
+        return Trained(self.by_term(final), value, first, epochs * steps, math.isfinite(value))

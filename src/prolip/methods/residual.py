@@ -1,0 +1,51 @@
+"""The bias of methods that move the class texts: TaskRes and CLAP.
+
+    s f . (t_k + alpha r_k) - s f . t_k,    with t_k + alpha r_k of unit length again where `normalise`
+
+and a penalty sum_k m_k |r_k|^2 with a weight for every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core import Task
+from prolip.core.arrays import unit_rows
+from prolip.methods.bias import Bias
+from prolip.methods.fitted import LinearClassifier, unit_features
+
+
+class TextResidual(Bias):
+    """Residuals r [K, D], from zero."""
+
+    def __init__(self, task: Task, strength: Tensor, alpha: float = 1.0, normalise: bool = True) -> None:
+        x, _ = task.rows()
+        self.task, self.alpha, self.normalise = task, alpha, normalise
+        self.f = unit_features(task.linear, x)
+        self.text = task.text.rows.to(self.f)
+        self.strength = strength.to(self.f)
+        self.start = (torch.zeros_like(self.text),)
+
+    def rows(self, residual: Tensor) -> Tensor:
+        """The class rows after the residual."""
+        moved = self.text + self.alpha * residual
+        return unit_rows(moved) if self.normalise else moved
+
+    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
+        """S f (T_new - T)'."""
+        return self.task.scale * self.f[rows] @ (self.rows(parameters[0]) - self.text).T
+
+    def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
+        """sum_k m_k |r_k|^2."""
+        return (self.strength * parameters[0].square().sum(dim=1)).sum()
+
+    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> LinearClassifier:
+        """The moved texts as a linear classifier."""
+        weight = self.task.scale * self.rows(parameters[0].detach())
+        return LinearClassifier(
+            self.task.linear, self.task.text, weight, weight.new_zeros(len(weight)), info=info
+        )

@@ -1,0 +1,232 @@
+"""Tip-Adapter: support images as a cache of keys and labels beside zero-shot (Zhang et al., 2022).
+
+    logits = s f T' + alpha exp( -beta (1 - f K') ) V
+
+keys K [n, D] are the unit embeddings of the support images (the mean over views), values V their one-hot
+labels. Three methods:
+
+    tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet
+    tip_adapter_f        keys are trained, alpha = beta = 1, as the paper compares it
+    tip_adapter_f_star   alpha and beta searched, keys trained there, alpha and beta searched again
+
+Training is the authors': AdamW (rate 1e-3, eps 1e-4, weight decay 0.01), 20 epochs in batches of 256, a
+cosine. It has no penalty, hence no minimum to go to. With a validation set the best epoch is kept.
+
+Differences: the authors pick the epoch, alpha and beta on the test set; here alpha and beta are searched on a
+validation set, or by cross-validation inside the support set, where every held-out image meets keys trained
+without it. With one image a class and no validation set they stay at 1. As a term of a sum (`+`) the cache
+is that of the frozen model, as the paper says; in the authors' program its queries move with ProLIP's matrix.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from prolip.core import Task, UsageError
+from prolip.core.arrays import unit_rows
+from prolip.methods import search
+from prolip.methods.base import Progress, Shape
+from prolip.methods.bias import Bias, BiasMethod, Sum
+from prolip.methods.fitted import CacheClassifier, affinity, unit_features
+
+ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
+BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
+
+
+class Cache(Bias):
+    """alpha exp(-beta (1 - f K')) V, in the keys K."""
+
+    smooth: ClassVar[bool] = False
+
+    def __init__(self, task: Task, alpha: float, beta: float) -> None:
+        self.task, self.alpha, self.beta = task, alpha, beta
+        f = unit_features(task.linear, task.x)  # [V, n, D]
+        self.f = f.reshape(-1, f.shape[2])
+        self.start = (unit_rows(f.mean(dim=0)),)
+
+    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
+        """The cache's answer for rows of the support set."""
+        task = self.task
+        return self.alpha * affinity(self.f[rows], parameters[0], task.y, task.classes, self.beta)
+
+    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> CacheClassifier:
+        """The cache beside zero-shot."""
+        task = self.task
+        info = info | {"chosen": {"alpha": self.alpha, "beta": self.beta}}
+        keys = parameters[0].detach()
+        return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta, info)
+
+
+@dataclass(frozen=True)
+class TipAdapter(BiasMethod):
+    """The cache as it is.
+
+    Parameters
+    ----------
+    alpha, beta
+        Weight and sharpness of the cache: numbers, or "auto" for both (searched).
+    seed
+        Of folds and batches.
+    """
+
+    name: ClassVar[str] = "tip_adapter"
+    summary: ClassVar[str] = "Tip-Adapter: a cache of the support images beside zero-shot, no training"
+    open_class: ClassVar[bool] = False
+    size: ClassVar[str] = "0"
+
+    alpha: str | float = 1.17
+    beta: str | float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, (int, float)) and value >= 0):
+                raise UsageError(f'{name} must be "auto" or a number >= 0, got {value!r}')
+
+    def fit(
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
+    ) -> CacheClassifier:
+        """Build the cache; train and search as the method says."""
+        started = time.perf_counter()
+        _, method, told = self.settle(task, validation)
+        keys, more = method._keys(task, progress, validation)
+        info = self.report(task, started, **told, **more)
+        return method.bias(task, exact=False).fitted([keys], info)
+
+    def settle(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
+        """Search alpha and beta where that is asked for."""
+        if "auto" not in (self.alpha, self.beta):
+            return task, self, {}
+        parts = search.splits(task, validation, seed=self.seed)
+        keys = [self._keys(part.task, None, None)[0] for part in parts]
+        alpha, beta, told = self.search(parts, keys, validation is not None)
+        return task, replace(self, alpha=alpha, beta=beta), {"search": told}
+
+    def search(
+        self, parts: Sequence[search.Split], keys: Sequence[Tensor], validated: bool
+    ) -> tuple[float, float, dict[str, Any]]:
+        """Alpha and beta that do best on the held-out images, with these keys of the training parts."""
+        pairs = [(a, b) for b in _values(self.beta, BETAS) for a in _values(self.alpha, ALPHAS)]
+        if not parts:
+            told = {"option": "alpha, beta", "on": "nothing to hold out: 1"}
+            return _number(self.alpha), _number(self.beta), told
+        columns = [held_out(part, own, pairs) for part, own in zip(parts, keys, strict=True)]
+        labels = [part.y for part in parts]
+        scores = [search.score(logits, labels) for logits in zip(*columns, strict=True)]
+        place = search.best(scores)
+        source = "validation" if validated else "support"
+        told = search.report("alpha, beta", [pairs[place]], [scores[place]], source)
+        return *pairs[place], told
+
+    def bias(self, task: Task, exact: bool) -> Cache:
+        """The cache as a term."""
+        return Cache(task, _number(self.alpha), _number(self.beta))
+
+    def count(self, shape: Shape) -> int:
+        """Nothing is trained."""
+        return 0
+
+    def _keys(
+        self, task: Task, progress: Progress | None, validation: Task | None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        return self.bias(task, exact=False).start[0], {}
+
+
+@dataclass(frozen=True)
+class TipAdapterF(TipAdapter):
+    """The cache with trained keys.
+
+    Parameters
+    ----------
+    lr, epochs, batch
+        Of AdamW.
+    """
+
+    name: ClassVar[str] = "tip_adapter_f"
+    summary: ClassVar[str] = "Tip-Adapter-F: the cache with trained keys, alpha = beta = 1"
+    size: ClassVar[str] = "N x K x D"
+
+    alpha: str | float = 1.0
+    lr: float = 1e-3
+    epochs: int = 20
+    batch: int = 256
+
+    def count(self, shape: Shape) -> int:
+        """N x K x D."""
+        return shape.images * shape.dim
+
+    def _keys(
+        self, task: Task, progress: Progress | None, validation: Task | None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        trained = Sum(task, [self.bias(task, exact=False)]).adam(
+            lr=self.lr,
+            epochs=self.epochs,
+            decay=0.01,
+            batch=self.batch,
+            seed=self.seed,
+            judge=self._judge(task, validation),
+            progress=progress,
+        )
+        return trained.parameters[0][0], trained.report()
+
+    def _judge(self, task: Task, validation: Task | None) -> Callable[[list[list[Tensor]]], float] | None:
+        if validation is None:
+            return None
+        term = self.bias(task, exact=False)
+
+        def accuracy(parameters: list[list[Tensor]]) -> float:
+            found = term.fitted(parameters[0], {}).predict(validation.x[0])
+            return float((found == validation.y).float().mean())
+
+        return accuracy
+
+
+@dataclass(frozen=True)
+class TipAdapterFStar(TipAdapterF):
+    """Trained keys, searched alpha and beta."""
+
+    name: ClassVar[str] = "tip_adapter_f_star"
+    summary: ClassVar[str] = "Tip-Adapter-F*: trained keys, alpha and beta searched"
+
+    alpha: str | float = "auto"
+    beta: str | float = "auto"
+
+    def fit(
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
+    ) -> CacheClassifier:
+        """Search without training, train from there, and search again with the trained keys."""
+        started = time.perf_counter()
+        parts = search.splits(task, validation, seed=self.seed)
+        untrained = [Cache(part.task, 1.0, 1.0).start[0] for part in parts]
+        alpha, beta, told = self.search(parts, untrained, validation is not None)
+        trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
+        keys, more = trainer._keys(task, progress, validation)
+        if parts and "auto" in (self.alpha, self.beta):
+            again = [keys if part.task is task else trainer._keys(part.task, None, None)[0] for part in parts]
+            alpha, beta, told = self.search(parts, again, validation is not None)
+        info = self.report(task, started, search=told, **more)
+        return Cache(task, alpha, beta).fitted([keys], info)
+
+
+def held_out(part: search.Split, keys: Tensor, pairs: Sequence[tuple[float, float]]) -> list[Tensor]:
+    """Logits of held-out images for each alpha and beta."""
+    task = part.task
+    f = unit_features(task.linear, part.x)
+    zero = task.scale * f @ task.text.rows.to(f).T
+    cached = {b: affinity(f, keys, task.y, task.classes, b) for b in {beta for _, beta in pairs}}
+    return [zero + alpha * cached[beta] for alpha, beta in pairs]
+
+
+def _values(given: str | float, grid: Sequence[float]) -> Sequence[float]:
+    return grid if isinstance(given, str) else (given,)
+
+
+def _number(given: str | float) -> float:
+    """What "auto" is before it is searched."""
+    return 1.0 if isinstance(given, str) else float(given)
