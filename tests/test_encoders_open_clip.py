@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import hub, load
 from prolip.encoders.tower import split_at_linear
+from tiny_models import random_model, write_folder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -78,32 +79,6 @@ HEADS = {
 def hub_is_away(monkeypatch):
     """Nothing listens there: whoever asks the hub is refused at once."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-
-
-def random_model(config, seed=0):
-    """A model of this architecture in which no parameter is at a special value."""
-    config = json.loads(json.dumps(config))
-    custom = config.pop("custom_text", False) or "hf_model_name" in config["text_cfg"]
-    torch.manual_seed(seed)
-    model = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-        for name, buffer in model.named_buffers():
-            if name.endswith("running_var"):
-                buffer.uniform_(0.5, 1.5)
-    return model.eval()
-
-
-def write_folder(folder, config, preprocess=None, seed=0):
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = {"model_cfg": config, "preprocess_cfg": preprocess or {}}
-    (folder / "open_clip_config.json").write_text(json.dumps(saved))
-    weights = {name: tensor.clone() for name, tensor in random_model(config, seed).state_dict().items()}
-    save_file(weights, folder / "open_clip_model.safetensors")
-    return folder
 
 
 @pytest.fixture(scope="module")
