@@ -18,7 +18,8 @@ from prolip.bench.collect import Collected
 from prolip.bench.experiment import Experiment, Row
 from prolip.bench.experiments import EXPERIMENTS, GRID, experiment
 from prolip.bench.plan import Choices, expand, missing_methods, settle
-from prolip.bench.prepare import prepare, read_problem
+from prolip.bench.prepare import prepare
+from prolip.bench.problem_file import read_problem
 from prolip.bench.published import published
 from prolip.bench.render import render
 from prolip.bench.results import ResultStore

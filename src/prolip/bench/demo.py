@@ -55,7 +55,7 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
     pictures = {
         "accuracy.png": _curves(results),
         "answers.png": _answers(textures),
-        "confusion.png": _confusion(textures),
+        "confusion.png": _confusion(results[1]),
     }
     for name, payload in pictures.items():
         write_bytes(out / name, payload)
@@ -92,19 +92,22 @@ def _measure(name: str, classifier: FewShotClassifier, progress: Progress | None
     encoder = classifier.encoder
     store = FeatureStore(classifier.store)  # type: ignore[arg-type]
 
-    def tick(done: int, total: int) -> None:
-        if progress is not None:
-            progress(f"encoding {name}", done, total)
-
-    found = extract(encoder, [*train.images, *test.images], store=store, progress=tick)
+    tell = progress or (lambda label, done, total: None)
+    found = extract(
+        encoder,
+        [*train.images, *test.images],
+        store=store,
+        progress=lambda done, total: tell(f"encoding {name}", done, total),
+    )
     x, x_test = found.features[0][: len(train)], found.features[0][len(train) :]
     y, y_test = torch.tensor(train.labels), torch.tensor(test.labels)
     text = encoder.text(train.classes, train.templates)
     zero_shot = Projected(encoder.head, text, encoder.scale)
     accuracy: dict[int, list[float]] = {n: [] for n in SHOTS}
     seconds = dict.fromkeys(SHOTS, 0.0)
-    for shots in SHOTS:
-        for seed in SEEDS:
+    for i, shots in enumerate(SHOTS):
+        for j, seed in enumerate(SEEDS):
+            tell(f"fitting {name}", i * len(SEEDS) + j, len(SHOTS) * len(SEEDS))
             chosen = sample_few_shot(train.labels, shots, seed)
             task = Task(x[chosen], y[chosen], text, encoder.head, encoder.scale)
             fitted = methods.create("prolip").fit(task)
@@ -169,7 +172,7 @@ def _page(summary: dict[str, Any], pictures: dict[str, bytes]) -> str:
     captions = {
         "accuracy.png": "Accuracy on unseen pictures; the band spans three random choices of support sets.",
         "answers.png": "Unseen textures: the answer before (zero-shot) and after 16 pictures a class.",
-        "confusion.png": "Textures after 16 pictures a class: truth in rows, answer in columns, percent.",
+        "confusion.png": "Digits after 16 pictures a class: truth in rows, answer in columns, percent.",
     }
     figures = "".join(
         f'<figure><img alt="{html.escape(text)}" src="data:image/png;base64,'

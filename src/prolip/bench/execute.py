@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.bench.prepare import read_problem
+from prolip.bench.problem_file import read_problem
 from prolip.bench.units import Unit
 from prolip.core import ProlipError, UsageError
 from prolip.evaluate import protocols

@@ -13,15 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from prolip import encoders
+from prolip.bench.problem_file import model_tensors, write_problem
 from prolip.bench.units import Unit
-from prolip.core import Head, InputError, Text
-from prolip.core.files import cache_dir, sha256_tensors, write_tensors
+from prolip.core import InputError, Text
+from prolip.core.files import cache_dir, sha256_tensors
 from prolip.data import DEFAULT, Benchmark, ImageSet, read_dataset
 from prolip.encoders import Encoder
 from prolip.evaluate.problem import Part, Problem
@@ -162,7 +161,8 @@ class _Source:
         if template not in self._digests:
             about = [self.encoder.fingerprint, self.encoder.preprocess.config(), self.encoder.scale]
             digest = hashlib.sha256(json.dumps([*about, self.parts["test"].labels], sort_keys=True).encode())
-            digest.update(sha256_tensors(self._model_tensors([template]).items()).encode())
+            tensors = model_tensors(self.encoder.head, {template: self.texts[template]})
+            digest.update(sha256_tensors(tensors.items()).encode())
             for key in self.hashes["test"].values():
                 digest.update(key)
             self._digests[template] = digest.hexdigest()
@@ -170,35 +170,34 @@ class _Source:
 
     def write(self) -> Path:
         """The problem as a file, named by its content."""
-        tensors = self._model_tensors(sorted(self.texts))
-        for name, part in self.parts.items():
-            tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
-            tensors[f"{name}.labels"] = torch.tensor(part.labels, dtype=torch.int64)
-        about = {
-            "name": self.benchmark.name,
-            "classes": self.benchmark.names,
-            "scale": self.encoder.scale,
-            "residual": self.encoder.head.residual,
-            "text_residual": self.encoder.text_head.residual,
-            "paired": self.paired,
-            "of_imagenet": self.benchmark.of_imagenet,
-            "texts": sorted(self.texts),
-            "parts": list(self.parts),
-            "model": self.encoder.name,
-            "templates": {name: self.templates[name] for name in self.texts},
-            "paths": {
-                name: [str(self._images(name).paths[place].resolve()) for place in part.places.tolist()]
-                for name, part in self.parts.items()
-            },
-        }
-        contents = hashlib.sha256(json.dumps([about, *map(self.test_digest, sorted(self.texts))]).encode())
+        contents = hashlib.sha256(
+            json.dumps([self.test_digest(name) for name in sorted(self.texts)]).encode()
+        )
         for name, hashes in self.hashes.items():
-            contents.update(f"{name}:{len(self.parts[name].x)}:{list(hashes)}".encode())
+            contents.update(f"{name}:{len(self.parts[name].x)}:{list(hashes)}:{self.paths(name)}".encode())
             contents.update(b"".join(hashes.values()))
         path = cache_dir() / "bench" / f"{self.benchmark.name}-{contents.hexdigest()[:24]}.safetensors"
         if not path.exists():
-            write_tensors(path, tensors, {"problem": json.dumps(about)})
+            problem = Problem(
+                self.benchmark.name,
+                self.benchmark.names,
+                self.encoder.head,
+                self.encoder.scale,
+                self.texts,
+                self.parts,
+                self.paired,
+                self.benchmark.of_imagenet,
+                self.encoder.name,
+                {name: self.templates[name] for name in self.texts},
+                {name: self.paths(name) for name in self.parts},
+            )
+            write_problem(problem, path)
         return path
+
+    def paths(self, part: str) -> list[str]:
+        """Of the images of a part that are encoded."""
+        images = self._images(part)
+        return [str(images.paths[place].resolve()) for place in self.parts[part].places.tolist()]
 
     def _encode(self, part: str, places: Sequence[int], views: Sequence[int]) -> None:
         if not places:
@@ -220,56 +219,3 @@ class _Source:
         if images is None or not len(images):
             raise InputError(f"{self.benchmark.title} has no {part} images here")
         return images
-
-    def _model_tensors(self, templates: Sequence[str]) -> dict[str, Tensor]:
-        named: dict[str, Tensor | None] = {
-            "head.weight": self.encoder.head.weight,
-            "head.bias": self.encoder.head.bias,
-            "text_head.weight": self.encoder.text_head.weight,
-            "text_head.bias": self.encoder.text_head.bias,
-        }
-        for template in templates:
-            named[f"text.{template}.rows"] = self.texts[template].rows
-            named[f"text.{template}.features"] = self.texts[template].features
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
-
-
-def read_problem(source: str | bytes) -> Problem:
-    """A problem from its file, mapped, or from the file's bytes."""
-    if isinstance(source, bytes):
-        from safetensors.torch import load
-
-        tensors, length = load(source), int.from_bytes(source[:8], "little")
-        metadata = json.loads(source[8 : 8 + length])["__metadata__"]
-    else:
-        from safetensors import safe_open
-
-        with safe_open(source, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            metadata = file.metadata()
-    about: dict[str, Any] = json.loads(metadata["problem"])
-    head = Head(tensors["head.weight"], tensors.get("head.bias"), about["residual"])
-    projection = Head(tensors["text_head.weight"], tensors.get("text_head.bias"), about["text_residual"])
-    classes = tuple(about["classes"])
-    texts = {
-        name: Text(tensors[f"text.{name}.rows"], classes, tensors.get(f"text.{name}.features"), projection)
-        for name in about["texts"]
-    }
-    parts = {
-        name: Part(tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"])
-        for name in about["parts"]
-    }
-    places = about["of_imagenet"]
-    return Problem(
-        about["name"],
-        classes,
-        head,
-        about["scale"],
-        texts,
-        parts,
-        about["paired"],
-        None if places is None else tuple(places),
-        about["model"],
-        {name: tuple(templates) for name, templates in about["templates"].items()},
-        about["paths"],
-    )

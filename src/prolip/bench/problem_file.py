@@ -1,0 +1,95 @@
+"""A problem as one safetensors file: what workers read, and what travels to a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core import Head, Text
+from prolip.core.files import write_tensors
+from prolip.evaluate.problem import Part, Problem
+
+
+def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Tensor]:
+    """The encoder's head, the class rows, and what they were made from."""
+    named: dict[str, Tensor | None] = {}
+    if head is not None:
+        named |= {"head.weight": head.weight, "head.bias": head.bias}
+    for template, text in sorted(texts.items()):
+        named |= {f"text.{template}.rows": text.rows, f"text.{template}.features": text.features}
+        if text.projection is not None:
+            named |= {"text_head.weight": text.projection.weight, "text_head.bias": text.projection.bias}
+    return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def write_problem(problem: Problem, path: Path) -> None:
+    """Write a problem, whole or not at all."""
+    tensors = model_tensors(problem.head, problem.texts)
+    for name, part in problem.parts.items():
+        tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
+        tensors[f"{name}.labels"] = torch.tensor(part.labels, dtype=torch.int64)
+    projection = next(iter(problem.texts.values())).projection
+    about = {
+        "name": problem.name,
+        "classes": problem.classes,
+        "scale": problem.scale,
+        "residual": problem.head is not None and problem.head.residual,
+        "text_residual": projection is not None and projection.residual,
+        "paired": problem.paired,
+        "of_imagenet": problem.of_imagenet,
+        "texts": sorted(problem.texts),
+        "parts": list(problem.parts),
+        "model": problem.model,
+        "templates": problem.templates,
+        "paths": problem.paths,
+    }
+    write_tensors(path, tensors, {"problem": json.dumps(about)})
+
+
+def read_problem(source: str | bytes) -> Problem:
+    """A problem from its file, mapped, or from the file's bytes."""
+    if isinstance(source, bytes):
+        from safetensors.torch import load
+
+        tensors, length = load(source), int.from_bytes(source[:8], "little")
+        metadata = json.loads(source[8 : 8 + length])["__metadata__"]
+    else:
+        from safetensors import safe_open
+
+        with safe_open(source, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            metadata = file.metadata()
+    about: dict[str, Any] = json.loads(metadata["problem"])
+    head = None  # a black box
+    if "head.weight" in tensors:
+        head = Head(tensors["head.weight"], tensors.get("head.bias"), about["residual"])
+    projection = None
+    if "text_head.weight" in tensors:
+        projection = Head(tensors["text_head.weight"], tensors.get("text_head.bias"), about["text_residual"])
+    classes = tuple(about["classes"])
+    texts = {
+        name: Text(tensors[f"text.{name}.rows"], classes, tensors.get(f"text.{name}.features"), projection)
+        for name in about["texts"]
+    }
+    parts = {
+        name: Part(tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"])
+        for name in about["parts"]
+    }
+    places = about["of_imagenet"]
+    return Problem(
+        about["name"],
+        classes,
+        head,
+        about["scale"],
+        texts,
+        parts,
+        about["paired"],
+        None if places is None else tuple(places),
+        about["model"],
+        {name: tuple(templates) for name, templates in about["templates"].items()},
+        about["paths"],
+    )
