@@ -107,12 +107,12 @@ def _measure(name: str, classifier: FewShotClassifier, progress: Progress | None
     seconds = dict.fromkeys(SHOTS, 0.0)
     for i, shots in enumerate(SHOTS):
         for j, seed in enumerate(SEEDS):
-            tell(f"fitting {name}", i * len(SEEDS) + j, len(SHOTS) * len(SEEDS))
             chosen = sample_few_shot(train.labels, shots, seed)
             task = Task(x[chosen], y[chosen], text, encoder.head, encoder.scale)
             fitted = methods.create("prolip").fit(task)
             accuracy[shots].append(metrics.accuracy(fitted.logits(x_test), y_test))
             seconds[shots] += fitted.info["seconds"] / len(SEEDS)
+            tell(f"fitting {name}", i * len(SEEDS) + j + 1, len(SHOTS) * len(SEEDS))
     adapted = FewShotClassifier(store=classifier.store, templates=train.templates)
     adapted._encoder = encoder
     adapted.fit(train.images, [train.classes[k] for k in train.labels])

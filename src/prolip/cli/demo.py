@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,8 +30,14 @@ def demo(
     say("loading the offline encoder ...", quiet=json)
     from prolip.bench import demo as demonstration
 
-    with bar("encoding", quiet=json) as progress:
-        summary = demonstration.run(out, store, lambda _, done, total: progress(done, total))
+    bars: dict[str, Any] = {}
+    with bar("encoding", quiet=json) as first:
+
+        def progress(label: str, done: int, total: int) -> None:
+            unit = "fits" if label.startswith("fitting") else "pictures"
+            bars.setdefault(label, first.beside(label, unit))(done, total)
+
+        summary = demonstration.run(out, store, progress)
     if json:
         print_json(summary)
         return
