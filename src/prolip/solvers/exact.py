@@ -28,7 +28,9 @@ TOL = 2e-3
 ROUGH = 0.1
 
 
-def exact(task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = None) -> Solution:
+def exact(
+    task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = None, inside: bool = False
+) -> Solution:
     """Minimise the objective over W [Do, D].
 
     Parameters
@@ -42,6 +44,8 @@ def exact(task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = No
         its value at W0.
     start
         A matrix to start from.
+    inside
+        Let W - W0 move within the span of the class texts only. See `choose` for what that is good for.
 
     Examples
     --------
@@ -51,12 +55,17 @@ def exact(task: Task, lam: float, *, tol: float = TOL, start: Tensor | None = No
     >>> solution.converged, solution.objective < solution.start_objective
     (True, True)
     """
-    return path(task, [lam], tol=tol, start=start)[0]
+    return path(task, [lam], tol=tol, start=start, inside=inside)[0]
 
 
 @torch.no_grad()
 def path(
-    task: Task, lams: Sequence[float], *, tol: float = TOL, start: Tensor | None = None
+    task: Task,
+    lams: Sequence[float],
+    *,
+    tol: float = TOL,
+    start: Tensor | None = None,
+    inside: bool = False,
 ) -> list[Solution]:
     """Solutions for several lam, in the order given, with one decomposition and warm starts.
 
@@ -71,9 +80,9 @@ def path(
     solutions = []
     with flushed_denormals():
         begin = time.perf_counter()
-        reduced = reduce(task)
+        reduced = reduce(task, inside)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
-        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale)
+        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, inside)
         if start is not None:
             batch.move(reduced.coordinates(start.to(reduced.base)))
         for lam in lams:
@@ -103,7 +112,8 @@ def path(
 
 def take_turns(batch: Batch, tol: float) -> bool:
     """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal."""
-    turns = TURNS if batch.rest is not None and bool((batch.lam > 0).all()) else 1
+    free = batch.rest is not None and not batch.inside and bool((batch.lam > 0).all())
+    turns = TURNS if free else 1
     rough = tol if turns == 1 else max(tol, ROUGH)
     best = math.inf
     for _ in range(turns):
@@ -111,6 +121,7 @@ def take_turns(batch: Batch, tol: float) -> bool:
         excess = float((batch.gradient_norm() / batch.goal(tol)).max())
         if excess <= 1 or turns == 1 or (rough == tol and excess > 0.8 * best):
             break
-        batch.update_rest()
+        if not batch.update_rest():
+            break
         rough, best = tol * max(1.0, 0.1 * excess), min(best, excess)
     return excess <= 1

@@ -43,9 +43,12 @@ class Point:
 class Batch:
     """B weighted problems on one reduction."""
 
-    def __init__(self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float) -> None:
-        """`lam` [B]; `weights` [n, B], each column summing to one."""
+    def __init__(
+        self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float, inside: bool = False
+    ) -> None:
+        """`lam` [B]; `weights` [n, B], each column summing to one; `inside`: W - W0 within span(T)."""
         self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
+        self.inside = inside
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
         self.evaluations = 0
@@ -59,11 +62,11 @@ class Batch:
         self.history = History(MEMORY, self.problems, z[0].numel(), z)
 
     def gradient_norm(self) -> Tensor:
-        """Norm [B] of the whole gradient, inside and outside span(T)."""
-        inside = self.point.gradient.flatten(1).norm(dim=1)
-        if self.rest is None:
-            return inside
-        return torch.hypot(inside, self.reduced.rest_gradient(self.rest, self.point.c))
+        """Norm [B] of the gradient in all that may move."""
+        norm = self.point.gradient.flatten(1).norm(dim=1)
+        if self.rest is None or self.inside:
+            return norm
+        return torch.hypot(norm, self.reduced.rest_gradient(self.rest, self.point.c))
 
     def value(self) -> Tensor:
         """The objective [B]."""
@@ -82,10 +85,15 @@ class Batch:
         self.lam = lam
         self.move(self.point.z)
 
-    def update_rest(self) -> None:
-        """Solve for the part outside span(T) at the present w c."""
-        self.rest = self.reduced.solve_rest(self.point.c, self.lam)
-        self.point = self._enter(self.point.z, self.point.v)
+    def update_rest(self) -> bool:
+        """Solve for the part outside span(T) at the present w c; keep it where no objective grows by it."""
+        rest, point, value = self.rest, self.point, self.value()
+        self.rest = self.reduced.solve_rest(point.c, self.lam)
+        self.point = self._enter(point.z, point.v)
+        better = bool((self.value() <= value * (1 + 1e-6)).all())
+        if not better:
+            self.rest, self.point = rest, point
+        return better
 
     def goal(self, tol: float) -> Tensor:
         """Gradient norms [B] to stop at: tol of the start's, and lower as the objective falls.

@@ -26,6 +26,7 @@ little outside span(T): then Q is [D, D] and that part is empty.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -51,7 +52,7 @@ class Rest:
     weighted
         w c [n, B], the numbers that it was solved for.
     parts
-        Per problem, what the reduction needs to go on from here.
+        Per problem, what the reduction needs to go on from here; none where it is still W0's.
     """
 
     squared: Tensor
@@ -91,8 +92,8 @@ class Reduced(Protocol):
         """W [Do, D] of the first problem."""
 
 
-def reduce(task: Task) -> Reduced:
-    """The reduction that suits the task's sizes."""
+def reduce(task: Task, inside: bool = False) -> Reduced:
+    """The reduction that suits the task's sizes; `inside` keeps W - W0 within span(T)."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
     w0, text = task.linear.weight.to(x), task.text.rows.to(x)
@@ -100,7 +101,7 @@ def reduce(task: Task) -> Reduced:
     if fixed is not None:
         fixed = fixed.to(x)
         v0 = v0 + fixed
-    split = len(text) < SPLIT * text.shape[1]
+    split = len(text) < (1.0 if inside else SPLIT) * text.shape[1]
     basis = _text_basis(v0, text, task.scale, split)
     if len(x) <= x.shape[1]:
         return ByRows(x, w0, v0, text, basis, y.to(x.device), split)
@@ -132,7 +133,7 @@ class ByRows:
     def __init__(
         self, x: Tensor, w0: Tensor, v0: Tensor, text: Tensor, basis: Tensor, y: Tensor, split: bool
     ) -> None:
-        self.x, self.w0, self.basis, self.y = x, w0, basis, y
+        self.x, self.w0, self.v0, self.basis, self.y, self.split = x, w0, v0, basis, y, split
         self.gram = x @ x.T
         e, u = torch.linalg.eigh(self.gram)
         keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
@@ -140,12 +141,17 @@ class ByRows:
         self.roots = self.spectrum.sqrt()
         self.factor = self.vectors * self.roots
         self.base, self.text = v0 @ basis, text @ basis
-        self.outside: Tensor | None = None
-        if split:
-            # Only inner products of these rows count until the end: n columns do where n < D.
-            self.outside = v0 - self.base @ basis.T
-            short = 2 * len(x) <= len(basis)
-            self.compact = torch.linalg.qr(self.outside.T, mode="r")[1].T if short else self.outside
+
+    @cached_property
+    def outside(self) -> Tensor:
+        """V0_ [n, D]."""
+        return self.v0 - self.base @ self.basis.T
+
+    @cached_property
+    def compact(self) -> Tensor:
+        """V0_ in fewer columns: until the end only inner products of its rows count."""
+        few = 2 * len(self.outside) <= self.outside.shape[1]
+        return torch.linalg.qr(self.outside.T, mode="r")[1].T if few else self.outside
 
     def forward(self, z: Tensor) -> Tensor:
         """F Z for each problem, [n, B, k]."""
@@ -164,11 +170,7 @@ class ByRows:
 
     def initial_rest(self, problems: int) -> Rest | None:
         """V_ = V0_."""
-        if self.outside is None:
-            return None
-        squared = self.compact.square().sum(dim=1, keepdim=True).expand(-1, problems)
-        zero = squared.new_zeros
-        return Rest(squared, zero(problems), zero(len(squared), problems), [self.compact] * problems)
+        return _initial_rest(self.v0.square().sum(dim=1), self.base, problems) if self.split else None
 
     def solve_rest(self, weighted: Tensor, lam: Tensor) -> Rest:
         """V_ = 2 lam (2 lam I + K diag(w c))^-1 V0_, problem by problem."""
@@ -186,7 +188,7 @@ class ByRows:
     def rest_gradient(self, rest: Rest, weighted: Tensor) -> Tensor:
         """|X' diag(change of w c) V_|."""
         norms = []
-        for b, part in enumerate(rest.parts):
+        for b, part in enumerate(rest.parts or [self.compact] * weighted.shape[1]):
             moved = (weighted - rest.weighted)[:, b, None] * part
             norms.append((moved * (self.gram @ moved)).sum().clamp_min(0).sqrt())
         return torch.stack(norms)
@@ -194,7 +196,7 @@ class ByRows:
     def weight(self, z: Tensor, rest: Rest | None, lam: float) -> Tensor:
         """W0 + X' (A Q' + A_)."""
         dual = (self.vectors @ (z[0] / self.roots[:, None])) @ self.basis.T
-        if rest is not None and self.outside is not None and lam > 0:
+        if rest is not None and rest.parts:
             weighted = rest.weighted[:, 0]
             dual -= weighted[:, None] * self._outside(self.outside, weighted, lam) / (2 * lam)
         return torch.addmm(self.w0, self.x.T, dual)
@@ -202,7 +204,7 @@ class ByRows:
     def _outside(self, start: Tensor, weighted: Tensor, lam: float) -> Tensor:
         system = self.gram * weighted
         system.diagonal().add_(2 * lam)
-        return torch.linalg.solve(system, start * (2 * lam))
+        return torch.linalg.solve_ex(system, start * (2 * lam))[0]
 
 
 class ByColumns:
@@ -219,13 +221,12 @@ class ByColumns:
         split: bool,
         fixed: Tensor | None,
     ) -> None:
-        self.x, self.w0, self.basis, self.y = x, w0, basis, y
+        self.x, self.w0, self.fixed, self.basis, self.y = x, w0, fixed, basis, y
         e, self.vectors = torch.linalg.eigh(x.T @ x)
         self.spectrum = e.clamp_min(0)
         self.factor = x @ self.vectors if x.numel() <= COPY else None
         self.base, self.text = v0 @ basis, text @ basis
-        self.w0_outside = w0 - (w0 @ basis) @ basis.T if split else None
-        self.fixed_outside = None if fixed is None else fixed - (fixed @ basis) @ basis.T
+        self.v0_squared = v0.square().sum(dim=1) if split else None
 
     def forward(self, z: Tensor) -> Tensor:
         """F Z = X U Z for each problem, [n, B, k]."""
@@ -247,12 +248,7 @@ class ByColumns:
 
     def initial_rest(self, problems: int) -> Rest | None:
         """Z_ = 0."""
-        if self.w0_outside is None:
-            return None
-        step = torch.zeros_like(self.w0_outside)
-        squared = self._outside(step).square().sum(dim=1, keepdim=True).expand(-1, problems)
-        zero = squared.new_zeros
-        return Rest(squared, zero(problems), zero(len(squared), problems), [step] * problems)
+        return None if self.v0_squared is None else _initial_rest(self.v0_squared, self.base, problems)
 
     def solve_rest(self, weighted: Tensor, lam: Tensor) -> Rest:
         """Z_ = -(2 lam I + X' diag(w c) X)^-1 X' diag(w c) V0_, problem by problem."""
@@ -262,7 +258,7 @@ class ByColumns:
             scaled = self.x * weighted[:, b, None]
             system = scaled.T @ self.x
             system.diagonal().add_(2 * lam[b])
-            parts.append(-torch.linalg.solve(system, scaled.T @ start))
+            parts.append(-torch.linalg.solve_ex(system, scaled.T @ start)[0])
         squared = torch.stack([(start + self.x @ part).square().sum(dim=1) for part in parts], dim=1)
         penalty = torch.stack([part.square().sum() for part in parts])
         return Rest(squared, penalty, weighted, parts)
@@ -270,20 +266,30 @@ class ByColumns:
     def rest_gradient(self, rest: Rest, weighted: Tensor) -> Tensor:
         """|X' diag(change of w c) V_|."""
         moved = weighted - rest.weighted
+        parts: list[Tensor | None] = [*rest.parts] or [None] * moved.shape[1]
         return torch.stack(
-            [
-                (self.x.T @ (moved[:, b, None] * self._outside(part))).norm()
-                for b, part in enumerate(rest.parts)
-            ]
+            [(self.x.T @ (moved[:, b, None] * self._outside(part))).norm() for b, part in enumerate(parts)]
         )
 
     def weight(self, z: Tensor, rest: Rest | None, lam: float) -> Tensor:
         """W0 + U Z Q' + Z_."""
         step = (self.vectors @ z[0]) @ self.basis.T
-        return self.w0 + (step if rest is None else step + rest.parts[0])
+        return self.w0 + (step + rest.parts[0] if rest is not None and rest.parts else step)
 
     def _outside(self, step: Tensor | None) -> Tensor:
         """V_ [n, D] after a step Z_."""
-        assert self.w0_outside is not None
-        v = self.x @ (self.w0_outside if step is None else self.w0_outside + step)
-        return v if self.fixed_outside is None else v + self.fixed_outside
+        w0, fixed = self._static
+        v = self.x @ (w0 if step is None else w0 + step)
+        return v if fixed is None else v + fixed
+
+    @cached_property
+    def _static(self) -> tuple[Tensor, Tensor | None]:
+        """What W0 and the fixed addend have outside span(T)."""
+        q = self.basis
+        fixed = None if self.fixed is None else self.fixed - (self.fixed @ q) @ q.T
+        return self.w0 - (self.w0 @ q) @ q.T, fixed
+
+
+def _initial_rest(v0_squared: Tensor, base: Tensor, problems: int) -> Rest:
+    squared = (v0_squared - base.square().sum(dim=1)).clamp_min(0)[:, None].expand(-1, problems)
+    return Rest(squared, base.new_zeros(problems), base.new_zeros(len(base), problems), [])
