@@ -34,7 +34,8 @@ def test_probabilities_agree_with_the_prediction_and_with_features_by_hand(fitte
     x = fitted.features(images).features[0].numpy()
     v = x @ fitted.fitted_.head.weight.numpy()
     text = offline.text(["blue", "green", "red"], ["a photo of a {}."]).rows.numpy()
-    scores = fitted.info_["scale"] * (v / np.linalg.norm(v, axis=1, keepdims=True)) @ text.T
+    scale = fitted.info_["scale"] / fitted.confidence_.temperature
+    scores = scale * (v / np.linalg.norm(v, axis=1, keepdims=True)) @ text.T
     expected = np.exp(scores - scores.max(axis=1, keepdims=True))
     np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-4)
 

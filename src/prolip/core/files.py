@@ -46,10 +46,11 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -> None:
     """Let `fill` write files into a temporary folder beside `path`, then rename it there.
 
-    A folder that stands at `path` is replaced once the new one is whole, and stays after a failure.
+    A folder that stands at `path` is replaced once the new one is whole, and stays after a failure. With
+    `keep`, only its files of the same names are replaced.
     """
     parent = path.absolute().parent
     temporary: Path | None = None
@@ -58,6 +59,10 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
         temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
         fill(temporary)
         temporary.chmod(0o777 & ~_umask())
+        if keep and path.is_dir():
+            for file in sorted(temporary.iterdir()):
+                file.replace(path / file.name)
+            return
         old = temporary.with_name(f"{temporary.name}.old")
         if path.exists():
             path.replace(old)

@@ -42,6 +42,17 @@ def calibration_error(probabilities: Tensor, y: Tensor, bins: int = 15) -> float
     return float(gap.sum() / count.sum())
 
 
+def calibration_floor(probabilities: Tensor, bins: int = 15, draws: int = 100) -> float:
+    """What `calibration_error` shows by chance alone, for answers that mean exactly what they say.
+
+    A bin of few images is never hit exactly: with 200 images this is several per cent. It is the mean over
+    labels that are drawn from the probabilities themselves.
+    """
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.multinomial(probabilities.float(), draws, replacement=True, generator=generator)
+    return sum(calibration_error(probabilities, y, bins) for y in drawn.T) / draws
+
+
 def summary(logits: Tensor, y: Tensor) -> dict[str, Any]:
     """The figures of one evaluation."""
     return {

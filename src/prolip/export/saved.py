@@ -1,11 +1,12 @@
-"""A saved classifier: a folder with a JSON and one safetensors file.
+"""A saved classifier: a folder with a JSON and safetensors.
 
-    prolip.json           base model and its fingerprint, classes, templates, method, figures of the fit,
-                          and the SHA-256 of everything else in the folder
-    prolip.safetensors    the tuned weights, and the text rows of the classes
+    prolip.json            base model and its fingerprint, classes, templates, method, figures of the fit,
+                           and the SHA-256 of everything else in the folder
+    prolip.safetensors     the tuned weights, and the text rows of the classes
+    support.safetensors    features and labels of the support set, to fit again later; may be left out
 
 The folder is written beside its place and renamed into it, so it is there whole or not at all. Reading
-checks both files before anything is built from them.
+checks every file before anything is built from them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from prolip.core.errors import SavedModelError, UsageError
 from prolip.core.files import sha256_file, write_folder, write_json, write_tensors
 
 FORMAT = 1
-CONFIG, TENSORS = "prolip.json", "prolip.safetensors"
+CONFIG, TENSORS, SUPPORT = "prolip.json", "prolip.safetensors", "support.safetensors"
+CARD = "README.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class SavedModel:
 
     config: dict[str, Any]
     tensors: dict[str, Tensor]
+    support: dict[str, Tensor] | None = None
 
 
 def is_saved_model(path: Path) -> bool:
@@ -42,7 +45,7 @@ def is_saved_model(path: Path) -> bool:
 def check_target(path: Path) -> None:
     """Refuse to write over anything but an empty folder or an earlier saved model."""
     if path.is_dir():
-        strangers = sorted({p.name for p in path.iterdir()} - {CONFIG, TENSORS})
+        strangers = sorted({p.name for p in path.iterdir()} - {CONFIG, TENSORS, SUPPORT, CARD})
         if strangers:
             raise UsageError(f"{path} holds other files ({strangers[0]}, ...): name a new folder")
     elif path.exists():
@@ -56,6 +59,9 @@ def write_model(path: Path, model: SavedModel) -> None:
     def fill(folder: Path) -> None:
         write_tensors(folder / TENSORS, model.tensors)
         config = {"format": FORMAT, **model.config, "sha256": sha256_file(folder / TENSORS)}
+        if model.support is not None:
+            write_tensors(folder / SUPPORT, model.support)
+            config["support_sha256"] = sha256_file(folder / SUPPORT)
         write_json(folder / CONFIG, {**config, "checksum": _checksum(config)})
 
     write_folder(path, fill)
@@ -63,9 +69,6 @@ def write_model(path: Path, model: SavedModel) -> None:
 
 def read_model(path: Path) -> SavedModel:
     """Read a folder, or say what is wrong with it."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     if not path.is_dir():
         raise SavedModelError(f"no saved model at {path}: there is no such folder")
     for name in (CONFIG, TENSORS):
@@ -84,16 +87,28 @@ def read_model(path: Path) -> SavedModel:
     checksum = config.pop("checksum", None)
     if checksum != _checksum(config):
         raise SavedModelError(f"{path / CONFIG} was altered since it was saved: save the model again")
-    found = sha256_file(path / TENSORS)
-    if found != config["sha256"]:
+    tensors = _read_tensors(path / TENSORS, config["sha256"])
+    support = None
+    if "support_sha256" in config:
+        support = _read_tensors(path / SUPPORT, config["support_sha256"])
+    return SavedModel(config, tensors, support)
+
+
+def _read_tensors(file: Path, expected: str) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not file.is_file():
+        raise SavedModelError(f"{file.parent} is not a complete saved model: {file.name} is missing")
+    found = sha256_file(file)
+    if found != expected:
         raise SavedModelError(
-            f"{path / TENSORS} was altered since it was saved: "
-            f"expected SHA-256 {config['sha256']}, found {found}"
+            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}"
         )
     try:
-        return SavedModel(config, load_file(path / TENSORS))
+        return load_file(file)
     except SafetensorError as error:
-        raise SavedModelError(f"{path / TENSORS} cannot be read: {error}") from error
+        raise SavedModelError(f"{file} cannot be read: {error}") from error
 
 
 def _checksum(config: dict[str, Any]) -> str:

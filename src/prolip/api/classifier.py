@@ -10,25 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import prolip
 from prolip import encoders, methods
-from prolip.core import (
-    Fitted,
-    Head,
-    InputError,
-    ModelError,
-    Projected,
-    SavedModelError,
-    Task,
-    Text,
-    UsageError,
-)
+from prolip.api import keeping
+from prolip.api.inputs import images_and_labels
+from prolip.core import Fitted, Head, InputError, Projected, Task, Text, UsageError
 from prolip.core.arrays import as_labels
-from prolip.data import ImageSet, as_templates, class_names, read_images, sample_few_shot
+from prolip.data import as_templates, class_names, sample_few_shot
 from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.adapting import Adapted, adapt_images
-from prolip.export.saved import SavedModel, read_model, write_model
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction, FeatureStore, Pictures, duplicates, extract
 from prolip.methods import test_time
 from prolip.methods.towers import TowerTask
@@ -65,6 +57,8 @@ class FewShotClassifier:
         Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first.
     options
         Further options of the method.
+    calibrate
+        Cross-validate inside the support set after the fit, so that probabilities mean what they say.
 
     Attributes
     ----------
@@ -74,6 +68,8 @@ class FewShotClassifier:
         The fitted method, on features.
     info_
         Figures of the fit: lam, shots, seconds of the solve, parameters.
+    confidence_
+        Temperature, outsiders, and figures on held-out support images.
     skipped_
         (image, reason) of every support image that could not be read.
 
@@ -98,6 +94,7 @@ class FewShotClassifier:
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
         options: dict[str, Any] | None = None,
+        calibrate: bool = True,
     ) -> None:
         self.model = model
         self.method = method
@@ -110,6 +107,7 @@ class FewShotClassifier:
         self.store = store
         self.skip_bad = skip_bad
         self.options = options
+        self.calibrate = calibrate
         self._encoder: encoders.Encoder | None = None
 
     # Fitting
@@ -146,17 +144,25 @@ class FewShotClassifier:
             task = self._task_of_arrays(read_arrays(images, labels, text))
         else:
             task = self._task_of_images(images, labels, progress)
+        self._take(task, method.fit(task, training), method)
+        return self
+
+    def _take(self, task: Task, fitted: Fitted, method: methods.Method) -> None:
+        """Keep a fit, and learn from the support set what it may claim."""
+        self.task_: Task | None = task
         self.text_: Text = task.text
-        self.fitted_: Fitted = method.fit(task, training)
+        self.fitted_: Fitted = fitted
+        self.confidence_ = Confidence()
+        if self.calibrate:
+            self.confidence_ = Confidence.of(method, fitted, task, self.seed)
         self.info_: dict[str, Any] = {
-            **self.fitted_.info,
+            **fitted.info,
             "model": self.model,
             "classes": len(self.classes_),
             "images": task.n,
             "shots": task.shots,
             "views": task.views,
         }
-        return self
 
     def _method(self) -> methods.Method:
         options = dict(self.options or {})
@@ -183,7 +189,7 @@ class FewShotClassifier:
         self, images: Any, labels: Any, progress: Progress | None
     ) -> tuple[Extraction, Pictures, list[int], list[Any]]:
         """Features and pictures of the support set, their label numbers, and the classes behind these."""
-        source, y, classes = _images_and_labels(images, labels, "train")
+        source, y, classes = images_and_labels(images, labels, "train")
         class_names(map(str, classes))  # bad names are refused before any image is encoded
         chosen = sample_few_shot(y, self.shots, self.seed)
         found = self._extract([source[i] for i in chosen], range(self.views), progress)
@@ -217,11 +223,19 @@ class FewShotClassifier:
         return self._extract(images, (0,), progress, encoder)
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Tensor:
-        """Scores [n, K]; a softmax of them is `predict_proba`."""
+        """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
+        return self.calibrated(self._read(images, progress))
+
+    def calibrated(self, x: Tensor) -> Tensor:
+        """Scores [n, K] of features [n, width]."""
+        self._require_fitted()
+        return self.fitted_.logits(x) / self.confidence_.temperature
+
+    def _read(self, images: Any, progress: Progress | None = None) -> Tensor:
         self._require_fitted()
         if self.model == "arrays":
-            return self.fitted_.logits(read_arrays(images).x)
-        return self.fitted_.logits(self.features(images, progress=progress).features[0])
+            return read_arrays(images).x
+        return self.features(images, progress=progress).features[0]
 
     def test_time(
         self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
@@ -245,9 +259,26 @@ class FewShotClassifier:
         """Probabilities [n, K], columns as in `classes_`."""
         return self.logits(images).softmax(dim=1).numpy()
 
-    def predict(self, images: Any) -> list[Any]:
-        """The most probable class of each image."""
-        return [self.classes_[k] for k in self.logits(images).argmax(dim=1).tolist()]
+    def predict(self, images: Any, *, reject: bool = False, false_reject: float = FALSE_REJECT) -> list[Any]:
+        """The most probable class of each image.
+
+        With `reject`, None for an image that seems to belong to no class; of images that do belong, about
+        the fraction `false_reject` is refused too.
+        """
+        x = self._read(images)
+        # From the probabilities, whose rounding may make two classes equal, so that both always agree.
+        answers = self.calibrated(x).softmax(dim=1).argmax(dim=1)
+        refused = self.outsiders(x, answers, false_reject).tolist() if reject else [False] * len(answers)
+        return [None if no else self.classes_[k] for k, no in zip(answers.tolist(), refused, strict=True)]
+
+    def outsiders(self, x: Tensor, answers: Tensor, false_reject: float = FALSE_REJECT) -> Tensor:
+        """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
+        if self.confidence_.outsiders is None:
+            raise UsageError(
+                f"nothing to reject by: the model was fitted without calibration, or by {self.method}, "
+                "which changes the image tower"
+            )
+        return self.confidence_.outsiders.reject(x, self.base_head(), answers, false_reject)
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Accuracy on a folder (its test/ if it has one), or on images and labels."""
@@ -258,7 +289,9 @@ class FewShotClassifier:
     ) -> dict[str, Any]:
         """Accuracy, zero-shot accuracy, accuracy of each class, calibration.
 
-        `duplicates` counts images that were in the support set too.
+        `calibration_error_before` is that of the same model at temperature 1, and `calibration_error_floor`
+        what chance alone gives on so many images. `rejected` is the fraction that `predict` with `reject`
+        would refuse. `duplicates` counts images that were in the support set too.
         """
         self._require_fitted()
         skipped, repeated = 0, 0
@@ -269,14 +302,25 @@ class FewShotClassifier:
                 raise InputError("to evaluate, embeddings need labels")
             x, y = arrays.x, as_labels(arrays.y, len(self.classes_))
         else:
-            source, given, _ = _images_and_labels(images, labels, "test", self.classes_)
+            source, given, _ = images_and_labels(images, labels, "test", self.classes_)
             found = self.features(source, progress=progress)
             x, y = found.features[0], torch.tensor([given[i] for i in found.kept])
             skipped, repeated = len(found.bad), len(duplicates(self.support_, found.hashes))
             if self.fitted_.encoder_for(self.encoder) is not self.encoder:
                 before = self._extract(source, (0,), progress).features[0]
+        raw = self.fitted_.logits(x)
+        probabilities = self.calibrated(x).softmax(dim=1)
+        answers = probabilities.argmax(dim=1)
+        rejected = None
+        if self.confidence_.outsiders is not None:
+            rejected = float(self.outsiders(x, answers).double().mean())
         return {
-            **metrics.summary(self.fitted_.logits(x), y),
+            "accuracy": metrics.accuracy(probabilities, y),
+            "per_class": metrics.per_class_accuracy(probabilities, y),
+            "calibration_error": metrics.calibration_error(probabilities, y),
+            "calibration_error_before": metrics.calibration_error(raw.softmax(dim=1), y),
+            "calibration_error_floor": metrics.calibration_floor(probabilities),
+            "rejected": rejected,
             "zero_shot_accuracy": metrics.accuracy(
                 self.zero_shot().logits(x if before is None else before), y
             ),
@@ -290,12 +334,15 @@ class FewShotClassifier:
     def zero_shot(self) -> Projected:
         """The model before the fit, with the same class texts."""
         self._require_fitted()
-        return self._zero_shot()
+        return Projected(self.base_head(), self.text_, self.base_scale())
 
-    def _zero_shot(self) -> Projected:
-        if self.model == "arrays":
-            return Projected(Head.identity(self.text_.rows.shape[1]), self.text_, 100.0)
-        return Projected(self.encoder.head, self.text_, self.encoder.scale)
+    def base_head(self) -> Head:
+        """The pretrained head; for embeddings, the identity."""
+        return Head.identity(self.text_.rows.shape[1]) if self.model == "arrays" else self.encoder.head
+
+    def base_scale(self) -> float:
+        """The pretrained scale; for embeddings, CLIP's."""
+        return 100.0 if self.model == "arrays" else self.encoder.scale
 
     def _extract(
         self,
@@ -322,86 +369,31 @@ class FewShotClassifier:
 
     # Keeping
 
-    def save(self, path: str | Path) -> None:
-        """Write a folder that `load` reads: a JSON and one safetensors file."""
+    def save(self, path: str | Path, *, support: bool = True) -> None:
+        """Write a folder that `load` reads: a JSON and safetensors.
+
+        With `support`, the features of the support set go along (about 0.5 MB for 200 images), so that the
+        model can be fitted again with more classes or images, without the old images.
+        """
         self._require_fitted()
-        encoder = None if self.model == "arrays" else self.encoder
-        config = {
-            "prolip": prolip.__version__,
-            "model": self.model,
-            "revision": encoder.revision if encoder else None,
-            "fingerprint": encoder.fingerprint if encoder else None,
-            "licence": encoder.licence if encoder else None,
-            "method": self.method,
-            "kind": self.fitted_.kind,
-            "lam": self.info_.get("lam"),
-            "scale": self.info_.get("scale", self._zero_shot().scale),
-            "seed": self.seed,
-            "views": self.views,
-            "classes": self.classes_,
-            "templates": None if encoder is None else as_templates(self.templates),
-            "fit": self.info_,
-        }
-        support = torch.tensor([list(key) for key in self.support_], dtype=torch.uint8).reshape(-1, 32)
-        tensors = {**self.fitted_.tensors(), "text": self.text_.rows, "support": support}
-        write_model(Path(path), SavedModel(config, tensors))
+        keeping.write(self, Path(path), support)
 
     @classmethod
     def load(
         cls, path: str | Path, *, device: str = "auto", store: str | Path | bool | None = None
     ) -> FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
-        saved = read_model(Path(path))
-        config, tensors = saved.config, dict(saved.tensors)
-        try:
-            clf = cls(
-                config["model"],
-                config["method"],
-                config["fit"].get("lam_rule"),
-                config["views"],
-                config["seed"],
-                templates=config["templates"],
-                device=device,
-                store=store,
-            )
-            clf.classes_, clf.skipped_, clf.info_ = list(config["classes"]), [], config["fit"]
-            clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
-            clf.support_ = [bytes(row) for row in tensors.pop("support").numpy()]
-            scale, kind, fingerprint = float(config["scale"]), config["kind"], config["fingerprint"]
-        except (KeyError, TypeError) as error:
-            raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {error}") from error
-        if clf.model != "arrays" and clf.encoder.fingerprint != fingerprint:
-            raise ModelError(
-                f"{path} was fitted on {clf.model} with weights {fingerprint}, "
-                f"but the weights found here are {clf.encoder.fingerprint}"
-            )
-        fitted = methods.restore(kind, tensors, clf._zero_shot().head, clf.text_, scale, clf.info_)
-        clf.fitted_ = fitted if clf.model == "arrays" else fitted.bind(clf.encoder)
-        return clf
+        return keeping.read(cls, Path(path), device, store)
 
+    def export(self, path: str | Path, to: str | Sequence[str], *, force: bool = False) -> list[str]:
+        """Write the adapted model for other programs: "hf", "open_clip", "adapter", "onnx", or several.
 
-def _images_and_labels(
-    images: Any, labels: Any, split: str, classes: list[Any] | None = None
-) -> tuple[list[Any], list[int], list[Any]]:
-    """Images, a label number each, and the classes that the numbers point to.
+        Returns the names of the files. See `prolip.export.write.export`.
+        """
+        self._require_fitted()
+        if self.model == "arrays":
+            raise UsageError("embeddings have no model behind them that could be exported")
+        from prolip.export.write import export
 
-    `classes` are those of a fitted model: then the labels must be among them, and one class will do.
-    """
-    if isinstance(images, (str, Path)):
-        images = read_images(images, split=split, min_classes=1 if classes else 2)
-    if isinstance(images, ImageSet):
-        source: list[Any] = list(images.paths)
-        given: list[Any] = [images.classes[k] for k in images.labels]
-    elif labels is None:
-        raise UsageError("labels are needed with a list of images; a folder per class brings its own")
-    else:
-        source, given = list(images), np.asarray(labels).tolist()
-    if len(source) != len(given) or not source:
-        raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
-    known = classes if classes is not None else sorted(set(given))
-    if len(known) < 2:
-        raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
-    position = {name: k for k, name in enumerate(known)}
-    if unknown := [label for label in given if label not in position]:
-        raise InputError(f"label {unknown[0]!r} is not among the {len(known)} classes of this model")
-    return source, [position[label] for label in given], known
+        targets = [to] if isinstance(to, str) else list(to)
+        return export(Path(path), self.encoder, self.fitted_, keeping.describe(self), targets, force=force)

@@ -1,0 +1,104 @@
+"""A classifier to a folder and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+import prolip
+from prolip import methods
+from prolip.core import ModelError, SavedModelError, Task, Text
+from prolip.data import as_templates
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.reject import FALSE_REJECT
+from prolip.export.saved import SavedModel, read_model, write_model
+
+if TYPE_CHECKING:
+    from prolip.api.classifier import FewShotClassifier
+
+
+def describe(clf: FewShotClassifier) -> dict[str, Any]:
+    """What a saved model says about itself."""
+    encoder = None if clf.model == "arrays" else clf.encoder
+    outsiders = clf.confidence_.outsiders
+    return {
+        "prolip": prolip.__version__,
+        "model": clf.model,
+        "revision": encoder.revision if encoder else None,
+        "fingerprint": encoder.fingerprint if encoder else None,
+        "licence": encoder.licence if encoder else None,
+        "method": clf.method,
+        "options": clf.options,
+        "kind": clf.fitted_.kind,
+        "lam": clf.info_.get("lam"),
+        "scale": clf.info_.get("scale", clf.zero_shot().scale),
+        "temperature": clf.confidence_.temperature,
+        "threshold": None if outsiders is None else outsiders.threshold(FALSE_REJECT),
+        "seed": clf.seed,
+        "views": clf.views,
+        "classes": clf.classes_,
+        "templates": None if encoder is None else as_templates(clf.templates),
+        "fit": clf.info_,
+        "held_out": clf.confidence_.report,
+    }
+
+
+def write(clf: FewShotClassifier, path: Path, support: bool) -> None:
+    """Save; with `support` also the features that a later fit needs."""
+    hashes = torch.tensor([list(key) for key in clf.support_], dtype=torch.uint8).reshape(-1, 32)
+    tensors = {
+        **clf.fitted_.tensors(),
+        **clf.confidence_.tensors(),
+        "text": clf.text_.rows,
+        "support": hashes,
+    }
+    kept = None
+    if support and clf.task_ is not None:
+        kept = {"features": _half(clf.task_.x), "labels": clf.task_.y}
+    write_model(path, SavedModel(describe(clf), tensors, kept))
+
+
+def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> FewShotClassifier:
+    """Load; refuse a model whose base model is not the one it was fitted on."""
+    saved = read_model(path)
+    config, tensors = saved.config, dict(saved.tensors)
+    try:
+        clf = kind(
+            config["model"],
+            config["method"],
+            config["fit"].get("lam_rule"),
+            config["views"],
+            config["seed"],
+            templates=config["templates"],
+            device=device,
+            store=store,
+            options=config["options"],
+        )
+        clf.classes_, clf.skipped_, clf.info_ = list(config["classes"]), [], config["fit"]
+        clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
+        clf.support_ = [bytes(row) for row in tensors.pop("support").numpy()]
+        clf.confidence_ = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
+        scale, fitted_kind, fingerprint = float(config["scale"]), config["kind"], config["fingerprint"]
+    except (KeyError, TypeError) as error:
+        raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {error}") from error
+    if clf.model != "arrays" and clf.encoder.fingerprint != fingerprint:
+        raise ModelError(
+            f"{path} was fitted on {clf.model} with weights {fingerprint}, "
+            f"but the weights found here are {clf.encoder.fingerprint}"
+        )
+    head = clf.base_head()
+    fitted = methods.restore(fitted_kind, tensors, head, clf.text_, scale, clf.info_)
+    clf.fitted_ = fitted if clf.model == "arrays" else fitted.bind(clf.encoder)
+    clf.task_ = None
+    if saved.support is not None:
+        x, y = saved.support["features"].float(), saved.support["labels"]
+        clf.task_ = Task(x, y, clf.text_, None if clf.model == "arrays" else head, clf.base_scale())
+    return clf
+
+
+def _half(x: Tensor) -> Tensor:
+    """Float16 where it holds the range: half the file, and far finer than two pictures ever agree."""
+    return x.half() if float(x.abs().max()) < 60000 else x

@@ -1,0 +1,75 @@
+"""What a fitted model may claim: its temperature, its outsiders, and how it did on held-out images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from prolip.core import Fitted, Projected, Task
+from prolip.evaluate import metrics
+from prolip.evaluate.calibration import fit_temperature, one_shot_temperature
+from prolip.evaluate.held_out import held_out
+from prolip.evaluate.reject import Outsiders
+from prolip.methods.base import Method
+from prolip.methods.towers import TowerMethod
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """Learned from the support set alone.
+
+    Attributes
+    ----------
+    temperature
+        What logits are divided by.
+    outsiders
+        How pictures of no class are told; None where the method changes the image tower.
+    report
+        Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
+    """
+
+    temperature: float = 1.0
+    outsiders: Outsiders | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, method: Method, fitted: Fitted, task: Task, seed: int = 0) -> Confidence:
+        """Cross-validate, and calibrate on the outcome.
+
+        Methods that train through a tower take minutes to fit, not moments: they are not fitted again, and
+        keep temperature 1.
+        """
+        if isinstance(method, TowerMethod):
+            return cls(outsiders=None if method.reads_pictures else Outsiders.of(task))
+        out = held_out(method, fitted, task, seed=seed)
+        if not len(out):
+            temperature = one_shot_temperature(fitted, task)
+            return cls(temperature, Outsiders.of(task), {"images": 0, "temperature": temperature})
+        temperature = fit_temperature(out.logits, out.y)
+        before, after = ((out.logits / t).softmax(dim=1) for t in (1.0, temperature))
+        zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, out.images])
+        report = {
+            "images": len(out),
+            "accuracy": metrics.accuracy(after, out.y),
+            "zero_shot_accuracy": metrics.accuracy(zero_shot, out.y),
+            "per_class": metrics.per_class_accuracy(after, out.y),
+            "temperature": temperature,
+            "calibration_error_before": metrics.calibration_error(before, out.y),
+            "calibration_error": metrics.calibration_error(after, out.y),
+        }
+        return cls(temperature, Outsiders.of(task), report)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is saved beside the weights."""
+        if self.outsiders is None:
+            return {}
+        return {"outsiders.means": self.outsiders.means, "outsiders.scores": self.outsiders.scores}
+
+    @classmethod
+    def restore(cls, tensors: dict[str, Tensor], temperature: float, report: dict[str, Any]) -> Confidence:
+        """The inverse; takes its tensors out of `tensors`."""
+        means, scores = tensors.pop("outsiders.means", None), tensors.pop("outsiders.scores", None)
+        outsiders = None if means is None or scores is None else Outsiders(means, scores)
+        return cls(temperature, outsiders, report)

@@ -1,0 +1,83 @@
+"""None of these: telling pictures that belong to no class.
+
+The score of a picture is its largest cosine to a class's mean support feature, before the projection:
+
+    score(x) = max_k  x . c_k,      c_k = normalize(mean of the unit features of class k),  |x| = 1
+
+A picture is rejected where its score is lower than that of all but the chosen fraction (5 %) of the support
+images, each scored with its own class's mean taken without it. So nothing but the support set is needed, and
+outsiders need not be known.
+
+Why not the probabilities: they only say which class is nearest. Measured on three photo sets as each other's
+outsiders, at 5 % false rejects and 16 images per class, the largest probability let 20 to 61 % of outsiders
+pass, the largest logit 5 to 63 %, a nearest neighbour after the projection 1 to 47 %, this score 0 to 12 %.
+The projection is tuned to tell the classes apart, and drops what else a picture shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.core import Head, Task, UsageError
+from prolip.core.arrays import as_features, unit_rows
+
+FALSE_REJECT = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Outsiders:
+    """Who belongs, and how sure that is.
+
+    Attributes
+    ----------
+    means
+        Unit class means [K, Do]; zero for a class that has no image.
+    scores
+        Of the support images, each without itself, sorted, [m].
+    """
+
+    means: Tensor
+    scores: Tensor
+
+    @classmethod
+    def of(cls, task: Task) -> Outsiders:
+        """Learn from the support set."""
+        x = _directions(task.x[0], task.linear)
+        sums = torch.zeros(task.classes, x.shape[1]).index_add(0, task.y, x)
+        own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
+        cosines = x @ unit_rows(sums).T
+        cosines[torch.arange(len(x)), task.y] = (x * own).sum(dim=1)
+        return cls(unit_rows(sums), cosines.amax(dim=1).sort().values)
+
+    def score(self, x: Any, head: Head) -> Tensor:
+        """How much pictures belong, [n], of features [n, width] of this head."""
+        return (_directions(as_features(x, "features"), head) @ self.means.T).amax(dim=1)
+
+    def threshold(self, false_reject: float = FALSE_REJECT) -> float:
+        """The score below which this fraction of pictures that belong lies."""
+        if not 0 <= false_reject < 1:
+            raise UsageError(
+                f"the false-reject rate must be a fraction from 0 to below 1, got {false_reject}"
+            )
+        return float(torch.quantile(self.scores, false_reject))
+
+    def reject(self, x: Any, head: Head, answers: Tensor, false_reject: float = FALSE_REJECT) -> Tensor:
+        """Which pictures are none of the classes, [n]; `answers` [n] are the classes they would get.
+
+        A class that was added by its name alone has no image to compare with: its pictures are kept.
+        """
+        known = (self.means != 0).any(dim=1)
+        return (self.score(x, head) < self.threshold(false_reject)) & known[answers]
+
+    def extended(self, classes: int) -> Outsiders:
+        """The same, with room for classes without images at the end."""
+        more = self.means.new_zeros(classes - len(self.means), self.means.shape[1])
+        return Outsiders(torch.cat([self.means, more]), self.scores)
+
+
+def _directions(x: Tensor, head: Head) -> Tensor:
+    return unit_rows(head.split(x)[0].float())

@@ -1,0 +1,219 @@
+"""README.md of an adapted model: what it knows, how well, what it came from, how to load it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+
+def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:
+    """The card, in Markdown.
+
+    Parameters
+    ----------
+    config
+        What a saved model says about itself.
+    files
+        The files beside the card: it tells how to load those, and nothing else.
+    name
+        Of the folder.
+    """
+    parts = [
+        _front_matter(config),
+        f"# {name}",
+        _summary(config),
+        _classes(config),
+        _results(config),
+        _confidence(config),
+        _loading(config, files),
+        _origin(config),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(config: dict[str, Any]) -> str:
+    """What model hubs read; only what is known."""
+    lines = ["library_name: prolip", "pipeline_tag: zero-shot-image-classification"]
+    source = str(config["model"]).partition(":")[2]
+    if (
+        config["model"].startswith("hf:")
+        and source.count("/") == 1
+        and not source.startswith((".", "/", "~"))
+    ):
+        lines.append(f"base_model: {source}")
+    lines.append("tags: [prolip, few-shot, image-classification]")
+    return "\n".join(["---", *lines, "---"])
+
+
+def _summary(config: dict[str, Any]) -> str:
+    fit = config["fit"]
+    text = (
+        f"A classifier of {len(config['classes'])} kinds of pictures. It was made from the model "
+        f"`{config['model']}` and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) with "
+        f"[prolip](https://arxiv.org/abs/2410.05270), by the method `{config['method']}`"
+    )
+    if config.get("lam") is not None:
+        text += f" (lam = {config['lam']:.3g})"
+    return text + ". The towers of the model are unchanged." if _folds(config) else text + "."
+
+
+def _folds(config: dict[str, Any]) -> bool:
+    return config.get("kind") in ("projected", "text_projected")
+
+
+def _classes(config: dict[str, Any]) -> str:
+    names = ", ".join(f"`{name}`" for name in config["classes"])
+    text = f"## Classes\n\n{names}"
+    if config.get("templates"):
+        prompts = ", ".join(f'"{template}"' for template in config["templates"])
+        text += f"\n\nThe model reads a class as {prompts}, with its name for `{{}}`"
+        text += " (underscores are spaces)."
+    return text
+
+
+def _results(config: dict[str, Any]) -> str:
+    """Figures: on test pictures where they were given, otherwise on held-out pictures of the support set."""
+    measured, where = config.get("evaluation"), "on test pictures that were not used in the fit"
+    if not measured:
+        measured, where = config.get("held_out") or {}, "by cross-validation inside the labelled pictures"
+    if not measured.get("images"):
+        return (
+            "## How good it is\n\nNot measured: with one picture of each class there is none to test on. "
+            "Run `prolip eval` on pictures of your own."
+        )
+    lines = [
+        "## How good it is",
+        "",
+        f"Measured {where}, {measured['images']} of them.",
+        "",
+        "| | accuracy |",
+        "| --- | ---: |",
+        f"| before (zero-shot) | {_percent(measured['zero_shot_accuracy'])} |",
+        f"| this model | **{_percent(measured['accuracy'])}** |",
+        "",
+        "| class | accuracy |",
+        "| --- | ---: |",
+    ]
+    pairs = zip(config["classes"], measured["per_class"], strict=False)
+    lines += [f"| {name} | {_percent(value)} |" for name, value in pairs if value is not None]
+    return "\n".join(lines)
+
+
+def _confidence(config: dict[str, Any]) -> str:
+    measured = config.get("evaluation") or config.get("held_out") or {}
+    lines = ["## What its probabilities mean", ""]
+    lines.append(
+        f"They were calibrated on the labelled pictures by one temperature, {config['temperature']:.3g}, "
+        "which changes no answer."
+    )
+    if "calibration_error" in measured:
+        lines.append(
+            f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
+            f"{_percent(measured['calibration_error'])} after (0 means that of the answers given with 80 % "
+            "confidence, 80 % are right)."
+        )
+    lines.append(
+        "It answers with one of its classes whatever the picture shows. `prolip predict --reject` refuses "
+        "pictures that are unlike all of the labelled ones; a plain softmax does not."
+    )
+    return "\n".join([lines[0], "", " ".join(lines[2:])])
+
+
+def _loading(config: dict[str, Any], files: Collection[str]) -> str:
+    classes = json.dumps([str(name).replace("_", " ") for name in config["classes"][:3]], ensure_ascii=False)
+    more = ", ...]" if len(config["classes"]) > 3 else "]"
+    labels = classes[:-1] + more
+    template = (config.get("templates") or ["a photo of a {}."])[0]
+    parts = ["## How to use it"]
+    if "config.json" in files:
+        parts.append(
+            _code(
+                "transformers",
+                f"""
+from transformers import pipeline
+
+classify = pipeline("zero-shot-image-classification", model="path/to/this/folder")
+classify("picture.jpg", candidate_labels={labels}, hypothesis_template={template!r})
+""",
+            )
+        )
+    if "open_clip_config.json" in files:
+        parts.append(
+            _code(
+                "open_clip",
+                f"""
+import open_clip, torch
+from PIL import Image
+
+model, preprocess = open_clip.create_model_from_pretrained("local-dir:path/to/this/folder")
+tokenizer = open_clip.get_tokenizer("local-dir:path/to/this/folder")
+classes = {labels}
+with torch.no_grad():
+    image = model.encode_image(preprocess(Image.open("picture.jpg"))[None], normalize=True)
+    text = model.encode_text(tokenizer([{template!r}.format(name) for name in classes]), normalize=True)
+    probabilities = (model.logit_scale.exp() * image @ text.T).softmax(dim=-1)
+""",
+            )
+        )
+    if "classifier.onnx" in files:
+        parts.append(
+            _code(
+                "ONNX Runtime (the picture resized and cut to the square that the metadata names)",
+                """
+import json, numpy as np, onnxruntime
+from PIL import Image
+
+session = onnxruntime.InferenceSession("classifier.onnx")
+about = session.get_modelmeta().custom_metadata_map
+size = json.loads(about["pixels"])["size"]
+picture = Image.open("picture.jpg").convert("RGB").resize((size, size), Image.BICUBIC)
+probabilities = session.run(None, {"pixels": np.asarray(picture)[None]})[0][0]
+print(json.loads(about["classes"])[probabilities.argmax()])
+""",
+            )
+        )
+    if "adapter_config.json" in files:
+        parts.append(
+            _code(
+                "prolip, which puts the adapter into the base model",
+                """
+from prolip.export import load_adapter
+
+encoder = load_adapter("path/to/this/folder")    # encoder.model is the library's own model, adapted
+""",
+            )
+        )
+    if "prolip.json" in files:
+        parts.append(
+            _code(
+                "prolip",
+                """
+import prolip
+
+clf = prolip.FewShotClassifier.load("path/to/this/folder")
+clf.predict(["picture.jpg"])
+""",
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def _code(title: str, text: str) -> str:
+    return f"With {title}:\n\n```python\n{text.strip()}\n```"
+
+
+def _origin(config: dict[str, Any]) -> str:
+    rows = {
+        "base model": f"`{config['model']}`",
+        "revision": config.get("revision"),
+        "weights": f"`{config['fingerprint']}`" if config.get("fingerprint") else None,
+        "licence": config.get("licence") or "that of the base model; look it up there",
+        "made with": f"prolip {config['prolip']}",
+    }
+    lines = [f"| {key} | {value} |" for key, value in rows.items() if value]
+    return "\n".join(["## Where it comes from", "", "| | |", "| --- | --- |", *lines])
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"

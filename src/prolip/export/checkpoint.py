@@ -1,0 +1,145 @@
+"""Checkpoints as open_clip and transformers write them.
+
+    open_clip       open_clip_config.json, open_clip_model.safetensors           loads with local-dir:
+    transformers    config.json, model.safetensors, preprocessor_config.json     loads with from_pretrained
+
+and a tokenizer where it is not the library's own. No file name is in both lists, so one folder can be both.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from prolip.core.errors import ModelError
+from prolip.core.files import write_json
+from prolip.encoders import load
+from prolip.encoders.base import Encoder
+from prolip.encoders.hub import loading, require
+from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.tower import TowerEncoder
+
+LIBRARIES = ("hf", "open_clip")
+TOLERANCE = 1e-4  # of an embedding's largest entry, between what was meant and what the folder gives
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A whole model, before it is written.
+
+    Attributes
+    ----------
+    library
+        "hf" or "open_clip".
+    config
+        transformers' configuration object, or open_clip's `model_cfg`.
+    state
+        The `state_dict`.
+    tokenizer
+        The library's object.
+    pictures
+        The library's own way to say how pictures are prepared.
+    preprocess
+        Ours.
+    """
+
+    library: str
+    config: Any
+    state: dict[str, Tensor]
+    tokenizer: Any
+    pictures: dict[str, Any]
+    preprocess: Preprocess
+
+
+def checkpoint_of(encoder: Encoder, changes: dict[str, Tensor] | None = None) -> Checkpoint:
+    """The checkpoint that an encoder was loaded from, with some of its tensors replaced."""
+    if not isinstance(encoder, TowerEncoder):
+        raise ModelError(
+            f"{encoder.name} is no model of open_clip or transformers, and has no counterpart there: "
+            "export it with --to onnx or --to adapter"
+        )
+    state = {name: tensor.detach().cpu() for name, tensor in encoder.model.state_dict().items()}
+    state |= changes or {}
+    if encoder.name.startswith("hf:"):
+        config, pictures = encoder.model.config, encoder.beside["processor"]
+        return Checkpoint("hf", config, state, encoder.beside["tokenizer"], pictures, encoder.preprocess)
+    stated = encoder.model.visual.preprocess_cfg
+    pictures = {key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
+    return Checkpoint(
+        "open_clip",
+        encoder.beside["config"],
+        state,
+        encoder.beside["tokenizer"],
+        pictures,
+        encoder.preprocess,
+    )
+
+
+def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write the files of one library into a folder that is there."""
+    with _full_disks():
+        if checkpoint.library == "hf":
+            _write_hf(checkpoint, folder)
+        else:
+            _write_open_clip(checkpoint, folder)
+
+
+def load_checkpoint(library: str, folder: Path) -> Encoder:
+    """The encoder that the files of one library in a folder make, on the CPU."""
+    return load(f"hf:{folder}" if library == "hf" else f"open_clip:local-dir:{folder}", "cpu")
+
+
+def _write_hf(checkpoint: Checkpoint, folder: Path) -> None:
+    transformers = require("transformers", "hf")
+    kind = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}[checkpoint.config.model_type]
+    with loading("the exported model", local=True):
+        with torch.device("meta"):
+            model = kind(checkpoint.config)
+        model.load_state_dict(checkpoint.state, assign=True)
+        with _no_bars(transformers):
+            model.save_pretrained(folder)
+        checkpoint.tokenizer.save_pretrained(folder)
+    write_json(folder / "preprocessor_config.json", checkpoint.pictures)
+
+
+def _write_open_clip(checkpoint: Checkpoint, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    config = {"model_cfg": checkpoint.config, "preprocess_cfg": checkpoint.pictures}
+    write_json(folder / "open_clip_config.json", config)
+    # Towers of transformers may use one tensor under two names, which safetensors refuses.
+    state = {name: tensor.clone().contiguous() for name, tensor in checkpoint.state.items()}
+    save_file(state, folder / "open_clip_model.safetensors", {"format": "pt"})
+    if checkpoint.config["text_cfg"].get("hf_tokenizer_name"):
+        checkpoint.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _full_disks() -> Iterator[None]:
+    """Safetensors tells of a full disk by an error of its own."""
+    try:
+        yield
+    except (SafetensorError, ModelError) as error:
+        if "os error 28" in str(error):
+            raise OSError(errno.ENOSPC, "No space left on device") from error
+        raise
+
+
+@contextmanager
+def _no_bars(transformers: Any) -> Iterator[None]:
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()

@@ -1,0 +1,142 @@
+"""An adapted model as a folder for other programs: whole or not at all, and checked before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prolip.core import Fitted, UsageError
+from prolip.core.arrays import unit_rows
+from prolip.core.errors import ModelError, unknown_name
+from prolip.core.files import write_bytes, write_folder
+from prolip.encoders.base import Encoder
+from prolip.export.adapter import write_adapter
+from prolip.export.card import model_card
+from prolip.export.checkpoint import (
+    LIBRARIES,
+    TOLERANCE,
+    Checkpoint,
+    checkpoint_of,
+    load_checkpoint,
+    write_checkpoint,
+)
+from prolip.export.convert import convert
+from prolip.export.fold import Folded, fold
+from prolip.export.onnx import write_graphs
+
+TARGETS = (*LIBRARIES, "adapter", "onnx")
+
+
+def export(
+    path: Path,
+    encoder: Encoder,
+    fitted: Fitted,
+    config: dict[str, Any],
+    to: Sequence[str],
+    *,
+    force: bool = False,
+) -> list[str]:
+    """Write an adapted model for other programs; returns the names of the files.
+
+    Parameters
+    ----------
+    path
+        The folder. One that holds files is refused, unless `force`, which replaces those of the same names.
+    encoder, fitted
+        The base model, and what was learned.
+    config
+        What a saved model says about itself: classes, templates, temperature, figures of the fit.
+    to
+        Any of "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
+    """
+    for target in to:
+        if target not in TARGETS:
+            raise unknown_name("export target", target, TARGETS)
+    if not to:
+        raise UsageError(f"name what to export to: {', '.join(TARGETS)}")
+    check_empty(path, force)
+    temperature = float(config.get("temperature") or 1.0)
+    about = {
+        key: config.get(key)
+        for key in ("prolip", "method", "classes", "templates", "temperature", "threshold", "licence")
+    }
+    writers: list[Callable[[Path], None]] = []
+    libraries = [target for target in LIBRARIES if target in to]
+    if libraries or "adapter" in to:
+        folded = fold(fitted, encoder, temperature)
+        changes = encoder.folded(folded.head, folded.text_head, folded.scale)
+        for library in libraries:
+            checkpoint = convert(checkpoint_of(encoder, changes), library)
+            writers.append(_checked_writer(checkpoint, encoder, folded, config))
+        if "adapter" in to:
+            writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
+    if "onnx" in to:
+        graph = {**about, "base_model": encoder.name, "fingerprint": encoder.fingerprint}
+        writers.append(lambda folder: write_graphs(folder, encoder, fitted, temperature, graph))
+    written: list[str] = []
+
+    def fill(folder: Path) -> None:
+        for write in writers:
+            write(folder)
+        names = {file.name for file in folder.iterdir()}
+        write_bytes(folder / "README.md", model_card(config, names, path.name).encode())
+        written.extend(sorted({*names, "README.md"}))
+
+    write_folder(path, fill, keep=force)
+    return written
+
+
+def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:
+    """Write a model of one library as a folder of the other, unchanged."""
+    if library not in LIBRARIES:
+        raise unknown_name("library", library, LIBRARIES)
+    check_empty(path, force)
+    checkpoint = convert(checkpoint_of(source), library)
+    whole = Folded(source.head, source.text_head, source.scale)
+    write = _checked_writer(checkpoint, source, whole, {})
+    write_folder(path, write, keep=force)
+    return sorted(file.name for file in path.iterdir())
+
+
+def check_empty(path: Path, force: bool) -> None:
+    """Refuse a folder that holds files, unless it is forced, and anything that is no folder."""
+    if path.is_dir():
+        inside = sorted(file.name for file in path.iterdir())
+        if inside and not force:
+            raise UsageError(
+                f"{path} holds files ({inside[0]}{', ...' if len(inside) > 1 else ''}): "
+                "name a new folder, or use --force to replace those of the same names"
+            )
+    elif path.exists():
+        raise UsageError(f"{path} is a file: name a folder")
+
+
+def _checked_writer(
+    checkpoint: Checkpoint, encoder: Encoder, folded: Folded, config: dict[str, Any]
+) -> Callable[[Path], None]:
+    """Write a checkpoint, load it as its library does, and compare its embeddings with ours."""
+    size = encoder.preprocess.size
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (2, size, size, 3), dtype=torch.uint8, generator=generator)
+    templates = config.get("templates") or ["a photo of a {}."]
+    names = [str(name) for name in config.get("classes", ["cat", "dog"])][:8]
+    prompts = [template.format(name) for template in templates[:2] for name in names]
+
+    def embeddings(model: Encoder, head: Any, text_head: Any) -> torch.Tensor:
+        image, text = head(model.encode(pixels)), text_head(model.encode_text(prompts))
+        return unit_rows(torch.cat([image, text]))
+
+    def write(folder: Path) -> None:
+        write_checkpoint(checkpoint, folder)
+        made = load_checkpoint(checkpoint.library, folder)
+        found = embeddings(made, made.head, made.text_head)
+        error = (found - embeddings(encoder, folded.head, folded.text_head)).abs().max()
+        if not error <= TOLERANCE:
+            raise ModelError(
+                f"the exported model gives other embeddings than this one (by {error:.1e}); it is not kept"
+            )
+
+    return write
