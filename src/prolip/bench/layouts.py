@@ -68,28 +68,45 @@ def datasets(c: Collected) -> tuple[list[str], list[Line]]:
     ]
 
 
+def _settings(c: Collected) -> list[tuple[Row, int | None, str]]:
+    """Lines of a layout without columns for shots: row, shots, label."""
+    several = len(c.choices.shots) > 1
+    found: list[tuple[Row, int | None, str]] = []
+    for row in c.rows:
+        for count in c.choices.shots if row.trained else (None,):
+            shown = (
+                f", {shots_name(count)} shot{'' if count == 1 else 's'}" if several and row.trained else ""
+            )
+            found.append((row, count, f"{row.label}{shown}"))
+    return found
+
+
 def base_to_new(c: Collected) -> tuple[list[str], list[Line]]:
     """Means with both total harmonic means, then each dataset with its own."""
     totals, each = [], []
     for model in c.choices.models:
-        for row in c.rows:
-            halves = {name: _halves(c, row, model, name) for name in c.choices.datasets}
-            totals.append(Line(row.label, _total_cells(c, row, model, list(halves.values()))))
+        for row, count, label in _settings(c):
+            halves = {name: _halves(c, row, model, name, count) for name in c.choices.datasets}
+            totals.append(Line(label, _total_cells(c, row, model, count, list(halves.values()))))
             for name, (base, new) in halves.items():
-                each.append(Line(row.label, _half_cells(c, row, model, name, base, new), title_of(name)))
+                each.append(Line(label, _half_cells(c, row, model, name, count, base, new), title_of(name)))
     each.sort(key=lambda line: [title_of(name) for name in c.choices.datasets].index(line.group))
     return ["base", "new", "HM", "H_t1", "H_t2"], totals + (each if len(c.choices.datasets) > 1 else [])
 
 
-def _halves(c: Collected, row: Row, model: str, dataset: str) -> tuple[Mean, Mean]:
+def _halves(c: Collected, row: Row, model: str, dataset: str, count: int | None) -> tuple[Mean, Mean]:
     """Accuracy on base and on new classes."""
-    shots = c.choices.shots[0]
-    base = c.mean(row, model, [dataset], shots, lambda result: result.get("base"))
-    return base, c.mean(row, model, [dataset], shots, lambda result: result.get("new"))
+    base = c.mean(row, model, [dataset], count, lambda result: result.get("base"))
+    return base, c.mean(row, model, [dataset], count, lambda result: result.get("new"))
+
+
+def _in_paper(c: Collected, row: Row, count: int | None) -> bool:
+    """Whether the paper has this number of shots."""
+    return not row.trained or count in c.experiment.shots
 
 
 def _total_cells(
-    c: Collected, row: Row, model: str, halves: Sequence[tuple[Mean, Mean]]
+    c: Collected, row: Row, model: str, count: int | None, halves: Sequence[tuple[Mean, Mean]]
 ) -> tuple[Cell | None, ...]:
     pairs = [(base[0], new[0]) for base, new in halves if base[0] is not None and new[0] is not None]
     if not pairs:
@@ -99,13 +116,14 @@ def _total_cells(
     missing = sum(half[0][2] for half in halves)
 
     def cell(value: float, column: str) -> Cell:
-        return Cell(value, None, c.figure(row, model, column), c.comparable(model), missing)
+        paper = c.figure(row, model, column) if _in_paper(c, row, count) else None
+        return Cell(value, None, paper, c.comparable(model), missing)
 
     return cell(base, "base"), cell(new, "new"), None, cell(first, "H_t1"), cell(second, "H_t2")
 
 
 def _half_cells(
-    c: Collected, row: Row, model: str, dataset: str, base: Mean, new: Mean
+    c: Collected, row: Row, model: str, dataset: str, count: int | None, base: Mean, new: Mean
 ) -> tuple[Cell | None, ...]:
     if base[0] is None or new[0] is None:
         return (None,) * 5
@@ -114,7 +132,8 @@ def _half_cells(
     comparable = c.comparable(model, [dataset])
 
     def cell(value: float, std: float | None, column: str) -> Cell:
-        paper = per.value(str(row.paper), column, title_of(dataset)) if per else None
+        known = per is not None and _in_paper(c, row, count)
+        paper = per.value(str(row.paper), column, title_of(dataset)) if per and known else None
         return Cell(value, std, paper, comparable, base[2])
 
     harmonic = cell(harmonic_mean(base[0], new[0]), None, "HM")
@@ -129,14 +148,14 @@ def targets(c: Collected) -> tuple[list[str], list[Line]]:
         columns += ["average", "OOD"]
     lines = []
     for model in c.choices.models:
-        for row in c.rows:
+        for row, count, label in _settings(c):
             cells: list[Cell | None] = []
             for name in (source, *others):
                 found = c.mean(
                     row,
                     model,
                     [source],
-                    c.choices.shots[0],
+                    count,
                     lambda result, name=name: result.get("targets", {}).get(name),  # type: ignore[misc]
                 )
                 cells.append(_target_cell(c, row, model, title_of(name), [name], found, name == source))
@@ -147,7 +166,7 @@ def targets(c: Collected) -> tuple[list[str], list[Line]]:
                     known = [value for value in part if value is not None]
                     mean = statistics.fmean(known) if known and len(known) == len(part) else None
                     cells.append(_target_cell(c, row, model, column, None, (mean, None, missing), False))
-            lines.append(Line(row.label, tuple(cells), model if len(c.choices.models) > 1 else ""))
+            lines.append(Line(label, tuple(cells), model if len(c.choices.models) > 1 else ""))
     return columns, lines
 
 
