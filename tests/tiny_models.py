@@ -85,3 +85,40 @@ def write_siglip(folder, **processor):
     size = {"size": {"height": 32, "width": 32}, "resample": 2}
     transformers.SiglipImageProcessorPil(**{**size, **processor}).save_pretrained(folder)
     return folder
+
+
+TEXT = {"context_length": 24, "vocab_size": 49408, "width": 24, "heads": 2, "layers": 3}
+TOWERS = {
+    "vit": {
+        "embed_dim": 20,
+        "vision_cfg": {"image_size": 32, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16},
+        "text_cfg": TEXT,
+    },
+    "resnet": {
+        "embed_dim": 20,
+        "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
+        "text_cfg": TEXT,
+    },
+}
+CLASSES = ("red", "green", "blue")
+
+
+def colours(count=4):
+    """Pictures of three colours, and their labels."""
+    from conftest import COLOURS, blotch
+
+    pictures = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(count)]
+    return pictures, torch.arange(len(COLOURS)).repeat_interleave(count)
+
+
+def tower_task(encoder, scale=10.0, template="a photo of a {}."):
+    """Three colours as a task, beside the encoder; and the pixels of the pictures."""
+    from prolip.methods.towers import TowerTask
+
+    pictures, y = colours()
+    pixels = torch.stack([torch.tensor(encoder.preprocess.centre(picture)) for picture in pictures])
+    text = encoder.text(CLASSES, [template])
+    task = TowerTask(
+        encoder.encode(pixels), y, text, encoder.head, scale, encoder, (template,), tuple(pictures)
+    )
+    return task, pixels

@@ -102,7 +102,10 @@ class CLIPLoRA(FineTuning):
 
     def parameters(self, task: Task) -> int:
         """Two factors for each projection."""
-        _, _, towers = self.open(task)
+        return self.count_in(self.open(task)[2])
+
+    def count_in(self, towers: Towers) -> int:
+        """The same for towers alone."""
         blocks = (*towers.image_blocks, *towers.text_blocks)
         return sum(self.rank * sum(shape) for block in blocks for shape in _shapes(_attention(block)))
 
