@@ -200,9 +200,14 @@ class _Source:
         return [str(images.paths[place].resolve()) for place in self.parts[part].places.tolist()]
 
     def _encode(self, part: str, places: Sequence[int], views: Sequence[int]) -> None:
-        if not places:
+        if part not in self.benchmark.parts:
             return
         images = self._images(part)
+        if not places:  # labels are needed all the same: sampling looks at them
+            none = torch.empty(1, 0, self.encoder.width)
+            self.parts[part] = Part(images.labels, none, torch.empty(0, dtype=torch.int64))
+            self.hashes[part] = {}
+            return
 
         def tick(done: int, total: int) -> None:
             if self.progress is not None:

@@ -48,8 +48,8 @@ class Part:
     def rows(self, chosen: Sequence[int]) -> Tensor:
         """Rows of `x` that hold images of the pool, by their places."""
         wanted = torch.as_tensor(chosen, dtype=torch.int64)
-        rows = torch.searchsorted(self.places, wanted).clamp(max=len(self.places) - 1)
-        if not torch.equal(self.places[rows], wanted):
+        rows = torch.searchsorted(self.places, wanted).clamp(max=max(0, len(self.places) - 1))
+        if not len(self.places) or not torch.equal(self.places[rows], wanted):
             raise InputError("some of the images that were drawn have no features: prepare the dataset again")
         return rows
 

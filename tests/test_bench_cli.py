@@ -1,0 +1,98 @@
+"""`prolip bench` and `prolip datasets`, as a user types them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from prolip.cli import app
+from prolip.core import ProlipError
+from test_bench import TinyEncoder
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
+
+
+def prolip(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=True)
+
+
+@pytest.fixture
+def ran(photos, tmp_path):
+    """A small run, and the file of its results."""
+    results = tmp_path / "results.sqlite"
+    done = prolip(
+        "bench", "run", "validation_free", "--data", photos.parent, "--datasets", "photos", "--seeds", "1-2",
+        "--shots", "1", "2", "--methods", "zero_shot", "prolip", "--views", "1", "--jobs", "0", "--results",
+        results, "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["done"] == 5
+    return results
+
+
+def test_list_names_every_experiment():
+    found = json.loads(prolip("bench", "list", "--json").stdout)
+    assert {"validation_free", "sensitivity", "base_to_new", "umap"} <= {e["name"] for e in found}
+    lines = json.loads(prolip("bench", "list", "views", "--json").stdout)
+    assert [line["key"] for line in lines][:2] == ["views1", "views2"]
+    assert "few_shot_validation" in prolip("bench", "list").stdout
+
+
+def test_run_then_table_in_every_format(ran):
+    for style, word in (
+        ("rich", "published"),
+        ("markdown", "| Zero-shot |"),
+        ("latex", r"\toprule"),
+        ("csv", "measured"),
+    ):
+        shown = prolip("bench", "table", "validation_free", "--results", ran, "--format", style)
+        assert shown.exit_code == 0, shown.output
+        assert word in shown.stdout
+    assert "NOT COMPARABLE" in prolip("bench", "table", "validation_free", "--results", ran).stdout
+
+
+def test_run_then_plot(ran, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert (
+        prolip("bench", "plot", "validation_free", "--results", ran, "-o", tmp_path / "p.svg").exit_code == 0
+    )
+    assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_a_failed_run_says_so_and_exits_1(photos, tmp_path):
+    """Eight shots to train and eight to validate need sixteen images of each class; there are six."""
+    words = (
+        "--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "8", "--methods",
+        "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite",
+    )  # fmt: skip
+    assert prolip("bench", "run", "few_shot_validation", *words, "--json").exit_code == 1
+    shown = prolip("bench", "failures", "few_shot_validation", "--results", tmp_path / "r.sqlite")
+    assert "need 16 images of each class" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("bench", "run", "nothing"), "unknown experiment"),
+        (("bench", "table", "views", "--results", "absent.sqlite"), "no results"),
+        (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
+        (("bench", "run", "parameters"), "nothing to run"),
+        (("datasets", "no-such-folder"), "does not exist"),
+    ],
+)
+def test_wrong_use_is_told(words, message):
+    error = prolip(*words).exception
+    assert isinstance(error, ProlipError)
+    assert message in str(error)
+
+
+def test_datasets_lists_and_looks(tmp_path):
+    everything = prolip("datasets").stdout
+    assert "oxford_pets" in everything
+    assert "1,281,167" in everything
+    found = json.loads(prolip("datasets", tmp_path, "--json").stdout)
+    assert {entry["state"] for entry in found} == {"missing"}
+    assert "missing" in prolip("datasets", tmp_path).stdout
