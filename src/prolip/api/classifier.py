@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,8 @@ class FewShotClassifier:
         if self.model == "arrays":
             raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
         adaptation = test_time.create(way, **options)
-        return adapt_images(self.encoder, self.fitted_, images, adaptation, self.skip_bad, progress)
+        adapted = adapt_images(self.encoder, self.fitted_, images, adaptation, self.skip_bad, progress)
+        return replace(adapted, logits=adapted.logits / self.confidence_.temperature)
 
     def predict_proba(self, images: Any) -> np.ndarray:
         """Probabilities [n, K], columns as in `classes_`."""
