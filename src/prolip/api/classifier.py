@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from prolip import encoders, methods
-from prolip.api import keeping
+from prolip.api import growing, keeping
 from prolip.api.inputs import images_and_labels
 from prolip.core import Fitted, Head, InputError, Projected, Task, Text, UsageError
 from prolip.core.arrays import as_labels
@@ -21,7 +21,9 @@ from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.adapting import Adapted, adapt_images
 from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.curve import Curve, learning_curve
 from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.suggest import Suggestion, suggest
 from prolip.features import Extraction, FeatureStore, Pictures, duplicates, extract
 from prolip.methods import test_time
 from prolip.methods.towers import TowerTask
@@ -368,6 +370,50 @@ class FewShotClassifier:
     def _require_fitted(self) -> None:
         if not hasattr(self, "fitted_"):
             raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+
+    # Growing
+
+    def add(
+        self,
+        images: Any = None,
+        labels: Any = None,
+        *,
+        names: Sequence[str] = (),
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Add images, of new classes or of known ones, and fit again; the old images are not needed.
+
+        Parameters
+        ----------
+        images, labels
+            As for `fit`; new classes come after those that are there.
+        names
+            Classes to add by name alone, without an image. Without `images` nothing is fitted: the adapted
+            model is asked about one more text.
+
+        Returns what was added, and the accuracy on the old classes before and after (`old_accuracy_before`,
+        `old_accuracy`), both on held-out support images.
+        """
+        self._require_fitted()
+        if images is None:
+            if not names:
+                raise UsageError("nothing to add: give images, or names")
+            return growing.add_names(self, list(names))
+        return growing.add_images(self, images, labels, list(names), progress)
+
+    def learning_curve(self, *, progress: Progress | None = None) -> Curve:
+        """Accuracy against images per class inside the support set, and what more images would bring."""
+        task = growing.require_task(self)
+        return learning_curve(self._method(), self.fitted_, task, seed=self.seed, progress=progress)
+
+    def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
+        """Which of these unlabelled images to label next; `place` counts in `images`."""
+        task = growing.require_task(self)
+        x, places = growing.unlabelled(self, images, progress)
+        inputs, _ = self.base_head().split(x)
+        labelled, _ = self.base_head().split(task.x[0])
+        found = suggest(inputs, self.calibrated(x).softmax(dim=1), labelled, count)
+        return [replace(one, place=places[one.place]) for one in found]
 
     # Keeping
 

@@ -1,0 +1,286 @@
+"""What people do with an adapted model, measured: calibration, outsiders, growing, curves, re-projection.
+
+    python benchmarks/adapted.py [--data ../shared/data] [--only calibration reject ...] [--out results.json]
+
+--data holds images/{pets37,dtd10,clothing10}/{train,test}/CLASS/. The encoder is `offline`; its features come
+from the user's feature store, so that a second run starts at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from prolip import methods
+from prolip.core import Head, Task, Text
+from prolip.data import read_images, sample_few_shot
+from prolip.encoders import load
+from prolip.evaluate import metrics
+from prolip.evaluate.calibration import fit_temperature
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.curve import learning_curve
+from prolip.evaluate.suggest import suggest
+from prolip.features import FeatureStore, extract
+
+SEEDS = (1, 2, 3, 4, 5)
+SHOTS = (1, 4, 8, 16)
+
+
+class Data:
+    """Features, labels and texts of an image set, by split."""
+
+    def __init__(self, root, name, encoder):
+        self.name, self.encoder = name, encoder
+        self.x, self.y = {}, {}
+        for split in ("train", "test"):
+            images = read_images(root / "images" / name, split=split)
+            self.x[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
+            self.y[split] = torch.tensor(images.labels)
+        self.text = encoder.text(images.names, ["a photo of a {}."])
+
+    def draw(self, shots, seed, classes=None):
+        """A task, and everything else that is labelled: what was not drawn, and the test images."""
+        labels = self.y["train"].tolist()
+        chosen = sample_few_shot(labels, shots, seed)
+        if classes is not None:
+            chosen = [i for i in chosen if labels[i] in classes]
+        rest = sorted(set(range(len(labels))) - set(chosen))
+        task = Task(
+            self.x["train"][chosen], self.y["train"][chosen], self.text, self.encoder.head, self.encoder.scale
+        )
+        x = torch.cat([self.x["train"][rest], self.x["test"]])
+        return task, x, torch.cat([self.y["train"][rest], self.y["test"]])
+
+
+def calibration(sets):
+    """Calibration error before and after, of answers about every image outside the support set.
+
+    Pooled over draws of the support set, as an estimate from few images is mostly chance; `floor` is what
+    chance gives on one draw's test images.
+    """
+    rows = []
+    for data in (sets["pets37"], sets["dtd10"]):
+        for options in ({"lam": "auto"}, {"lam": "1/N", "scale": "fixed"}):
+            for shots in SHOTS:
+                before, after, best, labels, temperatures = [], [], [], [], []
+                for seed in SEEDS:
+                    task, x, y = data.draw(shots, seed)
+                    method = methods.create("prolip", **options)
+                    fitted = method.fit(task)
+                    t = Confidence.of(method, fitted, task).temperature
+                    logits = fitted.logits(x)
+                    before.append(logits.softmax(1))
+                    after.append((logits / t).softmax(1))
+                    best.append((logits / fit_temperature(logits, y)).softmax(1))
+                    labels.append(y)
+                    temperatures.append(t)
+                y = torch.cat(labels)
+                rows.append(
+                    {
+                        "set": data.name, "shots": shots, **options, "images": len(y),
+                        "accuracy": metrics.accuracy(torch.cat(after), y),
+                        "before": metrics.calibration_error(torch.cat(before), y),
+                        "after": metrics.calibration_error(torch.cat(after), y),
+                        "best_temperature": metrics.calibration_error(torch.cat(best), y),
+                        "floor": metrics.calibration_floor(after[0][-len(data.y["test"]):]),
+                        "temperatures": temperatures,
+                    }
+                )  # fmt: skip
+                print(rows[-1], flush=True)
+    return rows
+
+
+def reject(sets):
+    """False rejects of test images, and clothing taken for one of the classes, at 5 %."""
+    rows = []
+    outside = torch.cat(list(sets["clothing10"].x.values()))
+    for data in (sets["pets37"], sets["dtd10"]):
+        for shots in SHOTS:
+            found = []
+            for seed in SEEDS:
+                task, x, _ = data.draw(shots, seed)
+                method = methods.create("prolip", lam="auto")
+                fitted = method.fit(task)
+                outsiders = Confidence.of(method, fitted, task).outsiders
+                head = data.encoder.head
+                refused = [
+                    float(outsiders.reject(part, head, fitted.predict(part)).double().mean())
+                    for part in (x, outside)
+                ]
+                found.append((refused[0], 1 - refused[1]))
+            frr, far = np.mean(found, axis=0)
+            rows.append(
+                {
+                    "set": data.name, "shots": shots, "outsiders": len(outside),
+                    "false_reject": frr, "false_accept": far, "false_accept_without": 1.0,
+                }
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def growing(sets):
+    """Five classes added to a model of 32, without the old images, against a fit from scratch."""
+    rows, data = [], sets["pets37"]
+    for shots in (4, 16):
+        for seed in SEEDS:
+            order = torch.randperm(37, generator=torch.Generator().manual_seed(seed)).tolist()
+            old = set(order[:32])
+            place = {label: k for k, label in enumerate(sorted(old) + sorted(order[32:]))}
+            rows_of = Text(data.text.rows[list(place)])
+            task, x, y = data.draw(shots, seed)
+            labels = torch.tensor([place[int(label)] for label in task.y])
+            y = torch.tensor([place[int(label)] for label in y])
+            whole = Task(task.x, labels, rows_of, task.head, task.scale)
+            first = torch.tensor([i for i in range(task.n) if labels[i] < 32])
+            small = Task(task.x[:, first], labels[first], Text(rows_of.rows[:32]), task.head, task.scale)
+            method = methods.create("prolip", lam="auto")
+            before = method.fit(small)
+            # What a saved folder keeps of the old images: float16 features.
+            new = torch.tensor([i for i in range(task.n) if labels[i] >= 32])
+            kept = torch.cat([task.x[:, first].half().float(), task.x[:, new]], dim=1)
+            joined = Task(kept, torch.cat([labels[first], labels[new]]), rows_of, task.head, task.scale)
+            started = time.perf_counter()
+            grown = method.refit(joined, before)
+            seconds = time.perf_counter() - started
+            started = time.perf_counter()
+            scratch = method.fit(whole)
+            known = y < 32
+            rows.append(
+                {
+                    "shots": shots, "seed": seed,
+                    "grown": metrics.accuracy(grown.logits(x), y),
+                    "scratch": metrics.accuracy(scratch.logits(x), y),
+                    "old_before": metrics.accuracy(before.logits(x[known]), y[known]),
+                    "old_after": metrics.accuracy(grown.logits(x[known]), y[known]),
+                    "name_only": metrics.accuracy(before.with_text(rows_of).logits(x), y),
+                    "seconds": seconds, "scratch_seconds": time.perf_counter() - started,
+                }
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def curves(sets):
+    """Forecast from 8 images per class what 16 give, and compare with what 16 gave."""
+    rows = []
+    for data in sets.values():
+        for seed in SEEDS:
+            task, _, _ = data.draw(8, seed)
+            method = methods.create("prolip", lam="auto")
+            curve = learning_curve(method, method.fit(task), task)
+            forecast = next(f for f in curve.forecasts if f.shots == 16)
+            full, _, _ = data.draw(16, seed)
+            measured = {
+                n: metrics.accuracy(method.fit(t).logits(data.x["test"]), data.y["test"])
+                for n, t in ((8, task), (16, full))
+            }
+            rows.append(
+                {
+                    "set": data.name, "seed": seed, "now": curve.now.accuracy, "now_measured": measured[8],
+                    "forecast": forecast.accuracy, "low": forecast.low, "high": forecast.high,
+                    "measured": measured[16],
+                }
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def suggestions(sets):
+    """Accuracy after labelling 4 more images per class: suggested ones against random ones."""
+    rows = []
+    for data in sets.values():
+        for seed in SEEDS:
+            task, _, _ = data.draw(4, seed)
+            method = methods.create("prolip", lam="auto")
+            pool = [
+                i for i in range(len(data.y["train"]))
+                if not (task.x[0] == data.x["train"][i]).all(1).any()
+            ]  # fmt: skip
+            x, y = data.x["train"][pool], data.y["train"][pool]
+            fitted = method.fit(task)
+            t = Confidence.of(method, fitted, task).temperature
+            count = 4 * task.classes
+            picked = [s.place for s in suggest(x, (fitted.logits(x) / t).softmax(1), task.x[0], count)]
+            drawn = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:count].tolist()
+            accuracy = {}
+            for name, places in (("suggested", picked), ("random", drawn)):
+                more = Task(
+                    torch.cat([task.x, x[places][None]], 1), torch.cat([task.y, y[places]]), task.text,
+                    task.head, task.scale,
+                )  # fmt: skip
+                accuracy[name] = metrics.accuracy(method.fit(more).logits(data.x["test"]), data.y["test"])
+            rows.append({"set": data.name, "seed": seed, **accuracy})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def reprojection(_):
+    """1,000,000 x 768 float16 to 512, against the bare product of the same matrices."""
+    from prolip.export.reproject import reproject
+
+    n, width, dim = 1_000_000, 768, 512
+    rng = np.random.default_rng(0)
+    weight = torch.from_numpy(rng.normal(size=(width, dim)).astype(np.float32))
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "features.npy"
+        array = np.lib.format.open_memmap(source, "w+", np.float16, (n, width))
+        for start in range(0, n, 50_000):
+            array[start : start + 50_000] = rng.normal(size=(50_000, width))
+        array.flush()
+        del array
+        block = torch.from_numpy(rng.normal(size=(10_000, width)).astype(np.float32))
+        rows = []
+        for dtype in ("float32", "float16"):
+            started = time.perf_counter()
+            for _ in range(n // 10_000):
+                block @ weight
+            bare = time.perf_counter() - started
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            started = time.perf_counter()
+            reproject(source, Head(weight), Path(folder) / f"{dtype}.npy", dtype=dtype)
+            seconds = time.perf_counter() - started
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            rows.append(
+                {
+                    "out": dtype, "seconds": seconds, "bare_product_seconds": bare, "ratio": seconds / bare,
+                    "peak_memory_mb": peak / 1024, "grown_mb": (peak - before) / 1024,
+                }
+            )  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+PARTS = {
+    "reprojection": reprojection, "calibration": calibration, "reject": reject, "growing": growing,
+    "curves": curves, "suggestions": suggestions,
+}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    sets = {}
+    if set(args.only) - {"reprojection"}:
+        encoder = load("offline", "cpu")
+        sets = {name: Data(args.data, name, encoder) for name in ("pets37", "dtd10", "clothing10")}
+    results = {}
+    for name in args.only:
+        print(f"\n{name}: {PARTS[name].__doc__.splitlines()[0]}", flush=True)
+        results[name] = PARTS[name](sets)
+    if args.out:
+        args.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

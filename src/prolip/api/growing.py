@@ -1,0 +1,129 @@
+"""More classes, more images: fit again from kept features, without the old images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from prolip.api.inputs import images_and_labels
+from prolip.core import Task, UsageError
+from prolip.data import as_templates, class_names
+from prolip.encoders.arrays import read_arrays
+from prolip.evaluate import metrics
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.held_out import held_out
+from prolip.methods.towers import TowerMethod
+
+if TYPE_CHECKING:
+    from prolip.api.classifier import FewShotClassifier, Progress
+
+
+def add_images(
+    clf: FewShotClassifier, images: Any, labels: Any, names: Sequence[str], progress: Progress | None
+) -> dict[str, Any]:
+    """Add images of new or known classes, and classes by name, and fit again from where the model stands."""
+    if clf.model == "arrays":
+        raise UsageError("embeddings are added by fitting again, with all of them")
+    task, method = require_task(clf), clf._method()
+    if isinstance(method, TowerMethod):
+        raise UsageError(f"{clf.method} trains through the model itself, and needs all images to fit again")
+    old_classes, old_images = len(clf.classes_), task.n
+    before = _old_accuracy(clf, task, old_images, old_classes)
+    source, given, known = images_and_labels(images, labels, "train", clf.classes_, grow=True)
+    known += [name for name in names if name not in known]
+    class_names(map(str, known))
+    found = clf._extract(source, range(clf.views), progress)
+    seen = set(clf.support_)
+    fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
+    if not fresh:
+        raise UsageError("all of these images are in the model already")
+    x = torch.cat([task.x, found.features[:, fresh]], dim=1)
+    y = torch.cat([task.y, torch.tensor([given[found.kept[i]] for i in fresh])])
+    text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
+    grown = Task(x, y, text, task.head, task.scale)
+    clf.classes_, clf.skipped_ = known, found.bad
+    clf.support_ = clf.support_ + [found.hashes[i] for i in fresh]
+    clf._take(grown, method.refit(grown, clf.fitted_), method)
+    return {
+        "added_classes": known[old_classes:],
+        "added_images": len(fresh),
+        "duplicates": len(found.hashes) - len(fresh),
+        "skipped": len(found.bad),
+        "old_accuracy_before": before,
+        "old_accuracy": _old_accuracy(clf, grown, old_images, old_classes),
+        **clf.info_,
+    }
+
+
+def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
+    """Add classes by their names alone: the adapted model is asked about more texts, nothing is fitted."""
+    if clf.model == "arrays":
+        raise UsageError("embeddings have no text tower: fit again with rows for the new classes")
+    new = [name for name in names if name not in clf.classes_]
+    if not new:
+        raise UsageError(f"the model has {', '.join(map(repr, names))} already")
+    known, old_classes = clf.classes_ + new, len(clf.classes_)
+    text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
+    task = clf.task_
+    before = None if task is None else _old_accuracy(clf, task, task.n, old_classes)
+    clf.fitted_ = clf.fitted_.with_text(text)
+    clf.text_, clf.classes_ = text, known
+    outsiders = clf.confidence_.outsiders
+    report = {**clf.confidence_.report}
+    if "per_class" in report:
+        report["per_class"] = report["per_class"] + [None] * len(new)
+    clf.confidence_ = Confidence(
+        clf.confidence_.temperature, outsiders and outsiders.extended(len(known)), report
+    )
+    clf.info_ = {**clf.info_, "classes": len(known)}
+    after = None
+    if task is not None:
+        clf.task_ = Task(task.x, task.y, text, task.head, task.scale)
+        after = _old_accuracy(clf, clf.task_, task.n, old_classes)
+    return {
+        "added_classes": new,
+        "added_images": 0,
+        "duplicates": 0,
+        "skipped": 0,
+        "old_accuracy_before": before,
+        "old_accuracy": after,
+        **clf.info_,
+    }
+
+
+def require_task(clf: FewShotClassifier) -> Task:
+    """The support set, or what to do without it; with text features where the method may want them."""
+    clf._require_fitted()
+    if clf.task_ is None:
+        raise UsageError(
+            "this model was saved without the features of its support set: fit it again from the images, "
+            "without --no-support"
+        )
+    task = clf.task_
+    if clf.model != "arrays" and task.text.features is None:
+        text = clf.encoder.text(class_names(map(str, clf.classes_)), as_templates(clf.templates))
+        task = Task(task.x, task.y, text, task.head, task.scale)
+    return task
+
+
+def unlabelled(
+    clf: FewShotClassifier, images: Any, progress: Progress | None
+) -> tuple[torch.Tensor, list[int]]:
+    """Features of images that are not in the support set, and their places in the input."""
+    if clf.model == "arrays":
+        x = read_arrays(images).x
+        return x, list(range(len(x)))
+    found = clf.features(images, progress=progress)
+    seen = set(clf.support_)
+    fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
+    return found.features[0, fresh], [found.kept[i] for i in fresh]
+
+
+def _old_accuracy(clf: FewShotClassifier, task: Task, images: int, classes: int) -> float | None:
+    """Held-out accuracy on the first images, those of the classes that the model had before."""
+    out = held_out(clf._method(), clf.fitted_, task, seed=clf.seed)
+    old = out.images < images
+    old &= out.y < classes
+    return metrics.accuracy(out.logits[old], out.y[old]) if bool(old.any()) else None
