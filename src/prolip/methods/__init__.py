@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from typing import Any
 
@@ -29,6 +28,8 @@ REGISTRY = {
     "tip_adapter_f": "prolip.methods.tip_adapter:TipAdapterF",
     "tip_adapter_f_star": "prolip.methods.tip_adapter:TipAdapterFStar",
     "gda": "prolip.methods.gda:GDA",
+    "ensemble": "prolip.methods.ensemble:Ensemble",
+    "auto": "prolip.methods.auto:Auto",
     # through the text tower
     "coop": "prolip.methods.prompts.coop:CoOp",
     "cocoop": "prolip.methods.prompts.cocoop:CoCoOp",
@@ -42,6 +43,8 @@ REGISTRY = {
     "norm_tuning": "prolip.methods.finetune.norm_tuning:NormTuning",
     "clip_lora": "prolip.methods.finetune.clip_lora:CLIPLoRA",
 }
+
+SUMS = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")
 
 # `kind` of a fitted model: its class, for models that come back from disk.
 KINDS = {
@@ -60,21 +63,25 @@ KINDS = {
 
 
 def names() -> list[str]:
-    """Every method's name."""
-    return list(REGISTRY)
+    """Every method's name, and the sums that the paper reports. Any others combine as well: "a+b"."""
+    return [*REGISTRY, *SUMS]
 
 
 def get(name: str) -> type[Method]:
-    """The class behind a name."""
-    if name not in REGISTRY:
-        raise unknown_name("method", name, REGISTRY)
-    method: type[Method] = _import(REGISTRY[name])
-    return method
+    """The class behind a name; for "a+b", the sum of both."""
+    if name in REGISTRY:
+        method: type[Method] = _import(REGISTRY[name])
+        return method
+    if "+" in name:
+        from prolip.methods.composition import compose
+
+        return compose(name)
+    raise unknown_name("method", name, names())
 
 
 def options(name: str) -> list[str]:
     """The options that a method takes."""
-    return [field.name for field in dataclasses.fields(get(name))]  # type: ignore[arg-type]
+    return get(name).options()
 
 
 def create(name: str, **given: Any) -> Method:
@@ -90,7 +97,7 @@ def create(name: str, **given: Any) -> Method:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
-    return method(**given)
+    return method.create(**given)
 
 
 def restore(

@@ -71,6 +71,16 @@ class Method(ABC):
     size: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("image embeddings",)
 
+    @classmethod
+    def options(cls) -> list[str]:
+        """The names of its options."""
+        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    @classmethod
+    def create(cls, **options: Any) -> Method:
+        """The method with these options; each must be one of `options()`."""
+        return cls(**options)
+
     @abstractmethod
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Adapt to the support set.
@@ -103,6 +113,10 @@ class Method(ABC):
             **more,
             "seconds": time.perf_counter() - started,
         }
+
+    def refit(self, task: Task, before: Fitted) -> Fitted:
+        """Adapt again, to a support set that has grown since `before`; methods that can start there do."""
+        return self.fit(task)
 
     def settled(self, info: dict[str, Any]) -> Method:
         """The same method with what a fit chose (`info["chosen"]`) as its options: nothing left to search."""

@@ -121,6 +121,8 @@ class Sum:
 
     def minimise(self, start: Sequence[Tensor] | None = None, rough: bool = False) -> Trained:
         """Go to the minimum, from `start` or the terms' own; `rough` is good enough to compare by."""
+        if not self.start:
+            return self._untrained()
         with torch.no_grad():
             first = float(self.loss(*self.start))
         found = minimise(
@@ -149,6 +151,8 @@ class Sum:
         Full batches, or shuffled ones of `batch` images. Views come in the order 1, 2, .., V - 1, 0, as the
         authors'. With `judge`, the best epoch by it is kept (of equals the later), not the last.
         """
+        if not self.start:
+            return self._untrained()
         tensors = [tensor.clone().requires_grad_(True) for tensor in self.start]
         optimizer = torch.optim.AdamW(tensors, lr=lr, eps=eps, weight_decay=decay)
         generator = torch.Generator().manual_seed(seed)
@@ -181,3 +185,7 @@ class Sum:
         with torch.no_grad():
             value = float(self.loss(*final))
         return Trained(self.by_term(final), value, first, epochs * steps, math.isfinite(value))
+
+    def _untrained(self) -> Trained:
+        value = float(self.loss())
+        return Trained(self.by_term([]), value, value, 1, True)

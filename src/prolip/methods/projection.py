@@ -3,16 +3,60 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from prolip import solvers
-from prolip.core import Task, UsageError, errors
-from prolip.methods.base import Method, Progress
+from prolip.core import Fitted, Projected, Task, UsageError, errors
+from prolip.core.arrays import unit_rows
+from prolip.methods.base import Progress
+from prolip.methods.bias import Bias, BiasMethod
+
+
+class Matrix(Bias):
+    """s (normalize(x W + b) - normalize(x W0 + b)) T', in W - W0.
+
+    `inner` is the task whose head is the matrix. Where `exact` and rows are few, the unknown is W - W0 in the
+    row space of x, as in the solvers.
+    """
+
+    def __init__(self, method: Projection, task: Task, inner: Task, lam: float, exact: bool) -> None:
+        self.method, self.task, self.inner, self.lam = method, task, inner, lam
+        rows, _ = inner.rows()
+        self.x, _ = inner.linear.split(rows)
+        self.v = inner.linear(rows)
+        self.unit = unit_rows(self.v)
+        self.text = task.text.rows.to(self.v)
+        self.basis: Tensor | None = None
+        if exact and len(self.x) < self.x.shape[1]:
+            self.basis = torch.linalg.qr(self.x.T)[0].T  # [n, Do]
+            self.x = self.x @ self.basis.T
+        self.start = (self.v.new_zeros(self.x.shape[1], self.v.shape[1]),)
+
+    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
+        """What the tuned matrix changes."""
+        v = self.v[rows] + self.x[rows] @ parameters[0]
+        return self.task.scale * (unit_rows(v) - self.unit[rows]) @ self.text.T
+
+    def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
+        """The pull lam |W - W0|^2."""
+        return self.lam * parameters[0].square().sum()
+
+    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> Projected:
+        """The method's own form."""
+        step = parameters[0].detach()
+        if self.basis is not None:
+            step = self.basis.T @ step
+        return self.method.place(self.task, self.inner.linear.weight.to(step) + step, self.task.scale, info)
 
 
 @dataclass(frozen=True)
-class Projection(Method):
+class Projection(BiasMethod):
     """Options of a regularised linear map.
 
     Parameters
@@ -30,6 +74,8 @@ class Projection(Method):
         Of the folds that lam="auto" is chosen on.
     """
 
+    in_sum: ClassVar[dict[str, Any]] = {"lam": "1/N", "scale": "fixed"}
+
     lam: str | float = "auto"
     scale: str | float = "auto"
     solver: str = "exact"
@@ -43,40 +89,68 @@ class Projection(Method):
         if isinstance(self.scale, str) and self.scale not in ("fixed", "auto"):
             raise UsageError(f'scale must be "fixed", "auto" or a number, got {self.scale!r}')
 
-    def solve(
-        self, task: Task, progress: Progress | None, validation: Task | None = None
-    ) -> tuple[solvers.Solution, dict[str, Any]]:
-        """Choose lam (and scale) where that is asked for, then fit the matrix of `task.linear`."""
+    @abstractmethod
+    def inner(self, task: Task) -> Task:
+        """The task whose head is the matrix to fit."""
+
+    @abstractmethod
+    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+        """The fitted matrix in its place in the model."""
+
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
+        """Choose lam (and scale) where that is asked for, then fit the matrix."""
+        return self._fit(task, progress, validation)
+
+    def refit(self, task: Task, before: Fitted) -> Projected:
+        """The same minimum, from a matrix that is near it already."""
+        start = None
+        if isinstance(before, Projected):
+            start = before.head.weight if before.adapter is None else before.adapter
+        return self._fit(task, start=start)
+
+    def _fit(
+        self,
+        task: Task,
+        progress: Progress | None = None,
+        validation: Task | None = None,
+        start: Tensor | None = None,
+    ) -> Projected:
         started = time.perf_counter()
-        if not isinstance(self.scale, str):
-            task = task.with_scale(self.scale)
-        info: dict[str, Any] = {"method": self.name, "lam_rule": self.lam}
-        if self.lam == "auto" and validation is not None:
-            found = solvers.grid_search(task, validation)
-            lam, info["validation_accuracy"] = found.solution.lam, found.accuracy
-        elif self.lam == "auto":
-            choice = solvers.choose(task, scale="auto" if self.scale == "auto" else "fixed", seed=self.seed)
-            task, lam = task.with_scale(choice.scale), choice.lam
-            info["choice"] = _report(choice)
-        else:
-            lam = solvers.lam_value(self.lam, task)
+        task, chosen, told = self.settle(task, validation)
+        inner, lam = self.inner(task), float(chosen.lam)
         if self.solver == "exact":
-            solution = solvers.exact(task, lam)
+            solution = solvers.exact(inner, lam, start=start)
         else:
-            solution = solvers.adam(task, lam, lr=self.lr, epochs=self.epochs, progress=progress)
-        info |= {
-            "lam": solution.lam,
-            "scale": solution.scale,
+            solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
+        told |= {
             "solver": solution.solver,
             "objective": solution.objective,
             "start_objective": solution.start_objective,
             "evaluations": solution.evaluations,
             "converged": solution.converged,
-            "chosen": {"lam": solution.lam, "scale": solution.scale},
-            "parameters": self.parameters(task),
-            "seconds": time.perf_counter() - started,
         }
-        return solution, info
+        return self.place(task, solution.weight, solution.scale, self.report(task, started, **told))
+
+    def settle(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
+        """Choose lam and scale."""
+        if not isinstance(self.scale, str):
+            task = task.with_scale(self.scale)
+        told: dict[str, Any] = {"lam_rule": self.lam}
+        if self.lam == "auto" and validation is not None:
+            found = solvers.grid_search(self.inner(task), self.inner(validation.with_scale(task.scale)))
+            lam, told["validation_accuracy"] = found.solution.lam, found.accuracy
+        elif self.lam == "auto":
+            how = "auto" if self.scale == "auto" else "fixed"
+            choice = solvers.choose(self.inner(task), scale=how, seed=self.seed)
+            task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
+        else:
+            lam = solvers.lam_value(self.lam, task)
+        told |= {"lam": lam, "chosen": {"lam": lam, "scale": task.scale}}
+        return task, replace(self, lam=lam, scale=task.scale), told
+
+    def bias(self, task: Task, exact: bool) -> Matrix:
+        """The matrix as a term."""
+        return Matrix(self, task, self.inner(task), solvers.lam_value(self.lam, task), exact)
 
 
 def _report(choice: solvers.Choice) -> dict[str, Any]:

@@ -16,10 +16,12 @@ A residual head (SigLIP's) adds each sample's own offset before the normalisatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Progress, Shape
+from prolip.methods.base import Shape
 from prolip.methods.projection import Projection
 
 
@@ -43,11 +45,13 @@ class ProLIP(Projection):
     size: ClassVar[str] = "Do x D"
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
-        """Tune the head; on a black box (no head) this is RLA."""
-        solution, info = self.solve(task, progress, validation)
-        head = task.linear.with_weight(solution.weight)
-        return Projected(head, task.text, solution.scale, tuned=True, info=info)
+    def inner(self, task: Task) -> Task:
+        """The task itself; on a black box (no head) this is RLA."""
+        return task
+
+    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+        """W in the head."""
+        return Projected(task.linear.with_weight(weight), task.text, scale, tuned=True, info=info)
 
     def count(self, shape: Shape) -> int:
         """Do x D."""

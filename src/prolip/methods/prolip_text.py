@@ -7,8 +7,8 @@ With m_k the text features of class k before the projection P [Dt, D], and f the
 the rows of several templates being averaged after each is normalised, as the zero-shot classifier does.
 Differences from the authors: their program does not normalise each template's row before the mean
 (`per_template=False`), so that with several templates it does not start at zero-shot; and the minimum is
-exact (`solver="adam"` has their steps). P - P0 lies in the row space of the text features, so the unknowns are at
-most (templates x K) x D.
+exact (`solver="adam"` has their steps). P - P0 lies in the row space of the text features, so the unknowns
+are at most (templates x K) x D.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TextProjection(Bias):
         return self.task.scale * self.f[rows] @ (tuned - self.text).T
 
     def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
-        """Lam |P - P0|^2."""
+        """The pull lam |P - P0|^2."""
         return self.lam * parameters[0].square().sum()
 
     def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> TextProjected:

@@ -36,7 +36,7 @@ class TextResidual(Bias):
         return unit_rows(moved) if self.normalise else moved
 
     def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
-        """S f (T_new - T)'."""
+        """The term s f (T_new - T)'."""
         return self.task.scale * self.f[rows] @ (self.rows(parameters[0]) - self.text).T
 
     def penalty(self, parameters: Sequence[Tensor]) -> Tensor:

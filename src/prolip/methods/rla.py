@@ -12,10 +12,12 @@ of unit length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import Tensor
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Progress, Shape
+from prolip.methods.base import Shape
 from prolip.methods.projection import Projection
 
 
@@ -28,12 +30,13 @@ class RLA(Projection):
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "D x D"
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
-        """Fit the adapter on embeddings; the head stays as it is."""
-        if validation is not None:
-            validation = validation.with_features(validation.embeddings(), None)
-        solution, info = self.solve(task.with_features(task.embeddings(), None), progress, validation)
-        return Projected(task.linear, task.text, solution.scale, adapter=solution.weight, info=info)
+    def inner(self, task: Task) -> Task:
+        """A black box on the embeddings."""
+        return task.with_features(task.embeddings(), None)
+
+    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+        """The adapter behind the head, which stays as it is."""
+        return Projected(task.linear, task.text, scale, adapter=weight, info=info)
 
     def count(self, shape: Shape) -> int:
         """D x D."""

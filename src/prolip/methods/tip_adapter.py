@@ -16,6 +16,7 @@ Differences: the authors pick the epoch, alpha and beta on the test set; here al
 validation set, or by cross-validation inside the support set, where every held-out image meets keys trained
 without it. With one image a class and no validation set they stay at 1. As a term of a sum (`+`) the cache
 is that of the frozen model, as the paper says; in the authors' program its queries move with ProLIP's matrix.
+A sum that goes to its minimum holds the keys K at the images K0 by |K - K0|^2 / N, or there would be none.
 """
 
 from __future__ import annotations
@@ -39,26 +40,28 @@ BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 
 
 class Cache(Bias):
-    """alpha exp(-beta (1 - f K')) V, in the keys K."""
+    """alpha exp(-beta (1 - f K')) V, in the keys K where they are trained."""
 
-    smooth: ClassVar[bool] = False
-
-    def __init__(self, task: Task, alpha: float, beta: float) -> None:
-        self.task, self.alpha, self.beta = task, alpha, beta
+    def __init__(self, task: Task, alpha: float, beta: float, lam: float = 0.0, trained: bool = True) -> None:
+        self.task, self.alpha, self.beta, self.lam = task, alpha, beta, lam
         f = unit_features(task.linear, task.x)  # [V, n, D]
         self.f = f.reshape(-1, f.shape[2])
-        self.start = (unit_rows(f.mean(dim=0)),)
+        self.keys = unit_rows(f.mean(dim=0))
+        self.start = (self.keys,) if trained else ()
 
     def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
         """The cache's answer for rows of the support set."""
-        task = self.task
-        return self.alpha * affinity(self.f[rows], parameters[0], task.y, task.classes, self.beta)
+        task, keys = self.task, parameters[0] if parameters else self.keys
+        return self.alpha * affinity(self.f[rows], keys, task.y, task.classes, self.beta)
+
+    def penalty(self, parameters: Sequence[Tensor]) -> Tensor | float:
+        """The pull lam |K - K0|^2."""
+        return self.lam * (parameters[0] - self.keys).square().sum() if parameters else 0.0
 
     def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> CacheClassifier:
         """The cache beside zero-shot."""
-        task = self.task
+        task, keys = self.task, parameters[0].detach() if parameters else self.keys
         info = info | {"chosen": {"alpha": self.alpha, "beta": self.beta}}
-        keys = parameters[0].detach()
         return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta, info)
 
 
@@ -97,7 +100,7 @@ class TipAdapter(BiasMethod):
         _, method, told = self.settle(task, validation)
         keys, more = method._keys(task, progress, validation)
         info = self.report(task, started, **told, **more)
-        return method.bias(task, exact=False).fitted([keys], info)
+        return Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys], info)
 
     def settle(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
         """Search alpha and beta where that is asked for."""
@@ -125,8 +128,8 @@ class TipAdapter(BiasMethod):
         return *pairs[place], told
 
     def bias(self, task: Task, exact: bool) -> Cache:
-        """The cache as a term."""
-        return Cache(task, _number(self.alpha), _number(self.beta))
+        """The cache as a term: nothing in it is trained."""
+        return Cache(task, _number(self.alpha), _number(self.beta), trained=False)
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained."""
@@ -135,7 +138,7 @@ class TipAdapter(BiasMethod):
     def _keys(
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        return self.bias(task, exact=False).start[0], {}
+        return Cache(task, 1.0, 1.0).keys, {}
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,10 @@ class TipAdapterF(TipAdapter):
     lr: float = 1e-3
     epochs: int = 20
     batch: int = 256
+
+    def bias(self, task: Task, exact: bool) -> Cache:
+        """The cache as a term, its keys held at the images where there is a minimum to go to."""
+        return Cache(task, _number(self.alpha), _number(self.beta), 1 / task.shots if exact else 0.0)
 
     def count(self, shape: Shape) -> int:
         """N x K x D."""
@@ -203,7 +210,7 @@ class TipAdapterFStar(TipAdapterF):
         """Search without training, train from there, and search again with the trained keys."""
         started = time.perf_counter()
         parts = search.splits(task, validation, seed=self.seed)
-        untrained = [Cache(part.task, 1.0, 1.0).start[0] for part in parts]
+        untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
         alpha, beta, told = self.search(parts, untrained, validation is not None)
         trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
         keys, more = trainer._keys(task, progress, validation)

@@ -1,0 +1,191 @@
+"""A sum of methods: "a+b", any two or more of those that are biases on the zero-shot logits.
+
+The paper's supplement: each method learns a bias of its own on top of zero-shot, and the biases add up.
+With f the frozen model's unit embedding,
+
+    logits = s f T' + bias_a + bias_b            for prolip+task_res: s normalize(x W + b) T' + alpha s f R'
+
+trained jointly on one cross-entropy and both penalties. ProLIP's and RLA's lam is 1/N here, as the paper's:
+the one chosen for the matrix alone leaves too much freedom to two. What else a term has to choose (TaskRes'
+lam, alpha) it chooses alone, first. By default the sum goes to its minimum; `solver="adam"` is the paper's
+recipe: rate 1e-4, 300 epochs, no penalty on TaskRes and Tip-Adapter-F.
+
+prolip+rla is the sum of both biases. The paper reports it without saying how the two combine, and the authors
+published no program for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from prolip import methods
+from prolip.core import Projected, Task, UsageError, errors
+from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.bias import BiasMethod, Sum
+from prolip.methods.fitted import Combined
+
+SOLVERS = ("exact", "adam")
+WITH_ADAM: dict[str, dict[str, Any]] = {"task_res": {"lam": 0.0}}  # the paper pulls on ProLIP's matrix alone
+
+
+@dataclass(frozen=True)
+class Composition(Method):
+    """Terms that are trained together.
+
+    Parameters
+    ----------
+    solver
+        "exact", "adam" (the paper's), or None: exact where every term is smooth.
+    lr, epochs
+        Of "adam".
+    seed
+        Of everything random in the terms.
+    settings
+        Options of the terms: by name for every term that has it, as "term.name" for one. A plain
+        lam="auto" leaves each term the rule that it has in a sum.
+    """
+
+    members: ClassVar[tuple[str, ...]] = ()
+
+    solver: str | None = None
+    lr: float = 1e-4
+    epochs: int = 300
+    seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.solver is not None and self.solver not in SOLVERS:
+            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """Its own, those of its terms, and those as "term.name"."""
+        own = [f.name for f in dataclasses.fields(cls) if f.name != "settings"]
+        theirs = {name: methods.options(name) for name in cls.members}
+        plain = [option for options in theirs.values() for option in options if option not in own]
+        dotted = [f"{name}.{option}" for name, options in theirs.items() for option in options]
+        return [*own, *dict.fromkeys(plain), *dotted]
+
+    @classmethod
+    def create(cls, **options: Any) -> Composition:
+        """The sum, with options of its own and of its terms."""
+        own = {f.name for f in dataclasses.fields(cls)} - {"settings"}
+        mine = {name: value for name, value in options.items() if name in own}
+        rest = {name: value for name, value in options.items() if name not in own}
+        return cls(**mine, settings=rest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "settings"}
+        return _rebuild, (self.name, {**own, **self.settings})
+
+    def terms(self) -> list[BiasMethod]:
+        """The terms with their options."""
+        built = []
+        for name in self.members:
+            cls = methods.get(name)
+            assert issubclass(cls, BiasMethod)
+            known, given = cls.options(), dict(cls.in_sum)
+            if self.solver == "adam":
+                given |= WITH_ADAM.get(name, {})
+            given |= {"seed": self.seed} if "seed" in known else {}
+            given |= {
+                option: value
+                for option, value in self.settings.items()
+                if option in known and (option, value) != ("lam", "auto")
+            }
+            dotted = {
+                option.partition(".")[2]: v
+                for option, v in self.settings.items()
+                if "." in option and option.partition(".")[0] == name
+            }
+            built.append(cls.create(**given | dotted))
+        return built  # type: ignore[return-value]
+
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
+        """Let each term settle, then train the sum."""
+        started = time.perf_counter()
+        settled, told = [], {}
+        for term in self.terms():
+            task, chosen, told[term.name] = term.settle(task, validation)
+            settled.append(chosen)
+        exact = self.solver != "adam"
+        biases = [term.bias(task, exact) for term in settled]
+        rough = [term.name for term, bias in zip(settled, biases, strict=True) if not bias.smooth]
+        if self.solver == "exact" and rough:
+            raise UsageError(f'{rough[0]} has no minimum to go to: use solver="adam"')
+        if exact and not rough:
+            trained = Sum(task, biases).minimise()
+        else:
+            trained = Sum(task, biases).adam(lr=self.lr, epochs=self.epochs, progress=progress)
+        parts: list[Any] = [
+            Projected(task.linear, task.text, task.scale, info={"method": "zero_shot", "scale": task.scale})
+        ]
+        for term, bias, parameters in zip(settled, biases, trained.parameters, strict=True):
+            own = {"method": term.name, "scale": task.scale, **told[term.name]}
+            parts.append(bias.fitted(parameters, own))
+        weights = (1.0 - len(biases), *[1.0] * len(biases))
+        info = self.report(
+            task,
+            started,
+            lam_rule=self.settings.get("lam"),
+            lam=next((own["lam"] for own in told.values() if "lam" in own), None),
+            solver="exact" if exact and not rough else "adam",
+            chosen=_chosen(told, task.scale),
+            **trained.report(),
+            **Combined.describe(tuple(parts), weights),
+        )
+        return Combined(tuple(parts), weights, info)
+
+    def settled(self, info: dict[str, Any]) -> Composition:
+        """The terms with what they chose."""
+        return dataclasses.replace(self, settings={**self.settings, **info["chosen"]})
+
+    def count(self, shape: Shape) -> int:
+        """The sum over terms."""
+        return sum(term.count(shape) for term in self.terms())
+
+
+@cache
+def compose(name: str) -> type[Composition]:
+    """The class of a sum like "prolip+task_res"."""
+    members = tuple(part.strip() for part in name.split("+"))
+    if len(members) < 2 or len(set(members)) < len(members):
+        raise UsageError(f"a sum needs two or more different methods, like 'prolip+task_res', got {name!r}")
+    classes = []
+    for member in members:
+        if member not in methods.REGISTRY:
+            raise errors.unknown_name("method", member, methods.names())
+        cls = methods.get(member)
+        if not issubclass(cls, BiasMethod):
+            raise UsageError(
+                f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits. "
+                f"To average it with others: method 'ensemble'"
+            )
+        classes.append(cls)
+    described = {
+        "name": "+".join(members),
+        "summary": f"{' and '.join(members)}, trained together as biases on zero-shot",
+        "open_class": all(cls.open_class for cls in classes),
+        "size": " + ".join(cls.size for cls in classes),
+        "needs": tuple(dict.fromkeys(need for cls in classes for need in cls.needs)),
+        "members": members,
+        "__doc__": Composition.__doc__,
+    }
+    return type("Composition", (Composition,), described)
+
+
+def _chosen(told: dict[str, dict[str, Any]], scale: float) -> dict[str, Any]:
+    return {
+        f"{name}.{option}": value
+        for name, own in told.items()
+        for option, value in own.get("chosen", {}).items()
+    }
+
+
+def _rebuild(name: str, options: dict[str, Any]) -> Method:
+    return methods.create(name, **options)
