@@ -1,0 +1,262 @@
+"""Methods that train through a tower, beside ProLIP: accuracy, seconds, memory. And test-time adaptation.
+
+    python benchmarks/towers.py [--data ../shared/data] [--only methods test_time tiny]
+
+Every measurement is a process of its own, on one thread, with the features of the frozen tower at hand;
+seconds are those of the fit. On a laptop's processor the authors' epochs would take hours, so each method is
+held to a budget: --prompts through the text tower, or --images through the image tower. The table says how
+many epochs that was, of how many, and what the whole would have taken. The offline encoder is not CLIP:
+compare methods on it, not with the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SETS = {"pets37": "oxford_pets", "dtd10": "dtd"}
+SHOTS = (4, 16)
+TEXT = {"coop": 1, "kgcoop": 1, "prograd": 1, "cocoop": 1, "plot": 4}  # prompts of a class in a step
+IMAGE = ("norm_tuning", "last_layer", "full")
+SEED = 1
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def load_set(data: Path, name: str, shots: int):
+    """A task beside its encoder, and test paths and labels."""
+    import torch
+
+    from prolip.data import read_images, sample_few_shot, templates_for
+    from prolip.encoders import load
+    from prolip.features import FeatureStore, Pictures, extract
+    from prolip.methods.towers import TowerTask
+
+    encoder = load("offline", "cpu")
+    train, test = (read_images(data / "images" / name, split=split) for split in ("train", "test"))
+    chosen = sample_few_shot(train.labels, shots, SEED)
+    paths = [train.paths[i] for i in chosen]
+    templates = tuple(templates_for(SETS[name]))
+    task = TowerTask(
+        extract(encoder, paths, store=FeatureStore()).features,
+        [train.labels[i] for i in chosen],
+        encoder.text(train.names, templates),
+        encoder.head,
+        encoder.scale,
+        encoder,
+        templates,
+        Pictures(paths),
+    )
+    return task, list(test.paths), torch.tensor(test.labels)
+
+
+def budget(method: str, task, prompts: int, images: int) -> tuple[int, int] | None:
+    """Epochs that the budget allows, and the authors' epochs."""
+    from prolip import methods
+    from prolip.methods.prompts.coop import epochs_for
+
+    if method not in TEXT and method not in IMAGE:
+        return None
+    made = methods.create(method)
+    full = made.epochs if made.epochs is not None else epochs_for(task)
+    if method in IMAGE:
+        return min(full, max(1, images // task.n)), full
+    steps = max(1, task.n // made.batch_size)
+    per_epoch = task.classes * (task.n if method == "cocoop" else steps * TEXT[method])
+    return min(full, max(1, prompts // per_epoch)), full
+
+
+def measure_method(arguments: argparse.Namespace) -> dict:
+    """One method on one set: run in a process of its own."""
+    import torch
+
+    from prolip import methods
+    from prolip.evaluate.metrics import accuracy
+    from prolip.features import FeatureStore, extract
+
+    torch.set_num_threads(arguments.threads)
+    torch.set_flush_denormal(True)
+    name, shots, method = arguments.one
+    task, paths, y = load_set(arguments.data, name, int(shots))
+    epochs = budget(method, task, arguments.prompts, arguments.images)
+    made = methods.create(method, **({} if epochs is None else {"epochs": epochs[0]}))
+    loaded, cpu, started = peak_megabytes(), cpu_seconds(), time.perf_counter()
+    fitted = made.fit(task)
+    seconds, cpu, peak = time.perf_counter() - started, cpu_seconds() - cpu, peak_megabytes()
+    reader = fitted.encoder_for(task.encoder)
+    x = extract(reader, paths, store=FeatureStore()).features[0]
+    return {
+        "accuracy": accuracy(fitted.logits(x), y),
+        "seconds": seconds,
+        "cpu": cpu,
+        "peak": peak,
+        "above": peak - loaded,
+        "epochs": epochs,
+        "parameters": fitted.info["parameters"],
+        "loss": [fitted.info.get("start_loss"), fitted.info.get("loss")],
+    }
+
+
+def measure_test_time(arguments: argparse.Namespace) -> dict:
+    """Zero-shot, test-time ProLIP and TPT on the same encoded views of the same images."""
+    import torch
+
+    from prolip import methods
+    from prolip.evaluate.metrics import accuracy
+    from prolip.features import extract
+    from prolip.methods import test_time
+
+    torch.set_num_threads(arguments.threads)
+    torch.set_flush_denormal(True)
+    name, each, _ = arguments.one
+    task, paths, y = load_set(arguments.data, name, 16)
+    chosen = [i for k in range(task.classes) for i in (y == k).nonzero()[: int(each), 0].tolist()]
+    paths, y = [paths[i] for i in chosen], y[chosen]
+    encoder = task.encoder
+    encoder.preprocess = test_time.view_preprocess(encoder.preprocess)
+    found = extract(encoder, paths, views=range(64))
+    result = {"images": len(y), "classes": task.classes, "encode": 1000 * found.seconds / len(y)}
+    starts = {"": "zero_shot", "16-shot ": "prolip"}
+    for label, method in starts.items():
+        start = methods.create(method).fit(task)
+        result[f"{label}{method}"] = {"accuracy": accuracy(start.logits(found.features[0]), y)}
+        for way in ("prolip", "tpt"):
+            if method == "prolip" and way == "tpt":
+                continue  # the prompt's words know nothing of a tuned projection
+            adaptation = test_time.create(way)
+            adaptation.logits(found.features[:, :2], start, encoder)  # so that no first use is measured
+            cpu, began = cpu_seconds(), time.perf_counter()
+            logits = adaptation.logits(found.features, start, encoder)
+            result[f"{label}test-time {way}"] = {
+                "accuracy": accuracy(logits, y),
+                "ms": 1000 * (time.perf_counter() - began) / len(y),
+                "cpu": 1000 * (cpu_seconds() - cpu) / len(y),
+            }
+    return result
+
+
+def run(arguments: argparse.Namespace, part: str, *one: str) -> dict:
+    """A measurement in a new process; one that is in the results file already is not made again."""
+    kept = arguments.results
+    key = [part, *one, arguments.prompts, arguments.images, arguments.threads]
+    if kept and kept.exists():
+        for line in kept.read_text().splitlines():
+            if (row := json.loads(line))["key"] == key:
+                return row["found"]
+    command = [
+        sys.executable, __file__, "--data", str(arguments.data), "--part", part, "--one", *one,
+        "--prompts", str(arguments.prompts), "--images", str(arguments.images),
+        "--threads", str(arguments.threads),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(one)} failed:\n{done.stderr}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    if kept:
+        with kept.open("a") as stream:
+            stream.write(json.dumps({"key": key, "found": found}) + "\n")
+    return found
+
+
+def show_methods(arguments: argparse.Namespace) -> None:
+    print(
+        f"\nReduced budgets: at most {arguments.prompts:,} prompts through the text tower, or "
+        f"{arguments.images:,} images through the image tower, and at least one epoch; "
+        f"threads: {arguments.threads}.\nRatios are of processor time; 'whole' is scaled to the authors' epochs.\n"
+    )
+    columns = ("accuracy %", "CPU s", "s", "x ProLIP", "whole, x ProLIP", "epochs", "peak MB")
+    for name in SETS:
+        for shots in SHOTS:
+            print(f"| {name}, {shots} shots | {' | '.join(columns)} |")
+            print(f"| --- {'| ---: ' * len(columns)}|")
+            prolip = 0.0
+            for method in ("zero_shot", "prolip", *TEXT, *IMAGE):
+                found = run(arguments, "methods", name, str(shots), method)
+                prolip = found["cpu"] if method == "prolip" else prolip
+                print(f"| {method} | {' | '.join(row(found, prolip))} |", flush=True)
+            print()
+
+
+def row(found: dict, prolip: float) -> list[str]:
+    ratio = whole = epochs = ""
+    if found["epochs"]:
+        used, full = found["epochs"]
+        epochs, ratio = f"{used} of {full}", f"{found['cpu'] / prolip:,.0f}"
+        whole = f"{found['cpu'] / prolip * full / used:,.0f}"
+    accuracy, times = f"{100 * found['accuracy']:.1f}", (found["cpu"], found["seconds"])
+    return [accuracy, *(f"{t:.1f}" for t in times), ratio, whole, epochs, f"{found['peak']:.0f}"]
+
+
+def show_test_time(arguments: argparse.Namespace) -> None:
+    for name, each in (("dtd10", 10), ("pets37", 3)):
+        found = run(arguments, "test_time", name, str(each), "-")
+        print(
+            f"\n{name}: {found['images']} images, {found['classes']} classes, 64 views of each "
+            f"({found['encode']:.0f} ms an image to make and encode them, once)\n"
+        )
+        print("| | accuracy % | ms an image | CPU ms an image |")
+        print("| --- | ---: | ---: | ---: |")
+        for label, row in found.items():
+            if isinstance(row, dict):
+                times = f"{row['ms']:.1f} | {row['cpu']:.1f}" if "ms" in row else "| "
+                print(f"| {label} | {100 * row['accuracy']:.1f} | {times} |")
+        prolip, tpt = found["test-time prolip"], found["test-time tpt"]
+        ratio = tpt["cpu"] / prolip["cpu"]
+        print(
+            f"\n{'ok  ' if ratio >= 10 else 'LESS'}  TPT's step over ProLIP's: {ratio:.0f}x   asked: 10x",
+            flush=True,
+        )
+
+
+def show_tiny(arguments: argparse.Namespace) -> None:
+    """What each method trains on small random open_clip models is shown by the tests."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/test_finetune.py", "tests/test_prompts.py"]
+    chosen = ["-k", "learn or lowers or counts"]
+    sys.exit(subprocess.run([*command, *chosen], cwd=Path(__file__).parents[1]).returncode)
+
+
+PARTS = {"methods": show_methods, "test_time": show_test_time, "tiny": show_tiny}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--prompts", type=int, default=2000, help="Budget of methods that train prompts.")
+    parser.add_argument("--images", type=int, default=300, help="Budget of methods that train image towers.")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--results", type=Path, help="A file of JSON lines; what it has is not measured again."
+    )
+    parser.add_argument("--part", choices=("methods", "test_time"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not arguments.data.is_dir():
+        parser.error(f"no folder {arguments.data}: give the one with images/ as --data")
+    if arguments.one:
+        measure = {"methods": measure_method, "test_time": measure_test_time}[arguments.part]
+        print(json.dumps(measure(arguments)))
+        return
+    for part in arguments.only:
+        PARTS[part](arguments)
+
+
+if __name__ == "__main__":
+    main()
