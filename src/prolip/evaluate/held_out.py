@@ -14,7 +14,7 @@ from torch import Tensor
 
 from prolip.core import Fitted, Task
 from prolip.methods.base import Method
-from prolip.solvers.choose import assign_folds
+from prolip.solvers.selection import assign_folds
 
 FOLDS = 5
 

@@ -118,8 +118,10 @@ class Projection(BiasMethod):
         started = time.perf_counter()
         task, chosen, told = self.settle(task, validation)
         inner, lam = self.inner(task), float(chosen.lam)
+        fit_scale, inside = told.pop("fit", (task.scale, False))
+        inner = inner.with_scale(fit_scale)
         if self.solver == "exact":
-            solution = solvers.exact(inner, lam, start=start)
+            solution = solvers.exact(inner, lam, start=start, inside=inside)
         else:
             solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         told |= {
@@ -129,7 +131,7 @@ class Projection(BiasMethod):
             "evaluations": solution.evaluations,
             "converged": solution.converged,
         }
-        return self.place(task, solution.weight, solution.scale, self.report(task, started, **told))
+        return self.place(task, solution.weight, task.scale, self.report(task, started, **told))
 
     def settle(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
         """Choose lam and scale."""
@@ -143,6 +145,7 @@ class Projection(BiasMethod):
             how = "auto" if self.scale == "auto" else "fixed"
             choice = solvers.choose(self.inner(task), scale=how, seed=self.seed)
             task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
+            told["fit"] = choice.fit_scale, choice.inside
         else:
             lam = solvers.lam_value(self.lam, task)
         told |= {"lam": lam, "chosen": {"lam": lam, "scale": task.scale}}
@@ -158,6 +161,8 @@ def _report(choice: solvers.Choice) -> dict[str, Any]:
     return {
         "reason": choice.reason,
         "unit": choice.unit,
+        "fit_scale": choice.fit_scale,
+        "inside": choice.inside,
         "lam": [trial.lam for trial in choice.tried],
         "scale": [trial.scale for trial in choice.tried],
         "accuracy": [round(trial.accuracy, 4) for trial in choice.tried],

@@ -45,7 +45,7 @@ def exact(
     start
         A matrix to start from.
     inside
-        Let W - W0 move within the span of the class texts only. See `choose` for what that is good for.
+        Let W - W0 move within the span of the class texts only. See `selection` for what that is good for.
 
     Examples
     --------

@@ -139,6 +139,11 @@ class Batch:
         slope0 = (here.gradient * p).sum(dim=(1, 2))
         noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
         t = active.to(p.dtype)
+        if not self.history.order:  # nothing is known yet: change no embedding's length more than twofold
+            length = here.v.square().sum(dim=(0, 2))
+            if self.rest is not None:
+                length = length + self.rest.squared.sum(dim=0)
+            t = t * (length / fp.square().sum(dim=(0, 2)).clamp_min(TINY)).sqrt().clamp_max(1.0)
         low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
         low_value = here.value
         for trial in range(TRIALS):
@@ -156,7 +161,9 @@ class Batch:
             low, high = torch.where(short, t, low), torch.where(far, t, high)
             excess = (value - here.value).to(t) - slope0 * t
             parabola = torch.nan_to_num(-slope0 * t * t / (2 * excess), nan=0.0)
-            inner = torch.minimum(torch.maximum(parabola, low + 0.1 * (high - low)), low + 0.5 * (high - low))
+            inner = torch.minimum(
+                torch.maximum(parabola, low + 0.05 * (high - low)), low + 0.5 * (high - low)
+            )
             outer = torch.where(torch.isinf(high), 2.5 * t, 0.5 * (low + high))
             t = torch.where(far, inner, torch.where(short, outer, t))
         if bool(far.any()):  # out of trials: stay at the best step known
