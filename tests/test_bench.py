@@ -299,24 +299,6 @@ def test_killed_and_started_again_it_ends_the_same(photos, tmp_path):
         assert accuracies(store, plan) == expected
 
 
-@pytest.mark.slow
-def test_ray_gives_the_same_results(photos, tmp_path):
-    pytest.importorskip("ray")
-    import warnings
-
-    from prolip.bench.ray_pool import RayPool
-
-    with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
-        plan, prepared, _ = planned(photos, here)
-        run_plan(here, plan, prepared.files_of, Here())
-        other, prepared, _ = planned(photos, there)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own
-            counts = run_plan(there, other, prepared.files_of, RayPool("local", cpus=2))
-        assert counts.done == 13
-        assert accuracies(here, plan) == accuracies(there, other)
-
-
 # Tables
 
 

@@ -41,26 +41,27 @@ class RayPool:
         self._running: dict[Any, str] = {}
 
     def __enter__(self) -> RayPool:
-        here: dict[str, Any] = {"num_cpus": self._cpus} if self._address == "local" else {}
-        threads = {
-            "env_vars": dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        }
-        self._ray.init(
-            address=self._address,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env=threads,
-            **here,
-        )
-        self._task = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
+        self._started = not self._ray.is_initialized()
+        if self._started:
+            here: dict[str, Any] = {"num_cpus": self._cpus} if self._address == "local" else {}
+            self._ray.init(
+                address=self._address,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **here,
+            )
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        options = {"num_cpus": 1, "max_retries": _RETRIES, "runtime_env": {"env_vars": threads}}
+        self._task = self._ray.remote(**options)(_run)
         self._capacity = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         return self
 
     def __exit__(self, *_: object) -> None:
         for reference in self._running:
             self._ray.cancel(reference, force=True)
-        self._ray.shutdown()
+        if self._started:
+            self._ray.shutdown()
 
     @property
     def free(self) -> int:
