@@ -72,6 +72,9 @@ class Projection(BiasMethod):
         Of "adam".
     seed
         Of the folds that lam="auto" is chosen on.
+    fit_scale, inside
+        What cosines are multiplied by in the fit, where not by `scale`; and whether W - W0 stays within the
+        span of the class texts. lam="auto" chooses both.
     """
 
     in_sum: ClassVar[dict[str, Any]] = {"lam": "1/N", "scale": "fixed"}
@@ -82,6 +85,8 @@ class Projection(BiasMethod):
     lr: float = 1e-4
     epochs: int = 300
     seed: int = 0
+    fit_scale: float | None = None
+    inside: bool = False
 
     def __post_init__(self) -> None:
         if self.solver not in ("exact", "adam"):
@@ -118,10 +123,10 @@ class Projection(BiasMethod):
         started = time.perf_counter()
         task, chosen, told = self.settle(task, validation)
         inner, lam = self.inner(task), float(chosen.lam)
-        fit_scale, inside = told.pop("fit", (task.scale, False))
-        inner = inner.with_scale(fit_scale)
+        if chosen.fit_scale is not None:
+            inner = inner.with_scale(chosen.fit_scale)
         if self.solver == "exact":
-            solution = solvers.exact(inner, lam, start=start, inside=inside)
+            solution = solvers.exact(inner, lam, start=start, inside=chosen.inside)
         else:
             solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         told |= {
@@ -138,6 +143,7 @@ class Projection(BiasMethod):
         if not isinstance(self.scale, str):
             task = task.with_scale(self.scale)
         told: dict[str, Any] = {"lam_rule": self.lam}
+        fit_scale, inside = self.fit_scale, self.inside
         if self.lam == "auto" and validation is not None:
             found = solvers.grid_search(self.inner(task), self.inner(validation.with_scale(task.scale)))
             lam, told["validation_accuracy"] = found.solution.lam, found.accuracy
@@ -145,11 +151,12 @@ class Projection(BiasMethod):
             how = "auto" if self.scale == "auto" else "fixed"
             choice = solvers.choose(self.inner(task), scale=how, seed=self.seed)
             task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
-            told["fit"] = choice.fit_scale, choice.inside
+            fit_scale, inside = choice.fit_scale, choice.inside
         else:
             lam = solvers.lam_value(self.lam, task)
-        told |= {"lam": lam, "chosen": {"lam": lam, "scale": task.scale}}
-        return task, replace(self, lam=lam, scale=task.scale), told
+        chosen = {"lam": lam, "scale": task.scale, "fit_scale": fit_scale, "inside": inside}
+        told |= {"lam": lam, "chosen": chosen}
+        return task, replace(self, **chosen), told  # type: ignore[arg-type]
 
     def bias(self, task: Task, exact: bool) -> Matrix:
         """The matrix as a term."""

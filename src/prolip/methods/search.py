@@ -1,9 +1,8 @@
 """Choosing hyperparameters: on a validation set, or by cross-validation inside the support set.
 
-Never on test images. Folds are stratified: the images of each class are shuffled (by the seed alone, so that
-the order of the classes does not matter) and dealt out one by one. A class with one image cannot spare it;
-it stays in every training part. With one image of every class there is nothing to hold out, and a method
-falls back to its fixed default.
+Never on test images. Folds are those that lam="auto" uses: the images of each class are dealt out one by
+one. A class with one image cannot spare it; it stays in every training part. With one image of every class
+there is nothing to hold out, and a method falls back to its fixed default.
 
 A search over very many classes is run on a sample of them: what is searched for is a strength, not a class.
 """
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from prolip.core import InputError, Task, Text
 from prolip.methods.base import Method
+from prolip.solvers.selection import assign_folds
 
 FOLDS = 5
 CLASSES = 100
@@ -62,7 +62,7 @@ def splits(
     validation
         Held-out images, if there are any: then they are the one split.
     folds
-        At most this many; no more than the largest class has images.
+        How many.
     seed
         Of the shuffles.
     classes
@@ -76,23 +76,13 @@ def splits(
         return [Split(task, validation.x[0], validation.y)]
     if classes is not None and task.classes > classes:
         task = some_classes(task, classes, seed)
-    fold = fold_of(task.y, folds, seed)
+    fold = assign_folds(task, folds, seed).to(task.y.device)
     parts = []
-    for k in range(int(fold.max()) + 1):
+    for k in range(folds):
         held, kept = (fold == k).nonzero()[:, 0], (fold != k).nonzero()[:, 0]
-        parts.append(Split(task.subset(kept), task.x[0, held], task.y[held]))
+        if len(held):
+            parts.append(Split(task.subset(kept), task.x[0, held], task.y[held]))
     return parts
-
-
-def fold_of(y: Tensor, folds: int, seed: int) -> Tensor:
-    """The fold [n] that holds each image out; -1 where none does."""
-    fold = torch.full_like(y, -1)
-    for label in torch.unique(y):
-        images = (y == label).nonzero()[:, 0]
-        if len(images) >= 2:
-            order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-            fold[images] = order.to(y.device) % folds
-    return fold
 
 
 def some_classes(task: Task, count: int, seed: int) -> Task:
