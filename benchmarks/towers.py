@@ -177,7 +177,8 @@ def show_methods(arguments: argparse.Namespace) -> None:
     print(
         f"\nReduced budgets: at most {arguments.prompts:,} prompts through the text tower, or "
         f"{arguments.images:,} images through the image tower, and at least one epoch; "
-        f"threads: {arguments.threads}.\nRatios are of processor time; 'whole' is scaled to the authors' epochs.\n"
+        f"threads: {arguments.threads}.\n"
+        "Ratios are of processor time; 'whole' is scaled to the authors' epochs.\n"
     )
     columns = ("accuracy %", "CPU s", "s", "x ProLIP", "whole, x ProLIP", "epochs", "peak MB")
     for name in SETS:

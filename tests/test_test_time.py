@@ -1,5 +1,7 @@
 """Test-time adaptation: the closed form against autograd, and one image's step against none of another's."""
 
+import json
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -142,6 +144,29 @@ def test_classifier_adapts_to_images(offline, photos, tmp_path):
     assert torch.equal(adapted.logits.argmax(dim=1), clf.logits(test).argmax(dim=1))
     still = clf.test_time(test, views=4, lr=0.0)  # no step: what the model says itself
     assert_close(still.logits, clf.logits(test), atol=1e-3, rtol=1e-3)
+
+
+def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch, capsys):
+    from prolip.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["prolip", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code or 0, capsys.readouterr()
+
+    out = tmp_path / "model"
+    code, said = run(
+        "fit", photos, "-o", out, "--method", "coop", "-O", "contexts=2", "-O", "epochs=1", "--json"
+    )
+    assert code == 0, said.err
+    assert json.loads(said.out)["parameters"] == 2 * 384
+    picture = next((photos / "test").rglob("*.png"))
+    code, said = run("predict", out, picture, "--test-time", "prolip", "--json")
+    assert code == 0, said.err
+    assert json.loads(said.out)[0]["class"] in ("red", "green", "blue")
+    assert run("fit", photos, "-o", out, "--method", "coop", "-O", "contexts")[0] == 2
+    assert run("fit", photos, "-o", out, "--method", "maple")[0] == 1
 
 
 def test_views_are_small_crops(offline):

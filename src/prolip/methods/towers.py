@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ class Chosen(Sequence[Any]):
 class TowerMethod(Method):
     """A method whose gradients go through the text tower or the image tower."""
 
-    reads_pictures: bool = False
+    reads_pictures: ClassVar[bool] = False
 
     def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
         """The encoder behind a task and its towers; or one sentence on what is missing."""

@@ -66,7 +66,7 @@ class FineTuning(TowerMethod):
 
     open_class: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = (IMAGE,)
-    reads_pictures = True
+    reads_pictures: ClassVar[bool] = True
 
     @abstractmethod
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:

@@ -71,7 +71,7 @@ class MaPLe(TowerMethod):
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "J (M x De + (De + 1) width)"
     needs: ClassVar[tuple[str, ...]] = (WORDS, IMAGE, CLASS_TOKEN)
-    reads_pictures = True
+    reads_pictures: ClassVar[bool] = True
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Coupled:
         """Train the prompts through both towers of a copy."""
