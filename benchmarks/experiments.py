@@ -38,6 +38,7 @@ from prolip.evaluate.problem import Part, Problem
 
 SETS = ("pets37", "dtd10", "clothing10")
 CORES = 2
+SUMS = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")
 
 
 def report(what: str, seen: str, asked: str, met: bool) -> None:
@@ -233,7 +234,7 @@ def show_sweeps(data: Path, out: Path) -> None:
     sweeps = {
         "validation_free": Choices(SETS, rows=("zero_shot", "prolip"), views=1),
         "base_to_new": Choices(SETS, rows=("zero_shot", "prolip"), shots=(1, 2, 4, 8, 16), views=1),
-        "complementarity": Choices(SETS, views=1),
+        "complementarity": Choices(SETS, rows=("zero_shot", "prolip", *SUMS), views=1),
         "views": Choices(SETS, views=10),
     }
     runs = [run_one(data, out, name, choices) for name, choices in sweeps.items()]

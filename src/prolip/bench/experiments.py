@@ -288,8 +288,8 @@ _ALL = (
     ),
     Experiment(
         "base_to_new",
-        "Base-to-new generalization, RN50",
-        "Tables 5a, 12a and 17",
+        "Base-to-new generalization",
+        "Tables 5a, 12a and 17: RN50, 4 shots",
         "base_to_new",
         (ZERO, _named("coop", "CoOp"), _named("cocoop", "CoCoOp"), _named("prograd", "ProGrad"), *_FIXED),
         layout="base_to_new",
@@ -299,8 +299,8 @@ _ALL = (
     ),
     Experiment(
         "base_to_new_vit",
-        "Base-to-new generalization, ViT-B/16",
-        "Tables 5b, 12b and 18",
+        "Base-to-new generalization",
+        "Tables 5b, 12b and 18: ViT-B/16, 16 shots",
         "base_to_new",
         (ZERO, _named("coop", "CoOp"), _named("cocoop", "CoCoOp"), _named("maple", "MaPLe"), *_FIXED),
         layout="base_to_new",

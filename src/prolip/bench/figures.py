@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.bench import layouts, plots
+from prolip.bench import charts, layouts
 from prolip.bench.cells import Cell, Line
 from prolip.bench.collect import Collected, title_of
 from prolip.bench.experiment import Row
@@ -81,7 +81,7 @@ def _curves(c: Collected) -> Figure:
             figures = [c.figure(row, c.choices.models[0], tick) for tick in _shots_ticks(c)]
             if any(value is not None for value in figures):
                 published[row.label] = figures
-    return plots.lines(
+    return charts.lines(
         _shots_ticks(c), series, "labelled images per class", published or None, _level(c), _subtitle(c)
     )
 
@@ -105,7 +105,7 @@ def _sensitivity(c: Collected) -> Figure:
         for lam in lams
     }
     titles = [f"{'N = ' if not i else ''}{tick}" for i, tick in enumerate(_shots_ticks(c))]
-    return plots.panels(titles, [power(lr) for lr in lrs], series, "learning rate", _level(c))
+    return charts.panels(titles, [power(lr) for lr in lrs], series, "learning rate", _level(c))
 
 
 def _variants(c: Collected) -> Figure:
@@ -117,7 +117,7 @@ def _variants(c: Collected) -> Figure:
             series[row.label] = [_over_settings(c, row, model, shots) for shots in c.choices.shots]
     if not series:
         return _curves(c)
-    return plots.lines(
+    return charts.lines(
         _shots_ticks(c), series, "labelled images per class", None, _level(c), _subtitle(c, "learning rates")
     )
 
@@ -147,7 +147,7 @@ def _views(c: Collected) -> Figure:
         ]
         for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
     }
-    return plots.lines([str(row.views) for row in c.rows], series, "views of each image", title=_subtitle(c))
+    return charts.lines([str(row.views) for row in c.rows], series, "views of each image", title=_subtitle(c))
 
 
 def _bars(c: Collected) -> Figure:
@@ -169,7 +169,7 @@ def _grouped(c: Collected, columns: list[str], lines: list[Line]) -> Figure:
         name: [cell.published if cell is not None and cell.comparable else None for cell in cells]
         for name, cells in series.items()
     }
-    return plots.bars(
+    return charts.bars(
         columns, {name: [_value(cell) for cell in cells] for name, cells in series.items()}, published
     )
 
@@ -191,7 +191,7 @@ def _chosen(c: Collected) -> Figure:
                 found[lrs.index(result["chosen"]["lr"]), lams.index(result["chosen"]["lam"])] += 1
         counts.append(found)
     titles = [f"N = {tick}" for tick in _shots_ticks(c)]
-    return plots.heat_maps(
+    return charts.heat_maps(
         titles, counts, [power(lr) for lr in lrs], [f"{lam:g}" for lam in lams], ("learning rate", "lam")
     )
 
@@ -205,7 +205,7 @@ def _manifold(c: Collected) -> Figure:
         for stage, found in stages.items()
     ]
     points = [found["points"] for found in stages.values()]
-    return plots.scatters(titles, points, result["labels"], result["classes"])
+    return charts.scatters(titles, points, result["labels"], result["classes"])
 
 
 def _subtitle(c: Collected, band: str = "seeds") -> str:
