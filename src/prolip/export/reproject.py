@@ -1,0 +1,182 @@
+"""Features that are there, moved to the adapted space without opening an image.
+
+    z = normalize(head(x) A)
+
+One product per row. Rows are read, multiplied and written a block at a time, so that memory stays at some
+hundred megabytes whatever the number of rows; while a block is multiplied the next is read and the last
+written. The result is one array of unit rows, as .npy or .safetensors (tensor `embeddings`), which faiss,
+usearch and LanceDB take; the paths are beside it, a line for each row.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prolip.core import Head, InputError, UsageError
+from prolip.core.files import write_atomic
+from prolip.encoders.base import Encoder
+from prolip.features.index import open_store
+
+BLOCK = 8192  # rows at a time
+DTYPES = {"float32": np.float32, "float16": np.float16}
+
+Progress = Callable[[int, int], None]
+Blocks = Iterator[np.ndarray]
+
+
+def reproject(
+    source: Path,
+    head: Head,
+    out: Path,
+    *,
+    adapter: Tensor | None = None,
+    encoder: Encoder | None = None,
+    dtype: str = "float32",
+    progress: Progress | None = None,
+) -> int:
+    """Write adapted embeddings of stored features; returns how many.
+
+    Parameters
+    ----------
+    source
+        A folder that `prolip embed` wrote, or an .npy of features [n, width].
+    head, adapter
+        The adapted head, and RLA's matrix after it.
+    out
+        A file, .npy or .safetensors. Beside it, paths go into `<out>.paths.txt`.
+    encoder
+        The base model; for a folder.
+    dtype
+        "float32" or "float16".
+    """
+    if out.suffix not in (".npy", ".safetensors"):
+        raise UsageError(f"the result goes to .npy or .safetensors, not to {out.name}")
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be float32 or float16, got {dtype!r}")
+    if source.is_dir():
+        if encoder is None:
+            raise UsageError("a store of features needs the encoder that they came from")
+        paths, blocks = _store_blocks(source, encoder)
+        rows = len(paths)
+    else:
+        paths, (rows, blocks) = None, _array_blocks(source, head.width)
+    plain = Head(head.weight.float(), head.bias, head.residual)
+
+    def project(block: np.ndarray) -> np.ndarray:
+        v = plain(torch.from_numpy(block).float())
+        if adapter is not None:
+            v = v @ adapter.float()
+        length = v.norm(dim=1, keepdim=True)
+        if not torch.isfinite(length).all():  # a value that is not finite leaves none of its row finite
+            raise InputError(f"{source} holds NaN or infinite values")
+        return v.div_(length.clamp_min(1e-12)).numpy().astype(DTYPES[dtype], copy=False)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(_header(out.suffix, rows, head.dim, dtype))
+            _pipe(blocks, project, file, rows, progress)
+
+    write_atomic(out, write)
+    if paths is not None:
+        lines = "".join(f"{path}\n" for path in paths)
+        write_atomic(out.with_name(f"{out.name}.paths.txt"), lambda file: _text(file, lines))
+    return rows
+
+
+def _pipe(
+    blocks: Blocks,
+    project: Callable[[np.ndarray], np.ndarray],
+    file: BinaryIO,
+    rows: int,
+    progress: Progress | None,
+) -> None:
+    """Read ahead and write behind on two threads, multiply on this one."""
+    done = 0
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
+        upcoming = reader.submit(next, blocks, None)
+        written: Future[Any] | None = None
+        while (block := upcoming.result()) is not None:
+            upcoming = reader.submit(next, blocks, None)
+            result = project(block)
+            if written is not None:
+                written.result()
+            written = writer.submit(file.write, np.ascontiguousarray(result).data)
+            done += len(block)
+            if progress is not None:
+                progress(done, rows)
+        if written is not None:
+            written.result()
+    if done != rows:
+        raise InputError(f"expected {rows} rows, found {done}")
+
+
+def _array_blocks(path: Path, width: int) -> tuple[int, Blocks]:
+    """Rows and blocks of an .npy. Read, not mapped: mapped pages count as memory until they are dropped."""
+    if path.suffix != ".npy" or not path.is_file():
+        raise InputError(f"{path} is neither a folder of `prolip embed` nor an .npy of features")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if array.ndim != 2 or array.shape[1] != width or array.dtype.kind != "f" or not array.flags.c_contiguous:
+        raise InputError(
+            f"{path} must hold floats [n, {width}], row by row, got {array.dtype} {list(array.shape)}"
+        )
+    rows, dtype, offset = array.shape[0], array.dtype, array.offset
+    del array
+
+    def blocks() -> Blocks:
+        with path.open("rb") as file:
+            file.seek(offset)
+            for start in range(0, rows, BLOCK):
+                count = min(BLOCK, rows - start) * width
+                yield np.fromfile(file, dtype=dtype, count=count).reshape(-1, width)
+
+    return rows, blocks()
+
+
+def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
+    """Paths and blocks of a store, each row checked against what was written."""
+    space, entries = open_store(root, encoder)
+
+    def blocks() -> Blocks:
+        for start in range(0, len(entries), BLOCK):
+            rows = []
+            for path, key in entries[start : start + BLOCK]:
+                row = space.get(key, 0)
+                if row is None:
+                    raise InputError(
+                        f"{root} lists {path} but its features are lost or damaged: run `prolip embed` again"
+                    )
+                rows.append(row)
+            yield np.stack(rows)
+
+    return [path for path, _ in entries], blocks()
+
+
+def _header(suffix: str, rows: int, dim: int, dtype: str) -> bytes:
+    """What stands before the numbers in the file."""
+    if suffix == ".npy":
+        stream = io.BytesIO()
+        described = {"descr": np.dtype(DTYPES[dtype]).str, "fortran_order": False, "shape": (rows, dim)}
+        np.lib.format.write_array_header_2_0(stream, described)
+        return stream.getvalue()
+    size = rows * dim * np.dtype(DTYPES[dtype]).itemsize
+    kind = {"float32": "F32", "float16": "F16"}[dtype]
+    entry = {"embeddings": {"dtype": kind, "shape": [rows, dim], "data_offsets": [0, size]}}
+    text = json.dumps(entry).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _text(file: Path, lines: str) -> None:
+    file.write_text(lines, encoding="utf-8")
