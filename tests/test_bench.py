@@ -1,6 +1,7 @@
 """Experiments from plan to table, on a tiny encoder and a few coloured pictures."""
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -29,7 +30,9 @@ from prolip.bench.units import Unit
 from prolip.core import Head, InputError, UsageError
 from prolip.data import ELEVEN, read_dataset
 from prolip.encoders import Encoder, Preprocess
+from prolip.evaluate.protocols import Trial, per_image, transfer
 from prolip.evaluate.support import draw_train
+from prolip.evaluate.through_towers import tower_task
 
 
 class TinyEncoder(Encoder):
@@ -510,3 +513,38 @@ def test_a_session_from_images_to_table(photos, tmp_path):
     assert [line.label for line in table.lines] == ["Zero-shot", "ProLIP, exact"]
     with pytest.raises(UsageError, match="has not been run"):
         session.table(experiment("views"), how.results)
+
+
+# Through the towers
+
+
+@pytest.fixture
+def whole(photos, tmp_path, monkeypatch):
+    """The photos as a problem, with its encoder at hand."""
+    monkeypatch.setattr("prolip.evaluate.through_towers.load_once", lambda model: TinyEncoder())
+    monkeypatch.setattr("prolip.evaluate.protocols.load_once", lambda model: TinyEncoder())
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        _, prepared, _ = planned(photos, store)
+    return read_problem(str(prepared.files["offline", "photos"]))
+
+
+def test_a_tower_task_holds_the_pictures_that_were_drawn(whole):
+    trial = Trial("zero_shot", shots=2, seed=2)
+    chosen = draw_train(whole.parts["train"].labels, 2, 2)
+    task = tower_task(trial.task(whole, chosen), whole, chosen, "own")
+    assert len(task.pictures) == task.n == 6
+    assert task.templates == ("a photo of a {}.",)
+    encoder = TinyEncoder()
+    for i, picture in enumerate(task.pictures):
+        again = encoder.encode(torch.from_numpy(encoder.preprocess.centre(picture).copy())[None])
+        assert torch.allclose(again[0], task.x[0, i], atol=1e-6)
+
+
+def test_at_test_time_one_view_leaves_the_model_almost_as_it_was(whole):
+    """The step is 1e-4 a weight: accuracy stays, and only the targets that are asked for are measured."""
+    plain = transfer(whole, Trial("zero_shot", shots=1), [whole])
+    stepped = per_image(whole, Trial("zero_shot", shots=1), [whole], views=3)
+    assert stepped["targets"].keys() == plain["targets"].keys() == {"photos"}
+    assert stepped["accuracy"] == pytest.approx(plain["accuracy"], abs=0.1)
+    with pytest.raises(InputError, match="features only"):
+        per_image(dataclasses.replace(whole, model=""), Trial("zero_shot"))
