@@ -417,14 +417,15 @@ class FewShotClassifier:
 
     # Keeping
 
-    def save(self, path: str | Path, *, support: bool = True) -> None:
+    def save(self, path: str | Path, *, support: bool = True, card: bool = False) -> None:
         """Write a folder that `load` reads: a JSON and safetensors.
 
         With `support`, the features of the support set go along (about 0.5 MB for 200 images), so that the
-        model can be fitted again with more classes or images, without the old images.
+        model can be fitted again with more classes or images, without the old images. With `card`, a model
+        card goes along.
         """
         self._require_fitted()
-        keeping.write(self, Path(path), support)
+        keeping.write(self, Path(path), support, card)
 
     @classmethod
     def load(
@@ -433,9 +434,17 @@ class FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
         return keeping.read(cls, Path(path), device, store)
 
-    def export(self, path: str | Path, to: str | Sequence[str], *, force: bool = False) -> list[str]:
+    def export(
+        self,
+        path: str | Path,
+        to: str | Sequence[str],
+        *,
+        force: bool = False,
+        evaluation: dict[str, Any] | None = None,
+    ) -> list[str]:
         """Write the adapted model for other programs: "hf", "open_clip", "adapter", "onnx", or several.
 
+        `evaluation`, from `evaluate`, goes into the model card instead of figures on held-out support images.
         Returns the names of the files. See `prolip.export.write.export`.
         """
         self._require_fitted()
@@ -444,4 +453,5 @@ class FewShotClassifier:
         from prolip.export.write import export
 
         targets = [to] if isinstance(to, str) else list(to)
-        return export(Path(path), self.encoder, self.fitted_, keeping.describe(self), targets, force=force)
+        config = {**keeping.describe(self), "evaluation": evaluation}
+        return export(Path(path), self.encoder, self.fitted_, config, targets, force=force)

@@ -14,7 +14,8 @@ from prolip.core import ModelError, SavedModelError, Task, Text
 from prolip.data import as_templates
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.export.saved import SavedModel, read_model, write_model
+from prolip.export.card import model_card
+from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier
@@ -46,7 +47,7 @@ def describe(clf: FewShotClassifier) -> dict[str, Any]:
     }
 
 
-def write(clf: FewShotClassifier, path: Path, support: bool) -> None:
+def write(clf: FewShotClassifier, path: Path, support: bool, card: bool) -> None:
     """Save; with `support` also the features that a later fit needs."""
     hashes = torch.tensor([list(key) for key in clf.support_], dtype=torch.uint8).reshape(-1, 32)
     tensors = {
@@ -58,7 +59,9 @@ def write(clf: FewShotClassifier, path: Path, support: bool) -> None:
     kept = None
     if support and clf.task_ is not None:
         kept = {"features": _half(clf.task_.x), "labels": clf.task_.y}
-    write_model(path, SavedModel(describe(clf), tensors, kept))
+    config = describe(clf)
+    text = model_card(config, {CONFIG}, path.name) if card else None
+    write_model(path, SavedModel(config, tensors, kept, text))
 
 
 def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> FewShotClassifier:

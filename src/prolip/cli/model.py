@@ -1,30 +1,19 @@
-"""`prolip fit`, `predict` and `eval`: the main job."""
+"""`prolip fit` and `eval`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from prolip.cli.console import bar, console, percent, print_json, say, table, warn
-
-if TYPE_CHECKING:
-    from prolip.api import FewShotClassifier
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on past images that cannot be read.")]
-Store = Annotated[
-    Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
-]
-NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.console import bar, console, percent, print_json, table, warn
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("fit")(fit)
-    app.command("predict")(predict)
     app.command("eval")(evaluate)
 
 
@@ -64,6 +53,13 @@ def fit(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    no_calibration: Annotated[
+        bool, typer.Option("--no-calibration", help="Do not cross-validate; probabilities stay as they come.")
+    ] = False,
+    no_support: Annotated[
+        bool, typer.Option("--no-support", help="Do not keep features in the model; it cannot grow later.")
+    ] = False,
+    card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, too.")] = False,
     json: Json = False,
 ) -> None:
     """Learn the classes of a folder of images and save the adapted model.
@@ -91,88 +87,31 @@ def fit(
         store=False if no_store else store,
         skip_bad=skip_bad,
         options=_options(option),
+        calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
         clf.fit(str(source), progress=progress, training=progress.beside("training", "steps"))
-    clf.save(out)
-    _report_skipped(clf.skipped_, json)
+    clf.save(out, support=not no_support, card=card)
+    report_skipped(clf.skipped_, json)
     info = clf.info_
     if json:
-        print_json({**info, "skipped": len(clf.skipped_), "out": str(out)})
+        held_out = clf.confidence_.report
+        print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
         return
     rows = [
         ["classes", f"{info['classes']}"],
         ["images", f"{info['images']} ({info['shots']:g} a class)"],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
+        *_held_out(clf.confidence_.report),
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
     console().print(f"\nNow: [bold]prolip predict {out} IMAGE...[/] or [bold]prolip eval {out} DIR[/]")
 
 
-def predict(
-    saved: Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")],
-    images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE_OR_DIR...", help="Images, or folders of them.")
-    ],
-    top: Annotated[int, typer.Option(help="How many classes to show for each image.")] = 1,
-    test_time: Annotated[
-        str | None,
-        typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
-    ] = None,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    json: Json = False,
-) -> None:
-    """Tell the class of images.
-
-    prolip predict my-model new/*.jpg --top 3
-    """
-    from prolip.core import UsageError
-
-    clf = _load(saved, device, False if no_store else store, skip_bad)
-    if top < 1:
-        raise UsageError(f"--top must be at least 1, got {top}")
-    if clf.model == "arrays":
-        names: list[str] = []
-        logits = clf.logits(images[0])
-    else:
-        from prolip.data import list_images
-
-        paths = list_images(images)
-        with bar("adapting" if test_time else "encoding", quiet=json) as progress:
-            if test_time:
-                found: Any = clf.test_time(paths, test_time, progress=progress)
-                logits = found.logits
-            else:
-                found = clf.features(paths, progress=progress)
-                logits = clf.fitted_.logits(found.features[0])
-        names = [str(paths[i]) for i in found.kept]
-        _report_skipped(found.bad, json)
-    probabilities = logits.softmax(dim=1)
-    answers = []
-    for i, row in enumerate(probabilities):
-        values, columns = row.topk(min(top, len(row)))
-        ranked = [
-            {"class": clf.classes_[k], "probability": round(p, 6)}
-            for p, k in zip(values.tolist(), columns.tolist(), strict=True)
-        ]
-        answers.append({"image": names[i] if names else i, **ranked[0], "top": ranked})
-    if json:
-        print_json(answers)
-        return
-    rows = [
-        [str(answer["image"]), ", ".join(f"{r['class']} {percent(r['probability'])}" for r in answer["top"])]
-        for answer in answers
-    ]
-    table(None, ["image", "class, probability in %"], rows, right=9)
-
-
 def evaluate(
-    saved: Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")],
+    saved: Saved,
     source: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder per class; or one with test/ inside.")
     ],
@@ -186,12 +125,12 @@ def evaluate(
 
     prolip eval my-model photos/
     """
-    clf = _load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad)
     with bar("encoding", quiet=json) as progress:
         result = clf.evaluate(str(source), progress=progress)
     if result["duplicates"]:
         warn(f"{result['duplicates']} of these images were in the support set: the accuracy is too good")
-    _report_skipped([("", "")] * result["skipped"], json)
+    report_skipped([("", "")] * result["skipped"], json)
     if json:
         print_json(result)
         return
@@ -202,16 +141,18 @@ def evaluate(
     console().print(
         f"\naccuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
         f"(zero-shot {percent(result['zero_shot_accuracy'])} %), "
-        f"calibration error {percent(result['calibration_error'])} %"
+        f"calibration error {percent(result['calibration_error'])} % "
+        f"(uncalibrated {percent(result['calibration_error_before'])} %, "
+        f"by chance alone {percent(result['calibration_error_floor'])} %)"
     )
 
 
-def _load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
-    from prolip.api import FewShotClassifier
-
-    clf = FewShotClassifier.load(saved, device=device, store=store)
-    clf.skip_bad = skip_bad
-    return clf
+def _held_out(report: dict[str, Any]) -> list[list[str]]:
+    """How the model did on support images that it was not fitted on."""
+    if not report.get("images"):
+        return []
+    told = f"{percent(report['accuracy'])} %, zero-shot {percent(report['zero_shot_accuracy'])} %"
+    return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
 
 
 def _lam(lam: str | None) -> str | float | None:
@@ -258,10 +199,3 @@ def _describe(info: dict[str, Any]) -> str:
     if info.get("parameters"):
         parts.append(f"{info['parameters']:,} parameters")
     return ", ".join(parts)
-
-
-def _report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
-    if bad:
-        warn(f"{len(bad)} images could not be read and were left out")
-        for name, reason in bad[:5]:
-            say(f"  {name}: {reason}", quiet=quiet or not name)

@@ -105,6 +105,17 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     write_bytes(path, payload)
 
 
+def drop_partial_line(path: Path) -> None:
+    """Cut off what an interrupted run left of a last line, before more lines are appended."""
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - (1 << 20))
+        file.seek(start)
+        tail = file.read()
+        if tail and not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()

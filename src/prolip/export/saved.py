@@ -4,6 +4,7 @@
                            and the SHA-256 of everything else in the folder
     prolip.safetensors     the tuned weights, and the text rows of the classes
     support.safetensors    features and labels of the support set, to fit again later; may be left out
+    README.md              a model card, where one was asked for
 
 The folder is written beside its place and renamed into it, so it is there whole or not at all. Reading
 checks every file before anything is built from them.
@@ -21,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from prolip.core.errors import SavedModelError, UsageError
-from prolip.core.files import sha256_file, write_folder, write_json, write_tensors
+from prolip.core.files import sha256_file, write_bytes, write_folder, write_json, write_tensors
 
 FORMAT = 1
 CONFIG, TENSORS, SUPPORT = "prolip.json", "prolip.safetensors", "support.safetensors"
@@ -35,6 +36,7 @@ class SavedModel:
     config: dict[str, Any]
     tensors: dict[str, Tensor]
     support: dict[str, Tensor] | None = None
+    card: str | None = None
 
 
 def is_saved_model(path: Path) -> bool:
@@ -63,6 +65,8 @@ def write_model(path: Path, model: SavedModel) -> None:
             write_tensors(folder / SUPPORT, model.support)
             config["support_sha256"] = sha256_file(folder / SUPPORT)
         write_json(folder / CONFIG, {**config, "checksum": _checksum(config)})
+        if model.card is not None:
+            write_bytes(folder / CARD, model.card.encode())
 
     write_folder(path, fill)
 

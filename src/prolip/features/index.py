@@ -11,12 +11,12 @@ n-th image, write an index of their own, and may run at once, on one machine or 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from prolip.core.errors import InputError, UsageError
+from prolip.core.files import drop_partial_line, write_error
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
 from prolip.features.images import BadImage
@@ -115,13 +115,11 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
 
 
 def _append(index: Path, entries: list[tuple[str, bytes]]) -> None:
-    """Add lines; one that an earlier run left half-written is cut off first."""
-    with index.open("ab+") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size:
-            file.seek(max(0, size - (1 << 16)))
-            tail = file.read()
-            if not tail.endswith(b"\n"):
-                file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
-        lines = [json.dumps({"path": path, "key": key.hex()}, ensure_ascii=False) for path, key in entries]
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    if index.is_file():
+        drop_partial_line(index)
+    lines = [json.dumps({"path": path, "key": key.hex()}, ensure_ascii=False) for path, key in entries]
+    try:
+        with index.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise write_error(index, error) from error

@@ -1,0 +1,175 @@
+"""Answers for many images: a chunk at a time, to a file that an interrupted run goes on with."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prolip.core import InputError, UsageError
+from prolip.core.files import drop_partial_line, write_error
+from prolip.evaluate.reject import FALSE_REJECT
+from prolip.features import BadImage
+
+if TYPE_CHECKING:
+    from prolip.api.classifier import FewShotClassifier, Progress
+
+CHUNK = 512
+FORMATS = (".csv", ".jsonl")
+
+
+def answers(
+    clf: FewShotClassifier,
+    images: Iterable[Any],
+    *,
+    top: int = 1,
+    reject: bool = False,
+    false_reject: float = FALSE_REJECT,
+    test_time: str | None = None,
+    skipped: list[tuple[str, str]] | None = None,
+    total: int | None = None,
+    progress: Progress | None = None,
+    chunk: int = CHUNK,
+) -> Iterator[dict[str, Any]]:
+    """An answer for each image, in order, as it is found.
+
+    Parameters
+    ----------
+    images
+        Paths, or whatever `features` takes; read a chunk at a time.
+    top
+        How many classes each answer ranks.
+    reject, false_reject
+        Whether pictures that seem to belong to no class get the class None.
+    test_time
+        A way to adapt to each image first.
+    skipped
+        Takes (image, reason) of images that cannot be read, where the classifier passes over them.
+    total
+        How many images there are, where that is known.
+    """
+    if top < 1:
+        raise UsageError(f"--top must be at least 1, got {top}")
+    source, done = iter(images), 0
+    while batch := list(itertools.islice(source, chunk)):
+
+        def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
+            if progress is not None:
+                progress(done + count, total if total is not None else done + size)
+
+        try:
+            if test_time:
+                found: Any = clf.test_time(batch, test_time, progress=tell)
+                logits, x = found.logits / clf.confidence_.temperature, None
+            else:
+                found = clf.features(batch, progress=tell)
+                x = found.features[0]
+                logits = clf.calibrated(x)
+        except BadImage:
+            raise
+        except InputError:
+            if not clf.skip_bad:
+                raise
+            if skipped is not None:
+                skipped += [(str(image), "it cannot be read") for image in batch]
+            done += len(batch)
+            continue
+        if skipped is not None:
+            skipped += found.bad
+        probabilities = logits.softmax(dim=1)
+        refused = [False] * len(probabilities)
+        if reject:
+            seen = clf.features(batch).features[0] if x is None else x
+            refused = clf.outsiders(seen, probabilities.argmax(dim=1), false_reject).tolist()
+        for i, row, no in zip(found.kept, probabilities, refused, strict=True):
+            yield one_answer(clf.classes_, str(batch[i]), row, top, no if reject else None)
+        done += len(batch)
+
+
+def one_answer(classes: list[Any], image: Any, row: Any, top: int, refused: bool | None) -> dict[str, Any]:
+    """The best classes of one image; `refused` is None where nothing is rejected."""
+    values, columns = row.topk(min(top, len(row)))
+    ranked = [
+        {"class": classes[k], "probability": round(p, 6)}
+        for p, k in zip(values.tolist(), columns.tolist(), strict=True)
+    ]
+    answer: dict[str, Any] = {"image": image, **ranked[0]}
+    if refused is not None:
+        answer |= {"class": None if refused else ranked[0]["class"], "rejected": refused}
+    return {**answer, "top": ranked}
+
+
+class AnswerFile:
+    """A .csv or .jsonl of answers that grows, and knows which images it has.
+
+    Parameters
+    ----------
+    path
+        Where; what is there already is kept, if it has the same columns.
+    top, reject
+        What the answers hold.
+    """
+
+    def __init__(self, path: Path, top: int, reject: bool) -> None:
+        if path.suffix not in FORMATS:
+            raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")
+        self.path, self.csv = path, path.suffix == ".csv"
+        self.columns = ["image", "class", "probability", *(["rejected"] if reject else [])]
+        for rank in range(2, top + 1):
+            self.columns += [f"class_{rank}", f"probability_{rank}"]
+        self.done: set[str] = set()
+        if path.is_file():
+            drop_partial_line(path)
+            self.done = set(self._read())
+
+    def _read(self) -> Iterator[str]:
+        with self.path.open(encoding="utf-8", newline="") as file:
+            if not self.csv:
+                for number, line in enumerate(file, 1):
+                    try:
+                        yield json.loads(line)["image"]
+                    except (ValueError, KeyError, TypeError) as error:
+                        raise InputError(
+                            f"{self.path}, line {number} is no answer: name another file"
+                        ) from error
+                return
+            rows = csv.reader(file)
+            header = next(rows, None)
+            if header is not None and header != self.columns:
+                raise UsageError(
+                    f"{self.path} has the columns {', '.join(header)}, these answers have "
+                    f"{', '.join(self.columns)}: name another file"
+                )
+            yield from (row[0] for row in rows if row)
+
+    def write(self, found: Iterable[dict[str, Any]]) -> int:
+        """Append answers as they come; each chunk is on the disk before the next is begun."""
+        count = 0
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                rows = csv.writer(file, lineterminator="\n")
+                if self.csv and not file.tell():
+                    rows.writerow(self.columns)
+                for answer in found:
+                    if self.csv:
+                        rows.writerow(self._row(answer))
+                    else:
+                        file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+                    count += 1
+                    if count % CHUNK == 0:
+                        file.flush()
+        except OSError as error:
+            raise write_error(self.path, error) from error
+        return count
+
+    def _row(self, answer: dict[str, Any]) -> list[Any]:
+        row = [answer["image"], "" if answer["class"] is None else answer["class"], answer["probability"]]
+        if "rejected" in answer:
+            row.append(str(answer["rejected"]).lower())
+        for rank in answer["top"][1:]:
+            row += [rank["class"], rank["probability"]]
+        return row + [""] * (len(self.columns) - len(row))

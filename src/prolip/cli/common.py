@@ -1,0 +1,39 @@
+"""Options and steps that commands on saved models share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prolip.cli.console import say, warn
+
+if TYPE_CHECKING:
+    from prolip.api import FewShotClassifier
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on past images that cannot be read.")]
+Store = Annotated[
+    Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
+]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+Saved = Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")]
+
+
+def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+    """A saved model, ready to use."""
+    from prolip.api import FewShotClassifier
+
+    clf = FewShotClassifier.load(saved, device=device, store=store)
+    clf.skip_bad = skip_bad
+    return clf
+
+
+def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
+    """Tell how many images could not be read, and the first of them."""
+    if bad:
+        warn(f"{len(bad)} images could not be read and were left out")
+        for name, reason in bad[:5]:
+            say(f"  {name}: {reason}", quiet=quiet or not name)

@@ -1,0 +1,166 @@
+"""`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prolip.cli.common import Device, Json, Saved, SkipBad, load, report_skipped
+from prolip.cli.console import bar, console, print_json, say
+
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Write into a folder that holds files, replacing those of the same names."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("export")(export)
+    app.command("convert")(convert)
+    app.command("embed")(embed)
+    app.command("reproject")(reproject)
+
+
+def export(
+    saved: Saved,
+    to: Annotated[
+        list[str], typer.Option(help="hf, open_clip, adapter or onnx; repeat it for several in one folder.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    evaluate: Annotated[
+        Path | None,
+        typer.Option("--eval", metavar="DIR", help="Test images whose figures go into the model card."),
+    ] = None,
+    force: Force = False,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Write an adapted model as other libraries load it, with a model card.
+
+    prolip export my-model --to hf --to open_clip -o my-clip
+
+    prolip export my-model --to onnx -o my-onnx
+    """
+    from prolip.export.write import check_empty
+
+    check_empty(out, force)
+    clf = load(saved, device, None, False)
+    evaluation = None
+    if evaluate is not None:
+        with bar("encoding", quiet=json) as progress:
+            evaluation = clf.evaluate(str(evaluate), progress=progress)
+    say("writing, and checking what was written ...", quiet=json)
+    written = clf.export(out, to, force=force, evaluation=evaluation)
+    if json:
+        print_json({"out": str(out), "files": written})
+    else:
+        console().print(f"[bold]{out}[/]: {', '.join(written)}")
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="hf:ID-or-PATH, open_clip:ARCH/TAG or open_clip:local-dir:PATH."
+        ),
+    ],
+    to: Annotated[str, typer.Option(help="hf or open_clip.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Turn a CLIP model of transformers into one of open_clip, or the other way round; the weights stay.
+
+    prolip convert hf:openai/clip-vit-base-patch32 --to open_clip -o clip-b32
+    """
+    from prolip.encoders import load as load_encoder
+    from prolip.export.write import check_empty, convert_model
+
+    check_empty(out, force)
+    written = convert_model(load_encoder(source, "cpu"), out, to, force=force)
+    if json:
+        print_json({"out": str(out), "files": written})
+    else:
+        console().print(f"[bold]{out}[/]: {', '.join(written)}")
+
+
+def embed(
+    source: Annotated[list[str], typer.Argument(metavar="DIR...", help="Folders of images, or images.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the features.")],
+    model: Annotated[str, typer.Option(help="As for `prolip fit`.")] = "offline",
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Of N equal parts the I-th, from 1: run them side by side.")
+    ] = "1/1",
+    device: Device = "auto",
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Write features from before the projection, once; `prolip reproject` turns them into any adapted space.
+
+    A run that was stopped goes on where it was.
+
+        prolip embed /archive -o features
+
+        prolip embed /archive -o features --shard 2/8
+    """
+    from prolip.core import UsageError
+    from prolip.data import list_images
+    from prolip.encoders import load as load_encoder
+    from prolip.features.index import embed as write_features
+
+    number, slash, shards = shard.partition("/")
+    if not (slash and number.isdecimal() and shards.isdecimal()):
+        raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
+    paths = list_images(source)
+    encoder = load_encoder(model, device)
+    with bar("encoding", quiet=json) as progress:
+        done = write_features(
+            encoder, paths, out, shard=(int(number), int(shards)), skip_bad=skip_bad, progress=progress
+        )
+    report_skipped(done.skipped, json)
+    told = {
+        "images": done.images, "encoded": done.encoded, "already": done.already,
+        "skipped": len(done.skipped), "out": str(out),
+    }  # fmt: skip
+    if json:
+        print_json(told)
+    else:
+        say(f"{done.images} images added ({done.already} were there already) in {out}")
+
+
+def reproject(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="What `prolip embed` wrote, or an .npy of features.")
+    ],
+    saved: Saved,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .npy or .safetensors file.")],
+    dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Turn stored features into the embeddings of an adapted model, without opening an image.
+
+    prolip reproject features my-model -o index.npy
+    """
+    from prolip.core import Projected, UsageError
+    from prolip.export.reproject import reproject as move
+
+    clf = load(saved, device, False, False)
+    fitted = clf.fitted_
+    if not isinstance(fitted, Projected):
+        raise UsageError(
+            f"{clf.method} makes no embeddings of its own: re-project with a model of prolip or rla"
+        )
+    encoder = None if clf.model == "arrays" else clf.encoder
+    with bar("projecting", "rows", quiet=json) as progress:
+        rows = move(
+            store, fitted.head, out, adapter=fitted.adapter, encoder=encoder, dtype=dtype, progress=progress
+        )
+    told = {"out": str(out), "rows": rows, "dimensions": fitted.head.dim, "dtype": dtype}
+    if json:
+        print_json(told)
+    else:
+        say(f"{rows} embeddings of {fitted.head.dim} dimensions written to {out}")

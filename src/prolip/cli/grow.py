@@ -1,0 +1,131 @@
+"""`prolip add`, `curve` and `suggest`: a model that grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.console import bar, console, percent, print_json, say, table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("add")(add)
+    app.command("curve")(curve)
+    app.command("suggest")(suggest)
+
+
+def add(
+    saved: Saved,
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="A folder per class, new classes or known ones."),
+    ] = None,
+    name_only: Annotated[
+        list[str] | None,
+        typer.Option("--name-only", help="Add a class by its name, without an image; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
+    ] = None,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Add classes or images to a saved model; the images that it was fitted on are not needed.
+
+    prolip add my-model more-photos/
+
+    prolip add my-model --name-only "red panda"
+    """
+    from prolip.export.saved import check_target
+
+    target = out or saved
+    check_target(target)
+    clf = load(saved, device, False if no_store else store, skip_bad)
+    with bar("encoding", quiet=json) as progress:
+        told = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
+    clf.save(target)
+    report_skipped(clf.skipped_, json)
+    if json:
+        print_json({**told, "out": str(target)})
+        return
+    rows = [
+        ["new classes", ", ".join(map(str, told["added_classes"])) or "none"],
+        ["new images", f"{told['added_images']} ({told['duplicates']} were in the model already)"],
+        [
+            "old classes",
+            f"{percent(told['old_accuracy_before'])} % before, {percent(told['old_accuracy'])} % now",
+        ],
+        ["saved", str(target)],
+    ]
+    table(None, ["", ""], rows, right=9)
+    say("(accuracy on held-out support images of the old classes, by cross-validation)")
+
+
+def curve(
+    saved: Saved,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the curve to this .png.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Have I labelled enough? Accuracy against images per class, and what more of them would bring.
+
+    prolip curve my-model -o curve.png
+    """
+    clf = load(saved, device, False, False)
+    with bar("fitting", "fits", quiet=json) as progress:
+        found = clf.learning_curve(progress=progress)
+    if out is not None:
+        from prolip.core.files import write_bytes
+        from prolip.evaluate.curve_plot import draw_curve
+
+        write_bytes(out, draw_curve(found))
+    if json:
+        print_json({**found.report(), "out": None if out is None else str(out)})
+        return
+    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in found.points]
+    rows += [[f"{found.now.shots} (now)", percent(found.now.accuracy), *_interval(found.now), ""]]
+    for forecast in found.forecasts:
+        gain = 100 * (forecast.accuracy - found.now.accuracy)
+        rows.append([str(forecast.shots), percent(forecast.accuracy), *_interval(forecast), f"{gain:+.1f}"])
+    table(None, ["images per class", "accuracy %", "90 % interval", "gain"], rows)
+    if out is not None:
+        console().print(f"\nDrawn to [bold]{out}[/]")
+
+
+def suggest(
+    saved: Saved,
+    source: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images without labels.")],
+    count: Annotated[int, typer.Option("--count", "-n", help="How many to suggest.")] = 10,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Which images to label next: those that the model is unsure about, and that are unlike each other.
+
+    prolip suggest my-model unsorted/ -n 20
+    """
+    from prolip.data import list_images
+
+    clf = load(saved, device, False if no_store else store, skip_bad)
+    paths = list_images(source)
+    with bar("encoding", quiet=json) as progress:
+        found = clf.suggest(paths, count, progress=progress)
+    if json:
+        print_json([{"image": str(paths[s.place]), "unsure": s.unsure, "far": s.far} for s in found])
+        return
+    rows = [[str(paths[s.place]), percent(s.unsure), f"{s.far:.2f}"] for s in found]
+    table(None, ["image", "unsure %", "distance"], rows)
+
+
+def _interval(forecast: object) -> list[str]:
+    low, high = forecast.low, forecast.high  # type: ignore[attr-defined]
+    return [f"{percent(low)} to {percent(high)}"]

@@ -1,0 +1,131 @@
+"""`prolip predict`: one image, or a million."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.console import bar, percent, print_json, say, table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("predict")(predict)
+
+
+def predict(
+    saved: Saved,
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IMAGE_OR_DIR...", help="Images, or folders of them; - reads paths from standard input."
+        ),
+    ],
+    top: Annotated[int, typer.Option(help="How many classes to show for each image.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A .csv or .jsonl to write to; a run that was stopped goes on."),
+    ] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="No class for images that seem to belong to none.")
+    ] = False,
+    false_reject: Annotated[
+        float, typer.Option(help="With --reject: what part of images that do belong may be refused.")
+    ] = 0.05,
+    test_time: Annotated[
+        str | None,
+        typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
+    ] = None,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Tell the class of images.
+
+    prolip predict my-model new/*.jpg --top 3
+
+    find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
+    """
+    from prolip.api.batch import AnswerFile, answers
+
+    file = None if out is None else AnswerFile(out, top, reject)
+    clf = load(saved, device, False if no_store else store, skip_bad)
+    if clf.model == "arrays":
+        _show(_answers_of_arrays(clf, images[0], top, reject, false_reject), json)
+        return
+    paths, total = _paths(images)
+    if file is not None:
+        already = file.done
+        if already:
+            say(f"{len(already)} answers are in {out} already", quiet=json)
+        paths = (path for path in paths if path not in already)
+        total = None if total is None else max(0, total - len(already))
+    skipped: list[tuple[str, str]] = []
+    with bar("adapting" if test_time else "encoding", quiet=json) as progress:
+        found = answers(
+            clf,
+            paths,
+            top=top,
+            reject=reject,
+            false_reject=false_reject,
+            test_time=test_time,
+            skipped=skipped,
+            total=total,
+            progress=progress,
+        )
+        if file is not None:
+            written = file.write(found)
+        else:
+            listed = list(found)
+    report_skipped(skipped, json)
+    if file is None:
+        _show(listed, json)
+    elif json:
+        print_json({"out": str(out), "written": written, "already": len(file.done), "skipped": len(skipped)})
+    else:
+        say(f"{written} answers written to {out}")
+
+
+def _paths(images: list[str]) -> tuple[Iterable[str], int | None]:
+    """The images to answer for, and how many; a list on standard input is read as it comes."""
+    if images == ["-"]:
+        return (line for raw in sys.stdin if (line := raw.rstrip("\r\n"))), None
+    from prolip.data import list_images
+
+    listed = [str(path) for path in list_images(images)]
+    return listed, len(listed)
+
+
+def _answers_of_arrays(
+    clf: Any, source: str, top: int, reject: bool, false_reject: float
+) -> list[dict[str, Any]]:
+    from prolip.api.batch import one_answer
+    from prolip.encoders.arrays import read_arrays
+
+    x = read_arrays(source).x
+    probabilities = clf.calibrated(x).softmax(dim=1)
+    refused: list[bool | None] = [None] * len(x)
+    if reject:
+        refused = clf.outsiders(x, probabilities.argmax(dim=1), false_reject).tolist()
+    return [
+        one_answer(clf.classes_, i, row, top, no)
+        for i, (row, no) in enumerate(zip(probabilities, refused, strict=True))
+    ]
+
+
+def _show(answers: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        print_json(answers)
+        return
+    rows = []
+    for answer in answers:
+        ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in answer["top"])
+        rows.append([str(answer["image"]), f"none of these ({ranked})" if answer.get("rejected") else ranked])
+    table(None, ["image", "class, probability in %"], rows, right=9)

@@ -1,0 +1,50 @@
+"""A learning curve as a picture."""
+
+from __future__ import annotations
+
+import io
+
+from prolip.core import UsageError
+from prolip.evaluate.curve import Curve
+
+
+def draw_curve(curve: Curve) -> bytes:
+    """A PNG: measured points, and the forecast with its interval."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError("drawing needs matplotlib: pip install 'prolip[plot]'") from error
+
+    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    ahead = [curve.now, *curve.forecasts]
+    x = [f.shots for f in ahead]
+    blue = "#2a5d9f"
+    axes.fill_between(
+        x, [100 * f.low for f in ahead], [100 * f.high for f in ahead],
+        color=blue, alpha=0.15, linewidth=0, label="90 % interval",
+    )  # fmt: skip
+    axes.plot(x, [100 * f.accuracy for f in ahead], "--", color=blue, label="to expect")
+    axes.errorbar(
+        [p.shots for p in curve.points],
+        [100 * p.accuracy for p in curve.points],
+        yerr=[100 * p.spread for p in curve.points],
+        fmt="o-", color=blue, capsize=3, label="measured inside the labelled images",
+    )  # fmt: skip
+    axes.axvline(curve.now.shots, color="0.6", linewidth=1)
+    axes.annotate(
+        "now", (curve.now.shots, 0.03), xycoords=("data", "axes fraction"),
+        xytext=(4, 0), textcoords="offset points", color="0.4",
+    )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    ticks = sorted({*(p.shots for p in curve.points), *x})
+    axes.set_xticks(ticks, [str(t) for t in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("labelled images per class")
+    axes.set_ylabel("accuracy, %")
+    axes.grid(axis="y", color="0.92")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
