@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
 from prolip.solvers import adam, exact, lam_value, path
-from prolip.solvers.objective import cross_entropy, value_and_gradient
+from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
 
 
 def make_task(n=20, classes=4, width=12, dim=8, *, views=1, bias=False, residual=False, seed=0, scale=20.0):
@@ -98,7 +98,9 @@ def test_gradient_with_length_outside_the_text():
     logits = 7 * v @ text.T / (v.square().sum(dim=1) + rest).sqrt()[:, None]
     expected = torch.nn.functional.cross_entropy(logits, y, reduction="none")
     slope_v, slope_rest = torch.autograd.grad(expected.sum(), (v, rest))
-    losses, gradient, c = cross_entropy(v.detach(), text, y, 7.0, rest.detach())
+    products, squared = v @ text.T, v.square().sum(dim=1) + rest
+    losses, residual, c = softmax_losses(products.detach(), squared.detach(), y, 7.0)
+    gradient = loss_gradient(v.detach(), residual, c, text)
     torch.testing.assert_close(losses, expected.detach())
     torch.testing.assert_close(gradient, slope_v)
     torch.testing.assert_close(c / 2, slope_rest)

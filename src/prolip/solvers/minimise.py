@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from prolip.solvers.lbfgs import History
-from prolip.solvers.objective import TINY, cross_entropy
+from prolip.solvers.objective import TINY, loss_gradient, softmax_losses
 from prolip.solvers.reduce import Reduced, softmax_curvature
 
 SHRINK = 0.05
 MEMORY = 12
 TRIALS = 12
 IDLE = 4
-CHUNK = 1 << 23  # numbers in one [rows, K] array of an evaluation
+STEEP = 0.5  # a step is too short while the slope is more than this share of the first
 
 
 @dataclass(eq=False)
@@ -34,8 +34,8 @@ class Point:
 
     z: Tensor  # [B, r, k]
     v: Tensor  # [n, B, k]
+    products: Tensor  # v T' [n, B, K]
     value: Tensor  # [B] float64, without the penalty of the rest
-    slope: Tensor  # dvalue/dv [n, B, k]
     c: Tensor  # w c [n, B]
     gradient: Tensor  # [B, r, k]
 
@@ -131,31 +131,36 @@ class Batch:
     def _search(self, p: Tensor, active: Tensor) -> Point:
         """A step along p [B, r, k] that lowers the value and leaves the slope less steep.
 
-        Embeddings are linear in the step, v(t) = v + t F P, so that a trial costs no product with F.
+        Embeddings, and their products with the text, are linear in the step, and squared lengths quadratic:
+        once F P and F P T' are known, a trial costs no matrix product.
         """
         here = self.point
         fp = self.reduced.forward(p)
+        change = fp @ self.reduced.text.T
         zz, zp, pp = ((a * b).sum(dim=(1, 2)) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
+        vv, vf, ff = ((a * b).sum(dim=2) for a, b in ((here.v, here.v), (here.v, fp), (fp, fp)))
+        if self.rest is not None:
+            vv = vv + self.rest.squared
         slope0 = (here.gradient * p).sum(dim=(1, 2))
         noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
         t = active.to(p.dtype)
         if not self.history.order:  # nothing is known yet: change no embedding's length more than twofold
-            length = here.v.square().sum(dim=(0, 2))
-            if self.rest is not None:
-                length = length + self.rest.squared.sum(dim=0)
-            t = t * (length / fp.square().sum(dim=(0, 2)).clamp_min(TINY)).sqrt().clamp_max(1.0)
+            t = t * (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt().clamp_max(1.0)
         low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
         low_value = here.value
-        for trial in range(TRIALS):
-            v = torch.addcmul(here.v, fp, t[None, :, None])
-            outcome = self._losses(v)
-            value = outcome[0] + (self.lam * (zz + 2 * t * zp + t * t * pp)).double()
-            slope = (outcome[1] * fp).sum(dim=(0, 2)) + 2 * self.lam * (zp + t * pp)
+        for trial in range(TRIALS + 1):
+            products = torch.addcmul(here.products, change, t[:, None])
+            losses, residual, c = self._losses(products, vv + t * (2 * vf + t * ff))
+            value = losses + (self.lam * (zz + 2 * t * zp + t * t * pp)).double()
+            if trial == TRIALS:
+                break
+            turning = (residual * change).sum(dim=(0, 2)) + (c * (vf + t * ff)).sum(dim=0)
+            slope = turning + 2 * self.lam * (zp + t * pp)
             far = ~(value <= here.value + 1e-4 * (t * slope0).double() + noise) | ~(
                 value <= low_value + noise
             )
-            short = ~far & (slope < 0.6 * slope0) & (t > 0)
-            if not bool((far | short).any()) or trial == TRIALS - 1:
+            short = ~far & (slope < STEEP * slope0) & (t > 0)
+            if not bool((far | short).any()):
                 break
             low_value = torch.where(short, value, low_value)
             low, high = torch.where(short, t, low), torch.where(far, t, high)
@@ -166,34 +171,32 @@ class Batch:
             )
             outer = torch.where(torch.isinf(high), 2.5 * t, 0.5 * (low + high))
             t = torch.where(far, inner, torch.where(short, outer, t))
-        if bool(far.any()):  # out of trials: stay at the best step known
-            t = torch.where(far, low, t)
-            v = torch.addcmul(here.v, fp, t[None, :, None])
-            outcome = self._losses(v)
+            if trial == TRIALS - 1:  # out of trials: stay at the best step known
+                t = torch.where(far, low, t)
         z = torch.addcmul(here.z, p, t[:, None, None])
-        return self._enter(z, v, outcome)
+        v = torch.addcmul(here.v, fp, t[:, None])
+        return self._arrive(z, v, products, value, residual, c)
 
-    def _enter(self, z: Tensor, v: Tensor, outcome: tuple[Tensor, Tensor, Tensor] | None = None) -> Point:
-        losses, slope, c = self._losses(v) if outcome is None else outcome
-        self.evaluations += 1
+    def _enter(self, z: Tensor, v: Tensor) -> Point:
+        squared = v.square().sum(dim=2)
+        if self.rest is not None:
+            squared = squared + self.rest.squared
+        products = v @ self.reduced.text.T
+        losses, residual, c = self._losses(products, squared)
         value = losses + (self.lam * z.square().sum(dim=(1, 2))).double()
-        gradient = self.reduced.adjoint(slope) + 2 * self.lam[:, None, None] * z
-        return Point(z, v, value, slope, c, gradient)
+        return self._arrive(z, v, products, value, residual, c)
 
-    def _losses(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted loss [B], its gradient in v [n, B, k], and w c [n, B], in chunks of rows."""
-        rows = max(1, CHUNK // (self.problems * len(self.reduced.text)))
-        total = torch.zeros(self.problems, dtype=torch.float64, device=v.device)
-        slopes, numbers = [], []
-        for i in range(0, len(v), rows):
-            part = slice(i, i + rows)
-            w = self.weights[part]
-            y = self.reduced.y[part, None].expand(-1, self.problems)
-            rest = None if self.rest is None else self.rest.squared[part]
-            losses, slope, c = cross_entropy(v[part], self.reduced.text, y, self.scale, rest)
-            total += (losses * w).sum(dim=0, dtype=torch.float64)
-            slopes.append(slope.mul_(w[..., None]))
-            numbers.append(c * w)
-        if len(slopes) == 1:
-            return total, slopes[0], numbers[0]
-        return total, torch.cat(slopes), torch.cat(numbers)
+    def _arrive(
+        self, z: Tensor, v: Tensor, products: Tensor, value: Tensor, residual: Tensor, c: Tensor
+    ) -> Point:
+        self.evaluations += 1
+        slope = loss_gradient(v, residual, c, self.reduced.text)
+        gradient = self.reduced.adjoint(slope) + 2 * self.lam[:, None, None] * z
+        return Point(z, v, products, value, c, gradient)
+
+    def _losses(self, products: Tensor, squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted loss [B], its gradient in the products [n, B, K], and w c [n, B]."""
+        y = self.reduced.y[:, None].expand(-1, self.problems)
+        losses, residual, c = softmax_losses(products, squared, y, self.scale)
+        total = (losses * self.weights).sum(dim=0, dtype=torch.float64)
+        return total, residual.mul_(self.weights[..., None]), c * self.weights

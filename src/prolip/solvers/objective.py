@@ -23,41 +23,48 @@ from prolip.core import Task
 TINY = 1e-30
 
 
-def cross_entropy(
-    v: Tensor, text: Tensor, y: Tensor, scale: float, rest: Tensor | None = None
+def cross_entropy(v: Tensor, text: Tensor, y: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [n], their gradient with respect to embeddings v [n, D], and c [n]."""
+    squared = v.square().sum(dim=-1)
+    losses, residual, c = softmax_losses(v @ text.T, squared, y, scale)
+    return losses, loss_gradient(v, residual, c, text), c
+
+
+def softmax_losses(
+    products: Tensor, squared: Tensor, y: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, their gradient with respect to v, and c, for embeddings v [.., k].
+    """Losses from inner products v T' and squared lengths |v|^2.
 
     Parameters
     ----------
-    v
-        Embeddings [.., k], not normalised, in any orthonormal coordinates that hold the text.
-    text
-        Text rows [K, k] in the same coordinates.
+    products
+        v T' [.., K].
+    squared
+        |v|^2 [..], whole: also what lies outside the span of the text.
     y
         Labels [..].
     scale
         What cosines are multiplied by.
-    rest
-        Squared length [..] of what an embedding has outside these coordinates.
 
     Returns
     -------
-    Losses [..], dloss/dv [.., k], and c [..].
+    Losses [..]; the gradient with respect to the products, s (p - onehot(y)) / |v|, [.., K]; and c [..].
     """
-    squared = v.square().sum(dim=-1, keepdim=True)
-    if rest is not None:
-        squared = squared + rest.unsqueeze(-1)
     shrink = squared.clamp_min(TINY).rsqrt()
-    logits = (v @ text.T).mul_(scale * shrink)
+    slope = scale * shrink
+    logits = products * slope.unsqueeze(-1)
     logp = logits.log_softmax(dim=-1)
     label = y.unsqueeze(-1)
     losses = -logp.gather(-1, label).squeeze(-1)
     residual = logp.exp_()
     residual.scatter_add_(-1, label, torch.full_like(losses, -1.0).unsqueeze(-1))
-    c = (residual * logits).sum(dim=-1, keepdim=True).mul_(shrink.square()).neg_()
-    gradient = (residual @ text).mul_(scale * shrink).addcmul_(v, c)
-    return losses, gradient, c.squeeze(-1)
+    c = logits.mul_(residual).sum(dim=-1).mul_(shrink.square()).neg_()
+    return losses, residual.mul_(slope.unsqueeze(-1)), c
+
+
+def loss_gradient(v: Tensor, residual: Tensor, c: Tensor, text: Tensor) -> Tensor:
+    """The gradient with respect to v [.., k], from what `softmax_losses` gives."""
+    return (residual @ text).addcmul_(v, c.unsqueeze(-1))
 
 
 def value_and_gradient(task: Task, weight: Tensor, lam: float) -> tuple[float, Tensor]:
