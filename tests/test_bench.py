@@ -478,6 +478,7 @@ def test_the_grid_is_the_authors():
         ("sensitivity", {"shots": (1, 2)}, {"accuracy": 0.5}),
         ("variants", {"shots": (1, 2)}, {"accuracy": 0.5}),
         ("views", {"shots": (1, 2)}, {"accuracy": 0.5}),
+        ("complementarity", {"shots": (1, 2)}, {"accuracy": 0.5}),
         ("base_to_new", {"shots": (4,), "rows": ("prolip",)}, {"base": 0.5, "new": 0.4}),
         ("cross_dataset", {"shots": (4,), "rows": ("prolip",)}, {"targets": {"dtd": 0.5, "eurosat": 0.4}}),
         ("grid_search", {"shots": (1, 2)}, {"chosen": {"lr": 1e-2, "lam": 0.1}}),

@@ -22,8 +22,9 @@ def lines(
     published: Mapping[str, Sequence[float | None]] | None = None,
     levels: Mapping[str, float] | None = None,
     title: str = "",
+    ylabel: str = "accuracy, %",
 ) -> Figure:
-    """Accuracy, a line for each of several methods.
+    """A line for each of several methods.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def lines(
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
     axes.set_xticks(places, ticks)
     axes.set_xlabel(xlabel)
-    axes.set_ylabel("accuracy, %")
+    axes.set_ylabel(ylabel)
     axes.set_title(title, loc="left", fontsize=11)
     figure.legend(loc="outside right upper", fontsize=9)
     return figure

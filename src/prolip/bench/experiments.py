@@ -362,6 +362,7 @@ _ALL = (
         "few_shot",
         (ZERO, *_sums("exact", {"prolip.lam": "1/N"}, _exact()), *_sums("adam", {}, _adam("1/N", lr=1e-4))),
         published="complementarity",
+        plot="gains",
         note="The paper's recipe is Adam's. The exact sum goes to its minimum where it has one.",
     ),
     Experiment(

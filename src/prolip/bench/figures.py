@@ -30,6 +30,7 @@ def draw(c: Collected) -> Figure:
         "bars": _bars,
         "base_to_new": _base_to_new,
         "views": _views,
+        "gains": _gains,
         "chosen": _chosen,
         "manifold": _manifold,
     }
@@ -136,6 +137,43 @@ def _over_settings(
     if not means:
         return None, None
     return statistics.fmean(means), statistics.pstdev(means)
+
+
+def _gains(c: Collected) -> Figure:
+    """What each line adds to the ProLIP line above it: the accuracies themselves lie on each other."""
+    series: dict[str, list[tuple[float | None, float | None]]] = {}
+    base: Row | None = None
+    for row in c.rows:
+        if row.method == "prolip":
+            base = row
+        elif row.trained and base is not None:
+            series[row.label] = [_gain(c, row, base, shots) for shots in c.choices.shots]
+    if not series:
+        return _curves(c)
+    return charts.lines(
+        _shots_ticks(c),
+        series,
+        "labelled images per class",
+        levels={"ProLIP alone": 0.0},
+        title=_subtitle(c),
+        ylabel="gain over ProLIP, points",
+    )
+
+
+def _gain(c: Collected, row: Row, base: Row, shots: int | None) -> tuple[float | None, float | None]:
+    """Mean and deviation over seeds of the difference between two lines."""
+    ours, theirs = (_by_seed(c, line, shots) for line in (row, base))
+    gains = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return (statistics.fmean(gains), statistics.pstdev(gains)) if gains else (None, None)
+
+
+def _by_seed(c: Collected, row: Row, shots: int | None) -> dict[int, float]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for p in c.planned:
+        result = c.results.get(p.unit.spec())
+        if p.row.key == row.key and p.unit.shots == shots and result is not None:
+            found[p.unit.seed].append(100 * result["accuracy"])
+    return {seed: statistics.fmean(values) for seed, values in found.items()}
 
 
 def _views(c: Collected) -> Figure:
