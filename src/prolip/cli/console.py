@@ -93,7 +93,7 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
         show_header=any(columns),
     )
     for i, name in enumerate(columns):
-        drawn.add_column(name, justify="right" if i >= right else "left")
+        drawn.add_column(name, justify="right" if i >= right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*row)
     console().print(drawn)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import Any
+
+from prolip.export.usage import programs
 
 
 def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:
@@ -26,7 +27,7 @@ def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str
         _classes(config),
         _results(config),
         _confidence(config),
-        _loading(config, files),
+        "\n\n".join(["## How to use it", *programs(config, files)]),
         _origin(config),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -102,105 +103,21 @@ def _results(config: dict[str, Any]) -> str:
 
 def _confidence(config: dict[str, Any]) -> str:
     measured = config.get("evaluation") or config.get("held_out") or {}
-    lines = ["## What its probabilities mean", ""]
-    lines.append(
+    sentences = [
         f"They were calibrated on the labelled pictures by one temperature, {config['temperature']:.3g}, "
         "which changes no answer."
-    )
+    ]
     if "calibration_error" in measured:
-        lines.append(
+        sentences.append(
             f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
             f"{_percent(measured['calibration_error'])} after (0 means that of the answers given with 80 % "
             "confidence, 80 % are right)."
         )
-    lines.append(
+    sentences.append(
         "It answers with one of its classes whatever the picture shows. `prolip predict --reject` refuses "
         "pictures that are unlike all of the labelled ones; a plain softmax does not."
     )
-    return "\n".join([lines[0], "", " ".join(lines[2:])])
-
-
-def _loading(config: dict[str, Any], files: Collection[str]) -> str:
-    classes = json.dumps([str(name).replace("_", " ") for name in config["classes"][:3]], ensure_ascii=False)
-    more = ", ...]" if len(config["classes"]) > 3 else "]"
-    labels = classes[:-1] + more
-    template = (config.get("templates") or ["a photo of a {}."])[0]
-    parts = ["## How to use it"]
-    if "config.json" in files:
-        parts.append(
-            _code(
-                "transformers",
-                f"""
-from transformers import pipeline
-
-classify = pipeline("zero-shot-image-classification", model="path/to/this/folder")
-classify("picture.jpg", candidate_labels={labels}, hypothesis_template={template!r})
-""",
-            )
-        )
-    if "open_clip_config.json" in files:
-        parts.append(
-            _code(
-                "open_clip",
-                f"""
-import open_clip, torch
-from PIL import Image
-
-model, preprocess = open_clip.create_model_from_pretrained("local-dir:path/to/this/folder")
-tokenizer = open_clip.get_tokenizer("local-dir:path/to/this/folder")
-classes = {labels}
-with torch.no_grad():
-    image = model.encode_image(preprocess(Image.open("picture.jpg"))[None], normalize=True)
-    text = model.encode_text(tokenizer([{template!r}.format(name) for name in classes]), normalize=True)
-    probabilities = (model.logit_scale.exp() * image @ text.T).softmax(dim=-1)
-""",
-            )
-        )
-    if "classifier.onnx" in files:
-        parts.append(
-            _code(
-                "ONNX Runtime (the picture resized and cut to the square that the metadata names)",
-                """
-import json, numpy as np, onnxruntime
-from PIL import Image
-
-session = onnxruntime.InferenceSession("classifier.onnx")
-about = session.get_modelmeta().custom_metadata_map
-size = json.loads(about["pixels"])["size"]
-picture = Image.open("picture.jpg").convert("RGB").resize((size, size), Image.BICUBIC)
-probabilities = session.run(None, {"pixels": np.asarray(picture)[None]})[0][0]
-print(json.loads(about["classes"])[probabilities.argmax()])
-""",
-            )
-        )
-    if "adapter_config.json" in files:
-        parts.append(
-            _code(
-                "prolip, which puts the adapter into the base model",
-                """
-from prolip.export import load_adapter
-
-encoder = load_adapter("path/to/this/folder")    # encoder.model is the library's own model, adapted
-""",
-            )
-        )
-    if "prolip.json" in files:
-        parts.append(
-            _code(
-                "prolip",
-                """
-import prolip
-
-clf = prolip.FewShotClassifier.load("path/to/this/folder")
-clf.predict(["picture.jpg"])
-""",
-            )
-        )
-    return "\n\n".join(parts)
-
-
-def _code(title: str, text: str) -> str:
-    return f"With {title}:\n\n```python\n{text.strip()}\n```"
+    return "## What its probabilities mean\n\n" + " ".join(sentences)
 
 
 def _origin(config: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ torch before it is kept. A method without an embedding of its own has only the c
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,9 @@ def write_graph(
         {0: batch, 1: torch.export.Dim.AUTO} if t.ndim == 2 else {0: batch} for t in inputs.values()
     )
     module.eval()
-    with loading(f"the graph {path.name}", local=True), torch.no_grad():
+    with loading(f"the graph {path.name}", local=True), torch.no_grad(), warnings.catch_warnings():
+        # Two inputs of one batch, and the exporter's own deprecations: nothing that a user could act on.
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module,
             tuple(inputs.values()),

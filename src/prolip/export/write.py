@@ -82,7 +82,8 @@ def export(
         for write in writers:
             write(folder)
         names = {file.name for file in folder.iterdir()}
-        write_bytes(folder / "README.md", model_card(config, names, path.name).encode())
+        about_pictures = {**config, "preprocess": encoder.preprocess.config()}
+        write_bytes(folder / "README.md", model_card(about_pictures, names, path.name).encode())
         written.extend(sorted({*names, "README.md"}))
 
     write_folder(path, fill, keep=force)

@@ -1,0 +1,96 @@
+"""How an exported folder is loaded, as programs to copy; a part of the model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from string import Template
+from typing import Any
+
+# The file that makes a folder of this kind: what to call it, and the program.
+PROGRAMS: dict[str, tuple[str, str]] = {
+    "config.json": (
+        "transformers",
+        """
+from transformers import pipeline
+
+classify = pipeline("zero-shot-image-classification", model="path/to/this/folder")
+classify("picture.jpg", candidate_labels=$labels, hypothesis_template=$template)
+""",
+    ),
+    "open_clip_config.json": (
+        "open_clip",
+        """
+import open_clip, torch
+from PIL import Image
+
+model, preprocess = open_clip.create_model_from_pretrained("local-dir:path/to/this/folder")
+tokenizer = open_clip.get_tokenizer("local-dir:path/to/this/folder")
+prompts = [$template.format(name) for name in $labels]
+with torch.no_grad():
+    image = model.encode_image(preprocess(Image.open("picture.jpg"))[None], normalize=True)
+    text = model.encode_text(tokenizer(prompts), normalize=True)
+    probabilities = (model.logit_scale.exp() * image @ text.T).softmax(dim=-1)
+""",
+    ),
+    "classifier.onnx": (
+        "ONNX Runtime",
+        """
+import json, numpy as np, onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession("classifier.onnx")
+picture = Image.open("picture.jpg").convert("RGB")
+$prepare
+probabilities = session.run(None, {"pixels": np.asarray(picture)[None]})[0][0]
+classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+print(classes[probabilities.argmax()], probabilities.max())
+""",
+    ),
+    "adapter_config.json": (
+        "prolip, which puts the adapter into the base model",
+        """
+from prolip.export import load_adapter
+
+encoder = load_adapter("path/to/this/folder")    # encoder.model is the library's own model, adapted
+""",
+    ),
+    "prolip.json": (
+        "prolip",
+        """
+import prolip
+
+clf = prolip.FewShotClassifier.load("path/to/this/folder")
+clf.predict(["picture.jpg"])
+""",
+    ),
+}
+
+
+def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
+    """Markdown for each way in which a folder with these files can be loaded."""
+    labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
+    template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
+    values = {"labels": labels, "template": template, "prepare": _prepare(config.get("preprocess"))}
+    return [
+        f"With {title}:\n\n```python\n{Template(text).substitute(values).strip()}\n```"
+        for file, (title, text) in PROGRAMS.items()
+        if file in files
+    ]
+
+
+def _prepare(preprocess: dict[str, Any] | None) -> str:
+    """Lines that bring `picture` to the square of pixels that the model takes."""
+    if preprocess is None:
+        return ""
+    size, filter_ = preprocess["size"], f"Image.{preprocess['interpolation'].upper()}"
+    if preprocess["resize"] == "squash":
+        return f"picture = picture.resize(({size}, {size}), {filter_})"
+    if preprocess["resize"] == "longest":
+        colour = (preprocess["fill"],) * 3
+        return f"picture = ImageOps.pad(picture, ({size}, {size}), {filter_}, color={colour})"
+    side = preprocess["resize_to"] or size
+    fit = f"picture = ImageOps.fit(picture, ({side}, {side}), {filter_})"
+    margin = (side - size) // 2
+    crop = f".crop(({margin}, {margin}, {margin + size}, {margin + size}))"
+    return fit + (crop if margin else "")
