@@ -225,10 +225,42 @@ def show_test_time(arguments: argparse.Namespace) -> None:
 
 
 def show_tiny(arguments: argparse.Namespace) -> None:
-    """What each method trains on small random open_clip models is shown by the tests."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/test_finetune.py", "tests/test_prompts.py"]
-    chosen = ["-k", "learn or lowers or counts"]
-    sys.exit(subprocess.run([*command, *chosen], cwd=Path(__file__).parents[1]).returncode)
+    """Every method on small random models of open_clip: what falls, what is trained, what changes."""
+    import tempfile
+
+    import torch
+
+    from prolip import methods
+    from prolip.core import ModelError
+    from prolip.encoders import load
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from tiny_models import TOWERS, tower_task, write_folder
+
+    torch.set_num_threads(arguments.threads)
+    rates = {"kgcoop": 1e-2, "full": 1e-3, "last_layer": 1e-3, "norm_tuning": 1e-2, "clip_lora": 1e-2}
+    print("\n| random open_clip model | method | loss | trained | tensors of the towers that changed |")
+    print("| --- | --- | ---: | ---: | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, config in TOWERS.items():
+            encoder = load(f"open_clip:local-dir:{write_folder(Path(folder) / kind, config)}", "cpu")
+            task, _ = tower_task(encoder)
+            before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
+            for method in (*TEXT, "maple", *IMAGE, "clip_lora"):
+                options = {"depth": 3} if method == "maple" else {}
+                made = methods.create(method, epochs=12, batch_size=12, lr=rates.get(method, 0.05), **options)
+                try:
+                    fitted = made.fit(task)
+                except ModelError as error:
+                    print(f"| {kind} | {method} | | | {str(error).partition(', and')[0]}: refused |")
+                    continue
+                after = getattr(fitted.encoder_for(encoder), "model", encoder.model).state_dict()
+                changed = sum(not torch.equal(before[name], after[name]) for name in before)
+                kept = all(torch.equal(before[name], now) for name, now in encoder.model.state_dict().items())
+                loss = f"{fitted.info['start_loss']:.2f} to {fitted.info['loss']:.2f}"
+                where = f"{changed} of {len(before)}{'' if kept else ', AND THE BASE MODEL'}"
+                print(f"| {kind} | {method} | {loss} | {made.parameters(task):,} | {where} |", flush=True)
+    print("\nWhich tensors those are, and the paper's counts: tests/test_finetune.py, tests/test_prompts.py.")
 
 
 PARTS = {"methods": show_methods, "test_time": show_test_time, "tiny": show_tiny}

@@ -15,7 +15,7 @@ from prolip.methods.prompts.words import Prompts, phrase_embedding
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
 
 M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
-FAST = {"epochs": 12, "batch_size": 4}
+FAST = {"epochs": 12, "batch_size": 12}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def same(before, after):
 SIZES = [
     ("coop", {"contexts": M}, M * DE),
     ("coop", {"contexts": M, "class_specific": True}, K * M * DE),
-    ("kgcoop", {"class_specific": True}, K * M * DE),
+    ("kgcoop", {"class_specific": True, "lr": 0.01}, K * M * DE),
     ("prograd", {"contexts": 6, "class_specific": True}, K * 6 * DE),
     ("plot", {"contexts": M, "prompts": 2, "class_specific": True}, 2 * K * M * DE),
     ("cocoop", {"reduction": 4}, M * DE + (D + 1) * (D // 4) + (D // 4 + 1) * DE),
@@ -51,12 +51,15 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "size"), SIZES)
-def test_prompts_learn_and_nothing_else_changes(encoders, name, options, size):
-    encoder = encoders["vit"]
+@pytest.mark.parametrize(
+    ("kind", "name", "options", "size"),
+    [(kind, *case) for kind in ("vit", "resnet") for case in SIZES if (kind, case[0]) != ("resnet", "maple")],
+)
+def test_prompts_learn_and_nothing_else_changes(encoders, kind, name, options, size):
+    encoder = encoders[kind]
     task, pixels = tower_task(encoder)
     before = state(encoder)
-    method = methods.create(name, lr=0.05, **{**FAST, **options})
+    method = methods.create(name, **{**FAST, "lr": 0.05, **options})
     fitted = method.fit(task)
     assert fitted.info["loss"] < fitted.info["start_loss"]
     assert fitted.info["parameters"] == method.parameters(task) == size
@@ -237,6 +240,16 @@ def test_cocoop_words_follow_the_image(encoders):
     prompts = Prompts.build(encoder, encoder.towers(), CLASSES, 4, "end")
     expected = torch.stack([10.0 * z[i] @ prompts.embed(fitted.context + shift[i]).T for i in range(len(x))])
     assert_close(fitted.logits(x), expected.detach(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["coop", "prograd", "cocoop", "plot", "maple"])
+def test_computing_again_instead_of_keeping_changes_nothing(encoders, name):
+    task, _ = tower_task(encoders["vit"])
+    options = {"epochs": 2, "batch_size": 4, "lr": 0.05, **({"depth": 3} if name == "maple" else {})}
+    kept = methods.create(name, **options).fit(task).tensors()
+    again = methods.create(name, recompute=True, **options).fit(task).tensors()
+    for key, tensor in kept.items():
+        assert_close(again[key], tensor, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["vit", "hf"])

@@ -96,7 +96,7 @@ TOWERS = {
     },
     "resnet": {
         "embed_dim": 20,
-        "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
+        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
         "text_cfg": TEXT,
     },
 }

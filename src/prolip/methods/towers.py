@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -92,6 +93,10 @@ class TowerMethod(Method):
                 f"but {len(task.pictures)} pictures"
             )
         return task, encoder, towers
+
+    def memory(self, towers: Towers) -> AbstractContextManager[None]:
+        """With the option `recompute`, less memory for more time, while this is open."""
+        return towers.checkpointed() if getattr(self, "recompute", False) else nullcontext()
 
     def count(self, shape: Shape) -> int:
         """Refused: the sizes of the features do not tell."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -116,7 +115,7 @@ class FineTuning(TowerMethod):
                     value = value + lam * (trained[name] - before).square().sum()
                 return value
 
-            with towers.checkpointed() if self.recompute else nullcontext():
+            with self.memory(towers):
                 return train(
                     trained,
                     loss,

@@ -65,15 +65,16 @@ class CoCoOp(CoOp):
             return nn.functional.cross_entropy(logits, problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.named_parameters()}}
-        figures = train(
-            trained,
-            loss,
-            problem.task.n,
-            self.recipe(problem.task),
-            problem.device,
-            progress,
-            identity=problem.identity(self),
-        )
+        with self.memory(problem.prompts.towers):
+            figures = train(
+                trained,
+                loss,
+                problem.task.n,
+                self.recipe(problem.task),
+                problem.device,
+                progress,
+                identity=problem.identity(self),
+            )
         described = {"contexts": int(problem.prompts.slots.shape[1]), "position": self.position}
         info = self.report(problem.task, started, prompt=described, **figures)
         net.requires_grad_(False)

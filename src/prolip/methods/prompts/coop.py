@@ -50,6 +50,8 @@ class CoOp(TowerMethod):
         Where the class name stands among the words: "end", "middle" or "front".
     epochs
         None: by the number of shots, as the authors do.
+    recompute
+        Keep less in memory on the way forth and compute it again on the way back, for thousands of classes.
     checkpoint
         A folder that an interrupted run goes on from.
     """
@@ -62,6 +64,7 @@ class CoOp(TowerMethod):
     epochs: int | None = None
     batch_size: int = 32
     weight_decay: float = 5e-4
+    recompute: bool = False
     seed: int = 0
     checkpoint: str | None = None
 
@@ -79,16 +82,17 @@ class CoOp(TowerMethod):
         started = time.perf_counter()
         problem = Problem.of(self, task)
         recipe = self.recipe(problem.task)
-        figures = train(
-            {"context": problem.context},
-            lambda batch: self.loss(problem, batch),
-            problem.task.n,
-            recipe,
-            problem.device,
-            progress,
-            identity=problem.identity(self),
-            gradient=self.gradient(problem),
-        )
+        with self.memory(problem.prompts.towers):
+            figures = train(
+                {"context": problem.context},
+                lambda batch: self.loss(problem, batch),
+                problem.task.n,
+                recipe,
+                problem.device,
+                progress,
+                identity=problem.identity(self),
+                gradient=self.gradient(problem),
+            )
         context = problem.context.detach()
         with torch.no_grad():
             rows = problem.prompts.embed(context).cpu()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -94,7 +94,7 @@ class MaPLe(TowerMethod):
                 rows = text_rows(prompts, coupling)
                 return nn.functional.cross_entropy(task.scale * images @ rows.T, labels[batch.images])
 
-            with see_prompts(towers, coupling), towers.checkpointed() if self.recompute else nullcontext():
+            with see_prompts(towers, coupling), self.memory(towers):
                 figures = train(
                     dict(coupling.named_parameters()),
                     loss,

@@ -77,15 +77,16 @@ class PLOT(CoOp):
             logits = transport_logits(view, rows, problem.task.scale, self.eps, self.iterations)
             return nn.functional.cross_entropy(logits, problem.labels[batch.images])
 
-        figures = train(
-            {"context": context},
-            loss,
-            problem.task.n,
-            self.recipe(problem.task),
-            problem.device,
-            progress,
-            identity=problem.identity(self),
-        )
+        with self.memory(problem.prompts.towers):
+            figures = train(
+                {"context": context},
+                loss,
+                problem.task.n,
+                self.recipe(problem.task),
+                problem.device,
+                progress,
+                identity=problem.identity(self),
+            )
         described = {"contexts": int(problem.prompts.slots.shape[1]), "position": self.position}
         transport = {"eps": self.eps, "iterations": self.iterations}
         info = self.report(problem.task, started, prompt=described, transport=transport, **figures)
