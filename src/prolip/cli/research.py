@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,17 +15,51 @@ def register(app: typer.Typer) -> None:
 
 
 def list_methods(
+    features: Annotated[int, typer.Option(help="Do, columns before the image projection.")] = 2048,
+    dim: Annotated[int, typer.Option(help="D, of the shared space.")] = 1024,
+    classes: Annotated[int, typer.Option(help="K.")] = 1000,
+    shots: Annotated[int, typer.Option(help="N, images per class.")] = 16,
+    text_features: Annotated[int, typer.Option(help="Dt, columns before the text projection.")] = 512,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List the methods, what each trains, and whether it can still answer for other classes."""
-    from prolip import methods
+    """List the methods: what each trains and needs, and whether it can still answer for other classes.
 
-    found = [
-        {"name": name, "summary": cls.summary, "open_class": cls.open_class}
-        for name, cls in ((name, methods.get(name)) for name in methods.names())
-    ]
+    Numbers of parameters are for CLIP's RN50 on ImageNet with 16 images a class, unless other sizes are
+    given. Methods that are biases on zero-shot add up: `--method a+b` trains any two of them together.
+    """
+    from prolip import methods
+    from prolip.core import UsageError
+    from prolip.methods.base import Shape
+
+    shape = Shape(features, dim, classes, shots * classes, text_features)
+    found: list[dict[str, Any]] = []
+    for name in methods.names():
+        method = methods.create(name)
+        try:
+            count: int | None = method.count(shape)
+        except UsageError:  # it trains inside a tower, whose size a shape does not tell
+            count = None
+        found.append(
+            {
+                "name": name,
+                "summary": method.summary,
+                "open_class": method.open_class,
+                "size": method.size,
+                "parameters": count,
+                "needs": list(method.needs),
+            }
+        )
     if json:
         print_json(found)
         return
-    rows = [[str(m["name"]), "yes" if m["open_class"] else "no", str(m["summary"])] for m in found]
-    table(None, ["method", "open-class", ""], rows, right=9)
+    rows = [
+        [
+            m["name"],
+            "yes" if m["open_class"] else "no",
+            m["size"],
+            "-" if m["parameters"] is None else f"{m['parameters']:,}",
+            ", ".join(m["needs"]),
+        ]
+        for m in found
+    ]
+    table(None, ["method", "open-class", "trains", "numbers", "needs"], rows, right=9)
