@@ -94,6 +94,10 @@ def embed(
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Of N equal parts the I-th, from 1: run them side by side.")
     ] = "1/1",
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here."),
+    ] = None,
     device: Device = "auto",
     skip_bad: SkipBad = False,
     json: Json = False,
@@ -116,13 +120,29 @@ def embed(
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
     paths = list_images(source)
     encoder = load_encoder(model, device)
-    with bar("encoding", quiet=json) as progress:
+    elsewhere = 0
+    if ray is not None:
+        from prolip.features import FeatureStore
+        from prolip.features.ray_extract import extract_on_ray
+
+        mine = paths[int(number) - 1 :: max(1, int(shards))]
+        with bar("encoding on Ray", quiet=json) as progress:
+            elsewhere = extract_on_ray(
+                model,
+                mine,
+                FeatureStore(out),
+                address=ray,
+                device=device,
+                skip_bad=skip_bad,
+                progress=progress,
+            ).encoded
+    with bar("encoding", quiet=json) as progress:  # after Ray: what is left to do is the index
         done = write_features(
             encoder, paths, out, shard=(int(number), int(shards)), skip_bad=skip_bad, progress=progress
         )
     report_skipped(done.skipped, json)
     told = {
-        "images": done.images, "encoded": done.encoded, "already": done.already,
+        "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,
         "skipped": len(done.skipped), "out": str(out),
     }  # fmt: skip
     if json:
