@@ -26,6 +26,8 @@ from prolip.methods.base import Method, Progress
 from prolip.solvers.objective import flushed_denormals
 from prolip.solvers.smooth import autograd, join, minimise, split
 
+SMALL = 1 << 20  # rows x classes: beyond it, the last digits of a minimum cost minutes and change nothing
+
 
 class Bias(ABC):
     """One method's term on the support set.
@@ -125,11 +127,13 @@ class Sum:
             return self._untrained()
         with torch.no_grad():
             first = float(self.loss(*self.start))
+        fine = (1e-4, 300) if self.base.numel() <= SMALL else (1e-3, 120)
+        tol, evaluations = (1e-2, 40) if rough else fine
         found = minimise(
             autograd(self.loss, self.shapes),
             join(self.start if start is None else start),
-            tol=1e-2 if rough else 1e-3,
-            evaluations=40 if rough else 300,
+            tol=tol,
+            evaluations=evaluations,
         )
         tensors = split(found.x, self.shapes)
         return Trained(self.by_term(tensors), found.value, first, found.evaluations, found.converged)
