@@ -24,7 +24,7 @@ from prolip.core import Head, Task, Text
 from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import fit_temperature
+from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
 from prolip.evaluate.suggest import suggest
@@ -77,7 +77,7 @@ def calibration(sets):
                     fitted = method.fit(task)
                     t = Confidence.of(method, fitted, task).temperature
                     logits = fitted.logits(x)
-                    before.append(logits.softmax(1))
+                    before.append((logits * fit_factor(fitted)).softmax(1))
                     after.append((logits / t).softmax(1))
                     best.append((logits / fit_temperature(logits, y)).softmax(1))
                     labels.append(y)

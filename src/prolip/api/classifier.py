@@ -20,6 +20,7 @@ from prolip.data import as_templates, class_names, sample_few_shot
 from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.adapting import Adapted, adapt_images
+from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import Curve, learning_curve
 from prolip.evaluate.reject import FALSE_REJECT
@@ -293,9 +294,9 @@ class FewShotClassifier:
     ) -> dict[str, Any]:
         """Accuracy, zero-shot accuracy, accuracy of each class, calibration.
 
-        `calibration_error_before` is that of the same model at temperature 1, and `calibration_error_floor`
-        what chance alone gives on so many images. `rejected` is the fraction that `predict` with `reject`
-        would refuse. `duplicates` counts images that were in the support set too.
+        `calibration_error_before` is that of the same model at the scale that it was fitted at, and
+        `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
+        `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
         self._require_fitted()
         skipped, repeated = 0, 0
@@ -312,7 +313,7 @@ class FewShotClassifier:
             skipped, repeated = len(found.bad), len(duplicates(self.support_, found.hashes))
             if self.fitted_.encoder_for(self.encoder) is not self.encoder:
                 before = self._extract(source, (0,), progress).features[0]
-        raw = self.fitted_.logits(x)
+        raw = self.fitted_.logits(x) * fit_factor(self.fitted_)
         probabilities = self.calibrated(x).softmax(dim=1)
         answers = probabilities.argmax(dim=1)
         rejected = None

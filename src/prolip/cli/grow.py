@@ -109,7 +109,7 @@ def suggest(
     skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
-    """Which images to label next: those that the model is unsure about, and that are unlike each other.
+    """Which images to label next: those that stand for most of what nothing labelled resembles.
 
     prolip suggest my-model unsorted/ -n 20
     """
@@ -120,10 +120,10 @@ def suggest(
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)
     if json:
-        print_json([{"image": str(paths[s.place]), "unsure": s.unsure, "far": s.far} for s in found])
+        print_json([{"image": str(paths[s.place]), "gain": s.gain, "unsure": s.unsure} for s in found])
         return
-    rows = [[str(paths[s.place]), percent(s.unsure), f"{s.far:.2f}"] for s in found]
-    table(None, ["image", "unsure %", "distance"], rows)
+    rows = [[str(paths[s.place]), percent(s.gain), percent(s.unsure)] for s in found]
+    table(None, ["image", "covers %", "unsure %"], rows)
 
 
 def _interval(forecast: object) -> list[str]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from prolip.core import Fitted, Projected, Task
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import fit_temperature, one_shot_temperature
+from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
 from prolip.evaluate.held_out import held_out
 from prolip.evaluate.reject import Outsiders
 from prolip.methods.base import Method
@@ -45,10 +45,11 @@ class Confidence:
             return cls(outsiders=None if method.reads_pictures else Outsiders.of(task))
         out = held_out(method, fitted, task, seed=seed)
         if not len(out):
-            temperature = one_shot_temperature(fitted, task)
+            temperature = ONE_SHOT if isinstance(fitted, Projected) and fitted.info.get("parameters") else 1.0
             return cls(temperature, Outsiders.of(task), {"images": 0, "temperature": temperature})
         temperature = fit_temperature(out.logits, out.y)
-        before, after = ((out.logits / t).softmax(dim=1) for t in (1.0, temperature))
+        before = (out.logits * fit_factor(fitted)).softmax(dim=1)
+        after = (out.logits / temperature).softmax(dim=1)
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, out.images])
         report = {
             "images": len(out),
