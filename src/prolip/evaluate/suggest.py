@@ -9,9 +9,9 @@ and the picks are greedy: the largest gain first, then again with that image amo
 near-copies is one suggestion, and a lone oddity, which stands for nothing but itself, is none.
 
 Measured on three photo sets, from 2 images per class to twice as many (8 draws): 76.5 % mean accuracy,
-against 72.6 % for random images. The images that the model is least sure about gave 72.5 %; being unsure times
-being far from what is labelled, 74.5 %; this gain weighed by being unsure, 74.2 %. How unsure the model is of
-a suggestion is told, but does not choose.
+against 72.6 % for random images. The images that the model is least sure about gave 72.5 %; being unsure
+times being far from what is labelled, 74.5 %; this gain weighed by being unsure, 75.0 %. How unsure the model
+is of a suggestion is told, but does not choose.
 """
 
 from __future__ import annotations
