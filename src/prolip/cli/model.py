@@ -193,6 +193,8 @@ def _templates(given: list[str] | None) -> str | list[str] | None:
 
 def _describe(info: dict[str, Any]) -> str:
     parts = [str(info["method"])]
+    if info.get("chose"):
+        parts = [f"{parts[0]}: {info['chose']} ({info['why']})"]
     if info.get("lam") is not None:
         rule = info.get("lam_rule")
         parts.append(f"lam {info['lam']:.3g}" + (f" ({rule})" if isinstance(rule, str) else ""))
