@@ -7,7 +7,8 @@ both. In the coordinates of `reduce`, the Hessian is close to the Kronecker prod
 
 and its inverse is where L-BFGS starts from. The curvature is known at W0 only, and falls by an order of
 magnitude on the way, as samples come to be classified with confidence. Too low a guess is mended by
-the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK.
+the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK. (It
+falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE.)
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from torch import Tensor
 
 from prolip.solvers.lbfgs import History
 from prolip.solvers.objective import TINY, loss_gradient, softmax_losses
-from prolip.solvers.reduce import Reduced, softmax_curvature
+from prolip.solvers.reduce import Reduced
 
 SHRINK = 0.05
+SHRINK_WHOLE = 0.15
 MEMORY = 12
 TRIALS = 12
 IDLE = 4
@@ -52,9 +54,8 @@ class Batch:
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
         self.evaluations = 0
-        squared = 0.0 if self.rest is None else self.rest.squared[:, :1]
-        curvature = softmax_curvature(reduced.base, squared, reduced.text, scale).diagonal().clamp_min(0)
-        kron = SHRINK / len(reduced.y) * reduced.spectrum[:, None] * curvature
+        shrink = SHRINK if self.rest is not None else SHRINK_WHOLE
+        kron = shrink / len(reduced.y) * reduced.spectrum[:, None] * reduced.curvature
         self.inverse = (kron + 2 * lam[:, None, None].clamp_min(1e-6 * kron.max())).reciprocal()
         z = torch.zeros_like(self.inverse)
         self.point = self._enter(z, reduced.base[:, None].expand(-1, self.problems, -1))
@@ -66,7 +67,7 @@ class Batch:
         norm = self.point.gradient.flatten(1).norm(dim=1)
         if self.rest is None or self.inside:
             return norm
-        return torch.hypot(norm, self.reduced.rest_gradient(self.rest, self.point.c))
+        return torch.hypot(norm, self.reduced.rest_gradient(self.rest, self.point.c, self.lam))
 
     def value(self) -> Tensor:
         """The objective [B]."""

@@ -9,7 +9,8 @@ Left. The gradient with respect to W is X' (something), so W - W0 = X' A at ever
     (A) rows <= Do   K = X X' = U diag(e) U',  F = U sqrt(e);   W - W0 = X' U diag(e^-1/2) Z
     (B) rows >  Do   X'X = U diag(e) U',       F = X U;         W - W0 = U Z
 
-In both F'F = diag(e), |W - W0| = |Z| and X (W - W0) = F Z. One decomposition serves every lam, every scale
+In both F'F = diag(e), |W - W0| = |Z| and X (W - W0) = F Z. Small problems run in float64: their time goes
+into calls, not into numbers, and then neither the order of rows nor the number of threads can be seen. One decomposition serves every lam, every scale
 and every fold of a cross-validation (a fold gives the rows that it holds out the weight 0).
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has outside span(T), v_,
@@ -36,6 +37,7 @@ from prolip.core import Task
 from prolip.solvers.objective import TINY
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
+SMALL = 1 << 26  # operations for X X': up to here float64 costs nothing that one would notice
 COPY = 1 << 26  # numbers: up to here case (B) keeps X U, beyond it multiplies by U each time
 
 
@@ -49,8 +51,8 @@ class Rest:
         |v_|^2 [n, B].
     penalty
         |W_ - W0_|^2 [B].
-    weighted
-        w c [n, B], the numbers that it was solved for.
+    weighted, lam
+        w c [n, B] and lam [B], the numbers that it was solved for.
     parts
         Per problem, what the reduction needs to go on from here; none where it is still W0's.
     """
@@ -58,7 +60,12 @@ class Rest:
     squared: Tensor
     penalty: Tensor
     weighted: Tensor
+    lam: Tensor
     parts: list[Tensor]
+
+    def imbalance(self, weighted: Tensor, lam: Tensor) -> Tensor:
+        """Zero where 2 lam (W_ - W0_) = -X' diag(w c) V_, as a minimum has it."""
+        return weighted - self.weighted * (lam / self.lam)
 
 
 class Reduced(Protocol):
@@ -67,6 +74,7 @@ class Reduced(Protocol):
     base: Tensor  # V0 Q [n, k]
     text: Tensor  # T Q [K, k]
     basis: Tensor  # Q [D, k]
+    curvature: Tensor  # mu [k], of the softmax at W0, in the basis
     spectrum: Tensor  # e [r]
     y: Tensor  # [n]
 
@@ -85,10 +93,10 @@ class Reduced(Protocol):
     def solve_rest(self, weighted: Tensor, lam: Tensor) -> Rest:
         """The rest that belongs to w c [n, B]."""
 
-    def rest_gradient(self, rest: Rest, weighted: Tensor) -> Tensor:
-        """Norms [B] of the gradient outside span(T) where the numbers are now w c."""
+    def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
+        """Norms [B] of the gradient outside span(T) at the present w c and lam."""
 
-    def weight(self, z: Tensor, rest: Rest | None, lam: float) -> Tensor:
+    def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
         """W [Do, D] of the first problem."""
 
 
@@ -102,39 +110,56 @@ def reduce(task: Task, inside: bool = False) -> Reduced:
         fixed = fixed.to(x)
         v0 = v0 + fixed
     split = len(text) < (1.0 if inside else SPLIT) * text.shape[1]
-    basis = _text_basis(v0, text, task.scale, split)
+    if len(x) ** 2 * x.shape[1] <= SMALL:
+        v0, text = v0.double(), text.double()
+    basis, curvature = _text_basis(v0, text, task.scale, split)
     if len(x) <= x.shape[1]:
-        return ByRows(x, w0, v0, text, basis, y.to(x.device), split)
-    return ByColumns(x, w0, v0, text, basis, y.to(x.device), split, fixed)
+        return ByRows(x, w0, v0, text, basis, curvature, y.to(x.device), split)
+    return ByColumns(x.to(v0.dtype), w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
 
 
-def softmax_curvature(v: Tensor, rest: Tensor | float, text: Tensor, scale: float) -> Tensor:
-    """The Hessian of the loss in v, on average: mean_i (s / |v_i|)^2 T' (diag p_i - p_i p_i') T, [k, k]."""
-    factor = scale * (v.square().sum(dim=1, keepdim=True) + rest).clamp_min(TINY).rsqrt()
-    p = (v @ text.T).mul_(factor).softmax(dim=1).mul_(factor)
-    middle = (p.T @ p).div_(-len(v))
+def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:
+    """The Hessian of the loss in v, on average: mean_i (s / |v_i|)^2 T' (diag p_i - p_i p_i') T, [k, k].
+
+    From v T' [n, K], |v|^2 [n, 1] and T [K, k].
+    """
+    factor = scale * squared.clamp_min(TINY).rsqrt()
+    p = (products * factor).softmax(dim=1).mul_(factor)
+    middle = (p.T @ p).div_(-len(p))
     middle.diagonal().add_((p * factor).mean(dim=0))
     return text.T @ middle @ text
 
 
-def _text_basis(v0: Tensor, text: Tensor, scale: float, split: bool) -> Tensor:
-    """Q [D, k]: a basis of span(T), or of everything, that makes the softmax curvature at W0 diagonal."""
+def _text_basis(v0: Tensor, text: Tensor, scale: float, split: bool) -> tuple[Tensor, Tensor]:
+    """Q [D, k], a basis of span(T), or of everything, in which the softmax curvature at W0 is diag(mu)."""
+    squared = v0.square().sum(dim=1, keepdim=True)
     if not split:
-        return torch.linalg.eigh(softmax_curvature(v0, 0.0, text, scale))[1]
+        mu, q = torch.linalg.eigh(softmax_curvature(v0 @ text.T, squared, text, scale))
+        return q, mu.clamp_min(0)
     q = torch.linalg.qr(text.T)[0]
-    inside = v0 @ q
-    rest = (v0.square().sum(dim=1) - inside.square().sum(dim=1)).clamp_min(0)[:, None]
-    return q @ torch.linalg.eigh(softmax_curvature(inside, rest, text @ q, scale))[1]
+    inside = text @ q
+    mu, rotation = torch.linalg.eigh(softmax_curvature((v0 @ q) @ inside.T, squared, inside, scale))
+    return q @ rotation, mu.clamp_min(0)
 
 
 class ByRows:
     """Case (A): as many unknowns as rows, times K."""
 
     def __init__(
-        self, x: Tensor, w0: Tensor, v0: Tensor, text: Tensor, basis: Tensor, y: Tensor, split: bool
+        self,
+        x: Tensor,
+        w0: Tensor,
+        v0: Tensor,
+        text: Tensor,
+        basis: Tensor,
+        curvature: Tensor,
+        y: Tensor,
+        split: bool,
     ) -> None:
-        self.x, self.w0, self.v0, self.basis, self.y, self.split = x, w0, v0, basis, y, split
-        self.gram = x @ x.T
+        self.x, self.w0, self.v0, self.y, self.split = x, w0, v0, y, split
+        self.basis, self.curvature = basis, curvature
+        wide = x.to(v0.dtype)
+        self.gram = wide @ wide.T
         e, u = torch.linalg.eigh(self.gram)
         keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
         self.spectrum, self.vectors = e[keep], u[:, keep]
@@ -165,7 +190,7 @@ class ByRows:
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = diag(e^-1/2) U' X (W - W0) Q."""
-        step = self.x @ ((weight - self.w0) @ self.basis)
+        step = (self.x @ (weight.to(self.x) - self.w0)).to(self.basis) @ self.basis
         return ((self.vectors.T @ step) / self.roots[:, None])[None]
 
     def initial_rest(self, problems: int) -> Rest | None:
@@ -183,23 +208,23 @@ class ByRows:
                 for b, part in enumerate(parts)
             ]
         )
-        return Rest(squared, penalty, weighted, parts)
+        return Rest(squared, penalty, weighted, lam, parts)
 
-    def rest_gradient(self, rest: Rest, weighted: Tensor) -> Tensor:
-        """|X' diag(change of w c) V_|."""
-        norms = []
-        for b, part in enumerate(rest.parts or [self.compact] * weighted.shape[1]):
-            moved = (weighted - rest.weighted)[:, b, None] * part
+    def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
+        """|X' diag(imbalance) V_|."""
+        norms, left = [], rest.imbalance(weighted, lam)
+        for b, part in enumerate(rest.parts or [self.compact] * len(lam)):
+            moved = left[:, b, None] * part
             norms.append((moved * (self.gram @ moved)).sum().clamp_min(0).sqrt())
         return torch.stack(norms)
 
-    def weight(self, z: Tensor, rest: Rest | None, lam: float) -> Tensor:
+    def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
         """W0 + X' (A Q' + A_)."""
         dual = (self.vectors @ (z[0] / self.roots[:, None])) @ self.basis.T
         if rest is not None and rest.parts:
-            weighted = rest.weighted[:, 0]
+            weighted, lam = rest.weighted[:, 0], float(rest.lam[0])
             dual -= weighted[:, None] * self._outside(self.outside, weighted, lam) / (2 * lam)
-        return torch.addmm(self.w0, self.x.T, dual)
+        return torch.addmm(self.w0, self.x.T, dual.to(self.x.dtype))
 
     def _outside(self, start: Tensor, weighted: Tensor, lam: float) -> Tensor:
         system = self.gram * weighted
@@ -217,11 +242,13 @@ class ByColumns:
         v0: Tensor,
         text: Tensor,
         basis: Tensor,
+        curvature: Tensor,
         y: Tensor,
         split: bool,
         fixed: Tensor | None,
     ) -> None:
-        self.x, self.w0, self.fixed, self.basis, self.y = x, w0, fixed, basis, y
+        self.x, self.w0, self.fixed, self.y = x, w0, fixed, y
+        self.basis, self.curvature = basis, curvature
         e, self.vectors = torch.linalg.eigh(x.T @ x)
         self.spectrum = e.clamp_min(0)
         self.factor = x @ self.vectors if x.numel() <= COPY else None
@@ -244,7 +271,7 @@ class ByColumns:
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = U' (W - W0) Q."""
-        return (self.vectors.T @ ((weight - self.w0) @ self.basis))[None]
+        return (self.vectors.T @ ((weight - self.w0).to(self.basis) @ self.basis))[None]
 
     def initial_rest(self, problems: int) -> Rest | None:
         """Z_ = 0."""
@@ -261,20 +288,22 @@ class ByColumns:
             parts.append(-torch.linalg.solve_ex(system, scaled.T @ start)[0])
         squared = torch.stack([(start + self.x @ part).square().sum(dim=1) for part in parts], dim=1)
         penalty = torch.stack([part.square().sum() for part in parts])
-        return Rest(squared, penalty, weighted, parts)
+        return Rest(squared, penalty, weighted, lam, parts)
 
-    def rest_gradient(self, rest: Rest, weighted: Tensor) -> Tensor:
-        """|X' diag(change of w c) V_|."""
-        moved = weighted - rest.weighted
-        parts: list[Tensor | None] = [*rest.parts] or [None] * moved.shape[1]
+    def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
+        """|X' diag(imbalance) V_|."""
+        left = rest.imbalance(weighted, lam)
+        parts: list[Tensor | None] = [*rest.parts] or [None] * len(lam)
         return torch.stack(
-            [(self.x.T @ (moved[:, b, None] * self._outside(part))).norm() for b, part in enumerate(parts)]
+            [(self.x.T @ (left[:, b, None] * self._outside(part))).norm() for b, part in enumerate(parts)]
         )
 
-    def weight(self, z: Tensor, rest: Rest | None, lam: float) -> Tensor:
+    def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
         """W0 + U Z Q' + Z_."""
         step = (self.vectors @ z[0]) @ self.basis.T
-        return self.w0 + (step + rest.parts[0] if rest is not None and rest.parts else step)
+        if rest is not None and rest.parts:
+            step = step + rest.parts[0]
+        return self.w0 + step.to(self.w0)
 
     def _outside(self, step: Tensor | None) -> Tensor:
         """V_ [n, D] after a step Z_."""
@@ -286,10 +315,12 @@ class ByColumns:
     def _static(self) -> tuple[Tensor, Tensor | None]:
         """What W0 and the fixed addend have outside span(T)."""
         q = self.basis
-        fixed = None if self.fixed is None else self.fixed - (self.fixed @ q) @ q.T
-        return self.w0 - (self.w0 @ q) @ q.T, fixed
+        w0 = self.w0.to(q)
+        fixed = None if self.fixed is None else self.fixed.to(q)
+        return w0 - (w0 @ q) @ q.T, None if fixed is None else fixed - (fixed @ q) @ q.T
 
 
 def _initial_rest(v0_squared: Tensor, base: Tensor, problems: int) -> Rest:
     squared = (v0_squared - base.square().sum(dim=1)).clamp_min(0)[:, None].expand(-1, problems)
-    return Rest(squared, base.new_zeros(problems), base.new_zeros(len(base), problems), [])
+    zero = base.new_zeros
+    return Rest(squared, zero(problems), zero(len(base), problems), base.new_ones(problems), [])
