@@ -20,7 +20,7 @@ from torch import Tensor
 
 from prolip.solvers.lbfgs import History
 from prolip.solvers.objective import TINY, loss_gradient, softmax_losses
-from prolip.solvers.reduce import Reduced
+from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
 SHRINK_WHOLE = 0.15

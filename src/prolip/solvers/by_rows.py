@@ -1,0 +1,100 @@
+"""Case (A) of `reduce`: no more rows than features."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from prolip.solvers.reduced import Rest, initial_rest
+
+
+class ByRows:
+    """As many unknowns as rows, times K."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        w0: Tensor,
+        v0: Tensor,
+        text: Tensor,
+        basis: Tensor,
+        curvature: Tensor,
+        y: Tensor,
+        split: bool,
+    ) -> None:
+        self.x, self.w0, self.v0, self.y, self.split = x, w0, v0, y, split
+        self.basis, self.curvature = basis, curvature
+        wide = x.to(v0.dtype)
+        self.gram = wide @ wide.T
+        e, u = torch.linalg.eigh(self.gram)
+        keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
+        self.spectrum, self.vectors = e[keep], u[:, keep]
+        self.roots = self.spectrum.sqrt()
+        self.factor = self.vectors * self.roots
+        self.base, self.text = v0 @ basis, text @ basis
+
+    @cached_property
+    def outside(self) -> Tensor:
+        """V0_ [n, D]."""
+        return self.v0 - self.base @ self.basis.T
+
+    @cached_property
+    def compact(self) -> Tensor:
+        """V0_ in fewer columns: until the end only inner products of its rows count."""
+        few = 2 * len(self.outside) <= self.outside.shape[1]
+        return torch.linalg.qr(self.outside.T, mode="r")[1].T if few else self.outside
+
+    def forward(self, z: Tensor) -> Tensor:
+        """F Z for each problem, [n, B, k]."""
+        problems, r, k = z.shape
+        return (self.factor @ z.transpose(0, 1).reshape(r, -1)).view(-1, problems, k)
+
+    def adjoint(self, slope: Tensor) -> Tensor:
+        """F' G for each problem, [B, r, k]."""
+        n, problems, k = slope.shape
+        return (self.factor.T @ slope.reshape(n, -1)).view(-1, problems, k).transpose(0, 1).contiguous()
+
+    def coordinates(self, weight: Tensor) -> Tensor:
+        """Z = diag(e^-1/2) U' X (W - W0) Q."""
+        step = (self.x @ (weight.to(self.x) - self.w0)).to(self.basis) @ self.basis
+        return ((self.vectors.T @ step) / self.roots[:, None])[None]
+
+    def initial_rest(self, problems: int) -> Rest | None:
+        """V_ = V0_."""
+        return initial_rest(self.v0.square().sum(dim=1), self.base, problems) if self.split else None
+
+    def solve_rest(self, weighted: Tensor, lam: Tensor) -> Rest:
+        """V_ = 2 lam (2 lam I + K diag(w c))^-1 V0_, problem by problem."""
+        parts = [self._outside(self.compact, weighted[:, b], float(lam[b])) for b in range(len(lam))]
+        squared = torch.stack([part.square().sum(dim=1) for part in parts], dim=1)
+        # W_ - W0_ = X' A_ with A_ = -diag(w c) V_ / 2 lam, and V_ - V0_ = K A_.
+        penalty = torch.stack(
+            [
+                -(weighted[:, b, None] * part * (part - self.compact)).sum() / (2 * lam[b])
+                for b, part in enumerate(parts)
+            ]
+        )
+        return Rest(squared, penalty, weighted, lam, parts)
+
+    def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
+        """|X' diag(imbalance) V_|."""
+        norms, left = [], rest.imbalance(weighted, lam)
+        for b, part in enumerate(rest.parts or [self.compact] * len(lam)):
+            moved = left[:, b, None] * part
+            norms.append((moved * (self.gram @ moved)).sum().clamp_min(0).sqrt())
+        return torch.stack(norms)
+
+    def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
+        """W0 + X' (A Q' + A_)."""
+        dual = (self.vectors @ (z[0] / self.roots[:, None])) @ self.basis.T
+        if rest is not None and rest.parts:
+            weighted, lam = rest.weighted[:, 0], float(rest.lam[0])
+            dual -= weighted[:, None] * self._outside(self.outside, weighted, lam) / (2 * lam)
+        return torch.addmm(self.w0, self.x.T, dual.to(self.x.dtype))
+
+    def _outside(self, start: Tensor, weighted: Tensor, lam: float) -> Tensor:
+        system = self.gram * weighted
+        system.diagonal().add_(2 * lam)
+        return torch.linalg.solve_ex(system, start * (2 * lam))[0]
