@@ -198,7 +198,7 @@ def scatters(
             axes.scatter(
                 xs,
                 ys,
-                s=9,
+                s=16 if len(labels) < 1000 else 6,
                 color=colour,
                 marker=marker,
                 alpha=0.8,
