@@ -55,6 +55,7 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
     if fitted.adapter is not None:
         if head.residual:
             raise UsageError(f"rla does not fold into a head with a residual (SigLIP's): {_OTHERWISE}")
-        adapter = fitted.adapter.to(head.weight)
-        head = Head(head.weight @ adapter, None if head.bias is None else head.bias @ adapter)
+        adapter = fitted.adapter.double()
+        bias = None if head.bias is None else (head.bias.double() @ adapter).float()
+        head = Head((head.weight.double() @ adapter).float(), bias)
     return Folded(head, encoder.text_head, fitted.scale / temperature)

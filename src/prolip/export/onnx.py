@@ -25,7 +25,7 @@ from prolip.core import Fitted, Projected
 from prolip.core.arrays import unit_rows
 from prolip.core.errors import ModelError
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import loading, require
+from prolip.encoders.hub import first_line, loading, require
 
 TOLERANCE = 1e-4
 _ONE_FILE = 1_900_000_000  # bytes: protobuf ends at 2 GB; larger weights go to a file beside
@@ -118,7 +118,10 @@ def _check(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> None:
     for rows in ([0], [1, 0, 1]):
         chosen = {name: tensor[rows] for name, tensor in inputs.items()}
         expected = module(*chosen.values()).cpu().numpy()
-        found = session.run(None, {name: tensor.cpu().numpy() for name, tensor in chosen.items()})[0]
+        try:
+            found = session.run(None, {name: tensor.cpu().numpy() for name, tensor in chosen.items()})[0]
+        except Exception as failure:  # onnxruntime's errors have no base of their own
+            raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
         error = float(np.abs(found - expected).max())
         if not error <= TOLERANCE:
             raise ModelError(

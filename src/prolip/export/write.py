@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from prolip.core import Fitted, UsageError
-from prolip.core.arrays import unit_rows
+from prolip.core import Fitted, Head, UsageError
 from prolip.core.errors import ModelError, unknown_name
 from prolip.core.files import write_bytes, write_folder
 from prolip.encoders.base import Encoder
@@ -126,15 +126,15 @@ def _checked_writer(
     names = [str(name) for name in config.get("classes", ["cat", "dog"])][:8]
     prompts = [template.format(name) for template in templates[:2] for name in names]
 
-    def embeddings(model: Encoder, head: Any, text_head: Any) -> torch.Tensor:
-        image, text = head(model.encode(pixels)), text_head(model.encode_text(prompts))
-        return unit_rows(torch.cat([image, text]))
+    def embeddings(model: Encoder, head: Head, text_head: Head) -> tuple[Tensor, Tensor]:
+        return head(model.encode(pixels)), text_head(model.encode_text(prompts))
 
     def write(folder: Path) -> None:
         write_checkpoint(checkpoint, folder)
         made = load_checkpoint(checkpoint.library, folder)
         found = embeddings(made, made.head, made.text_head)
-        error = (found - embeddings(encoder, folded.head, folded.text_head)).abs().max()
+        meant = embeddings(encoder, folded.head, folded.text_head)
+        error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, meant, strict=True))
         if not error <= TOLERANCE:
             raise ModelError(
                 f"the exported model gives other embeddings than this one (by {error:.1e}); it is not kept"

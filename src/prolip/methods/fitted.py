@@ -98,7 +98,7 @@ def affinity(f: Tensor, keys: Tensor, labels: Tensor, classes: int, beta: float)
     near = torch.exp(
         beta * (keys @ f.T - 1)
     )  # [n, m]: summing rows by label is quicker than a product with V
-    return f.new_zeros(classes, len(f)).index_add(0, labels, near).T
+    return near.new_zeros(classes, near.shape[1]).index_add(0, labels, near).T
 
 
 @dataclass(frozen=True, eq=False)
