@@ -20,7 +20,21 @@ _HOMES = {
 }
 _MODULES = ("data", "encoders", "evaluate", "features", "methods", "solvers")
 
-__all__ = ["FewShotClassifier", "Fitted", "Head", "ProlipError", "Task", "Text", "__version__", *_MODULES]
+__all__ = [
+    "FewShotClassifier",
+    "Fitted",
+    "Head",
+    "ProlipError",
+    "Task",
+    "Text",
+    "__version__",
+    "data",
+    "encoders",
+    "evaluate",
+    "features",
+    "methods",
+    "solvers",
+]
 
 if TYPE_CHECKING:
     from prolip import data, encoders, evaluate, features, methods, solvers

@@ -101,7 +101,7 @@ def run(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="RN50, RN101, ViT-B/16, ViT-B/32, or any encoder; unless named, the paper's for its datasets "
+            help="RN50, RN101, ViT-B/16, ViT-B/32, or any encoder; else the paper's for its datasets "
             "and offline for others."
         ),
     ] = None,

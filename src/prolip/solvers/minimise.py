@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from prolip.solvers.lbfgs import History
-from prolip.solvers.objective import TINY, loss_gradient, softmax_losses
+from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax_losses
 from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
 SHRINK_WHOLE = 0.15
 MEMORY = 12
 TRIALS = 12
+ALONE = 1 << 24  # multiplications in F Z that one thread does in a millisecond
 IDLE = 4
 STEEP = 0.5  # a step is too short while the slope is more than this share of the first
 
@@ -108,6 +109,11 @@ class Batch:
 
     def descend(self, tol: float, steps: int) -> None:
         """L-BFGS until every gradient norm inside span(T) has reached its goal."""
+        products = self.point.z.numel() * len(self.reduced.y)
+        with single_thread(alone=products <= ALONE):
+            self._descend(tol, steps)
+
+    def _descend(self, tol: float, steps: int) -> None:
         inverse = self.inverse.flatten(1)
         fit = torch.ones_like(self.lam)
         idle = torch.zeros_like(self.lam)  # steps in a row that gained no more than rounding

@@ -92,3 +92,17 @@ def flushed_denormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+@contextmanager
+def single_thread(alone: bool) -> Iterator[None]:
+    """Where work is small, one thread: on a busy machine threads wait for each other at every operation."""
+    threads = torch.get_num_threads()
+    if not alone or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

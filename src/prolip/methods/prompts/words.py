@@ -54,7 +54,7 @@ class Prompts:
     ) -> Prompts:
         """Prompts for these class names; `fixed` words stand between slots and name."""
         assert towers.words is not None
-        letter, number = _free_letter(encoder, names)
+        letter, number = _free_letter(encoder, [*names, fixed])
         ids_of = encoder.tokens([_layout([letter] * slots, f"{fixed} {n}".strip(), position) for n in names])
         ids = ids_of["input_ids"]
         found = ids == number
@@ -76,13 +76,9 @@ class Prompts:
         """
         classes, slots = self.slots.shape
         width = self.words.shape[2]
-        context = context.to(self.words.dtype)
         many = context.ndim == 4
-        full = (
-            context.expand(-1 if many else 1, classes, slots, width)
-            if many
-            else context.expand(classes, slots, width)[None]
-        )
+        full = context if many else context.expand(classes, slots, width)[None]
+        full = full.expand(-1, classes, slots, width).to(self.words.dtype)
         copies = len(full)
         words = self.words.expand(copies, -1, -1, -1)
         index = self.slots[None, :, :, None].expand(copies, -1, -1, width)
