@@ -13,6 +13,7 @@ are stored are made from pairs of the same class. Accuracies on lifted tasks mea
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from prolip import Head, Task
-from prolip.data import read_images, templates_for
+from prolip.data import as_templates, read_images
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
 
@@ -45,6 +46,7 @@ def imagenet(data: Path) -> tuple[Tensor, Tensor, Tensor]:
     return unit(x, dim=1), y, unit(rows, dim=1)
 
 
+@cache
 def photos(data: Path, name: str) -> tuple[Task, Tensor, Tensor]:
     """All training photos of a set with the offline encoder, and its test features and labels."""
     encoder = load("offline")
@@ -53,7 +55,7 @@ def photos(data: Path, name: str) -> tuple[Task, Tensor, Tensor]:
         images = read_images(data / "images" / name, split=split)
         features[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
         labels[split] = torch.tensor(images.labels)
-    text = encoder.text(images.names, templates_for(TEMPLATES.get(name)))
+    text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
     task = Task(features["train"], labels["train"], text, encoder.head, encoder.scale)
     return task, features["test"], labels["test"]
 

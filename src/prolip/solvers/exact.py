@@ -18,13 +18,13 @@ from torch import Tensor
 
 from prolip.core import Task
 from prolip.solvers.minimise import Batch
-from prolip.solvers.objective import flushed_denormals
-from prolip.solvers.reduce import reduce
+from prolip.solvers.objective import flushed_denormals, single_thread
+from prolip.solvers.reduce import is_small, reduce
 from prolip.solvers.solution import Solution
 
 STEPS = 400
 TURNS = 12
-TOL, TOL_WHOLE = 2e-3, 1e-2
+TOL, TOL_WHOLE = 5e-4, 1e-2
 ROUGH = 0.1
 
 
@@ -41,8 +41,8 @@ def exact(
         Weight of |W - W0|^2.
     tol
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
-        its value at W0. By default 0.002, which leaves the objective within 1e-5 of the minimum; 0.01, within
-        1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes.
+        its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.01, to
+        within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes.
     start
         A matrix to start from.
     inside
@@ -79,7 +79,7 @@ def path(
             stacklevel=3,
         )
     solutions = []
-    with flushed_denormals():
+    with flushed_denormals(), single_thread(is_small(task)):
         begin = time.perf_counter()
         reduced = reduce(task, inside)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))

@@ -37,7 +37,7 @@ from prolip.solvers.objective import TINY
 from prolip.solvers.reduced import Reduced
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
-SMALL = 1 << 26  # operations for X X': up to here float64 costs nothing that one would notice
+SMALL = 1 << 26  # multiplications
 
 
 def reduce(task: Task, inside: bool = False) -> Reduced:
@@ -50,12 +50,17 @@ def reduce(task: Task, inside: bool = False) -> Reduced:
         fixed = fixed.to(x)
         v0 = v0 + fixed
     split = len(text) < (1.0 if inside else SPLIT) * text.shape[1]
-    if len(x) ** 2 * x.shape[1] <= SMALL:
+    if is_small(task):
         v0, text = v0.double(), text.double()
     basis, curvature = _text_basis(v0, text, task.scale, split)
     if len(x) <= x.shape[1]:
         return ByRows(x, w0, v0, text, basis, curvature, y.to(x.device), split)
     return ByColumns(x.to(v0.dtype), w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
+
+
+def is_small(task: Task) -> bool:
+    """Whether X X' is so little work that neither float64 nor a single thread would be noticed."""
+    return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:

@@ -25,9 +25,9 @@ class knows only its text, so the largest lam wins); the largest lam that fits t
 (better than 1/N on CLIP features, worse elsewhere); lam in proportion to the zero-shot accuracy on the
 support, as the paper's supplement suggests (the best lam showed no such relation).
 
-Where this was settled. The constants were checked on sets that `benchmarks/solver.py --only development`
-measures (the built-in digits and textures, and subsets of ImageNet's classes), apart from the five sets whose
-accuracies it reports.
+Where this was settled. The constants were checked on sets that `benchmarks/lam.py` measures (the built-in
+digits and textures, and subsets of ImageNet's classes), apart from the five sets whose accuracies
+`benchmarks/solver.py` reports.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from prolip.core import Task
 from prolip.core.errors import unknown_name
 from prolip.solvers.exact import exact
 from prolip.solvers.minimise import Batch
-from prolip.solvers.objective import TINY, flushed_denormals
-from prolip.solvers.reduce import reduce
+from prolip.solvers.objective import TINY, flushed_denormals, single_thread
+from prolip.solvers.reduce import is_small, reduce
 from prolip.solvers.solution import Solution
 
 PRIOR = 1e-3
@@ -139,7 +139,7 @@ def choose(task: Task, *, scale: str = "fixed", seed: int = 0, folds: int = FOLD
     if bool((fold < 0).all()):
         return Choice(PRIOR * unit, task.scale, task.scale, "one image per class", unit)
     temperatures = TEMPERATURES if scale == "auto" else (1.0,)
-    with flushed_denormals():
+    with flushed_denormals(), single_thread(is_small(task)):
         tried, likelihoods = cross_validate(task, fold, folds, unit, task.scale, temperatures)
     best = max(range(len(tried)), key=lambda i: tried[i].log_likelihood)
     gaps = likelihoods[best] - likelihoods  # [trials, images]

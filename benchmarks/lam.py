@@ -1,0 +1,96 @@
+"""lam = "auto" beside 1/N on the sets where its constants were settled, apart from those that are reported.
+
+    python benchmarks/lam.py [--data ../shared/data] [--seeds 5]
+
+The built-in textures and digits with the offline encoder; random subsets of ImageNet's classes with CLIP
+ViT-B/32 (black box), trained on one few-shot set and tested on another. Mean test accuracy in percent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from prolip import Task
+from prolip.data import builtin, sample_few_shot
+from prolip.encoders import load
+from prolip.features import FeatureStore, extract
+from prolip.solvers import automatic, exact
+
+Trial = tuple[Task, torch.Tensor, torch.Tensor]  # a task, test features, test labels
+
+
+def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
+    encoder = load("offline")
+    train, test = (builtin(name, count, seed=5, part=part) for count, part in ((64, "train"), (60, "test")))
+    x = extract(encoder, [*train.images, *test.images], store=FeatureStore()).features[0]
+    text = encoder.text(train.classes, train.templates)
+    for seed in range(1, seeds + 1):
+        chosen = sample_few_shot(train.labels, shots, seed)
+        y = [train.labels[i] for i in chosen]
+        yield (
+            Task(x[chosen], y, text, encoder.head, encoder.scale),
+            x[len(train) :],
+            torch.tensor(test.labels),
+        )
+
+
+def imagenet_trials(data: Path, classes: int, shots: int, seeds: int) -> Iterator[Trial]:
+    with np.load(data / "features" / "imagenet_fewshot_clip_vit_b_32.npz") as stored:
+        held_out = 2 if shots == 4 else 4
+        x, y = torch.tensor(stored[f"train{shots}_x"]), torch.tensor(stored[f"train{shots}_y"])
+        x_test = torch.tensor(stored[f"train{held_out}_x"])
+        y_test = torch.tensor(stored[f"train{held_out}_y"])
+        text = torch.tensor(stored["text"]).float()
+    for seed in range(1, seeds + 1):
+        chosen = torch.randperm(1000, generator=torch.Generator().manual_seed(seed))[:classes].sort().values
+        place = torch.full((1000,), -1)
+        place[chosen] = torch.arange(classes)
+        mine, theirs = place[y] >= 0, place[y_test] >= 0
+        yield Task(x[mine], place[y[mine]], text[chosen]), x_test[theirs].float(), place[y_test[theirs]]
+
+
+def accuracy(task: Task, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> float:
+    v = task.linear.with_weight(weight)(x)
+    return 100 * float(((v @ task.text.rows.T).argmax(dim=1) == y).double().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    settings = [
+        (f"{name}, {n} per class", builtin_trials(name, n, arguments.seeds))
+        for name in ("textures", "digits")
+        for n in (1, 4, 16)
+    ]
+    if (arguments.data / "features").is_dir():
+        settings += [
+            (f"ImageNet, {k} classes, {n} per class", imagenet_trials(arguments.data, k, n, arguments.seeds))
+            for k in (20, 60, 200)
+            for n in (1, 2, 4)
+        ]
+    else:
+        print(f"skip  ImageNet: no folder {arguments.data / 'features'}")
+    for name, trials in settings:
+        pairs = [
+            [
+                accuracy(task, weight, x, y)
+                for weight in (automatic(task)[0].weight, exact(task, 1 / task.shots).weight)
+            ]
+            for task, x, y in trials
+        ]
+        auto, plain = (statistics.mean(column) for column in zip(*pairs, strict=True))
+        print(f"{name:<36} auto {auto:5.1f}   1/N {plain:5.1f}   {auto - plain:+5.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
