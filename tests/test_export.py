@@ -87,7 +87,8 @@ def fit(encoder, method="prolip"):
     pixels = pixels_for(encoder)
     text = encoder.text(CLASSES, [TEMPLATE])
     task = Task(encoder.encode(pixels), [0, 0, 1, 1], text, encoder.head, encoder.scale)
-    options = {"lam": 0.1} if "lam" in methods.options(method) else {}
+    # Pictures of noise embed almost alike in a random tower: a weak pull would blow their rounding up.
+    options = {"lam": 1.0} if "lam" in methods.options(method) else {}
     return methods.create(method, **options).fit(task), pixels
 
 
