@@ -1,0 +1,172 @@
+"""Probabilities that mean something, and pictures that belong to no class."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import blotch
+from prolip import methods
+from prolip.api import FewShotClassifier
+from prolip.core import Head, Task, UsageError
+from prolip.evaluate import metrics
+from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.held_out import held_out
+from prolip.evaluate.reject import Outsiders
+
+
+def crowd(shots, seed=0, noise=1.0, classes=4, dim=24):
+    """Features around class centres, texts that know the centres a little, and more of both to test on."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, dim))
+    texts = centres + 2.0 * rng.normal(size=(classes, dim))
+
+    def draw(count):
+        y = np.repeat(np.arange(classes), count)
+        return centres[y] + noise * rng.normal(size=(len(y), dim)), y
+
+    x, y = draw(shots)
+    task = Task(x.astype(np.float32), y, texts.astype(np.float32), Head(torch.eye(dim)), 60.0)
+    test_x, test_y = draw(400)
+    return task, torch.from_numpy(test_x.astype(np.float32)), torch.from_numpy(test_y)
+
+
+def test_temperature_is_the_most_likely_one():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4000, 5, generator=generator) * 2
+    y = torch.multinomial((logits / 1.7).softmax(dim=1), 1, generator=generator)[:, 0]
+    assert fit_temperature(logits, y) == pytest.approx(1.7, rel=0.05)
+    grid = torch.linspace(0.5, 4, 200)
+    losses = torch.stack([torch.nn.functional.cross_entropy(logits / t, y) for t in grid])
+    assert fit_temperature(logits, y) == pytest.approx(float(grid[losses.argmin()]), abs=0.03)
+
+
+def test_few_images_cannot_drive_the_temperature_to_an_extreme():
+    right = torch.eye(3) * 5.0
+    assert 0.2 < fit_temperature(right, torch.arange(3)) < 1  # all right: surer, but within reason
+
+
+def test_held_out_answers_come_from_models_that_did_not_see_the_image():
+    task, _, _ = crowd(5)
+    method = methods.create("prolip", lam=0.01, scale="fixed")
+    fitted = method.fit(task)
+    out = held_out(method, fitted, task, folds=5)
+    assert sorted(out.images.tolist()) == list(range(task.n))
+    assert torch.equal(out.y, task.y)
+    from prolip.solvers.selection import assign_folds
+
+    fold = assign_folds(task, 5, 0)
+    i = 7
+    alone = methods.create("prolip", lam=0.01, scale="fixed").fit(
+        task.subset((fold != fold[i]).nonzero()[:, 0])
+    )
+    torch.testing.assert_close(out.logits[i], alone.logits(task.x[0, i : i + 1])[0], atol=1e-3, rtol=1e-3)
+
+
+def test_calibration_inside_the_support_set_helps_outside_of_it():
+    task, x, y = crowd(8, noise=1.6)
+    method = methods.create("prolip", lam="1/N", scale="fixed")
+    fitted = method.fit(task)
+    confidence = Confidence.of(method, fitted, task)
+    before = metrics.calibration_error(fitted.logits(x).softmax(dim=1), y)
+    after = metrics.calibration_error((fitted.logits(x) / confidence.temperature).softmax(dim=1), y)
+    assert before > 0.1
+    assert after < before / 2
+    assert confidence.report["calibration_error"] < confidence.report["calibration_error_before"]
+    assert confidence.report["accuracy"] == pytest.approx(metrics.accuracy(fitted.logits(x), y), abs=0.15)
+
+
+def test_one_image_per_class_has_a_fixed_temperature():
+    task, _, _ = crowd(1)
+    method = methods.create("prolip", lam=0.01, scale="fixed")
+    assert Confidence.of(method, method.fit(task), task).temperature == ONE_SHOT
+    zero_shot = methods.create("zero_shot")
+    assert Confidence.of(zero_shot, zero_shot.fit(task), task).temperature == 1.0
+
+
+def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
+    task, _, _ = crowd(3)
+    outsiders = Outsiders.of(task)
+    x = torch.nn.functional.normalize(task.x[0], dim=1)
+    expected = []
+    for i in range(task.n):
+        rest = [j for j in range(task.n) if j != i]
+        means = torch.stack([x[[j for j in rest if task.y[j] == k]].mean(dim=0) for k in range(4)])
+        expected.append(torch.nn.functional.cosine_similarity(x[i : i + 1], means).max())
+    torch.testing.assert_close(outsiders.scores, torch.stack(expected).sort().values, atol=1e-5, rtol=1e-5)
+
+
+def test_outsiders_are_refused_and_members_mostly_not():
+    task, x, _ = crowd(8, noise=0.5)
+    method = methods.create("prolip", lam=0.01)
+    fitted = method.fit(task)
+    outsiders = Confidence.of(method, fitted, task).outsiders
+    strangers = torch.randn(300, 24, generator=torch.Generator().manual_seed(1))
+    head = task.linear
+    assert outsiders.reject(x, head, fitted.predict(x)).double().mean() < 0.15
+    assert outsiders.reject(strangers, head, fitted.predict(strangers)).double().mean() > 0.9
+    strict, loose = (outsiders.threshold(rate) for rate in (0.3, 0.01))
+    assert strict > loose
+    with pytest.raises(UsageError, match="fraction"):
+        outsiders.threshold(1.5)
+
+
+def test_a_class_without_images_refuses_nothing():
+    task, _, _ = crowd(4)
+    grown = Outsiders.of(task).extended(5)
+    strangers = torch.randn(50, 24, generator=torch.Generator().manual_seed(1))
+    answers = torch.full((50,), 4)
+    assert not grown.reject(strangers, task.linear, answers).any()
+
+
+@pytest.fixture(scope="module")
+def red_green(offline):
+    clf = FewShotClassifier(lam=0.01, store=False)
+    clf._encoder = offline
+    colours = {"red": (200, 40, 40), "green": (40, 180, 40)}
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(colours.values()) for i in range(5)]
+    return clf.fit(images, ["red"] * 5 + ["green"] * 5)
+
+
+def test_predict_and_probabilities_never_disagree_and_reject_gives_none(red_green):
+    rng = np.random.default_rng(0)
+    stripes = [np.tile(rng.integers(0, 2, (1, 64, 1), np.uint8) * 255, (64, 1, 3)) for _ in range(3)]
+    images = [blotch((190, 50, 50), 99), *stripes]
+    probabilities = red_green.predict_proba(images)
+    named = [red_green.classes_[k] for k in probabilities.argmax(axis=1)]
+    assert red_green.predict(images) == named
+    answers = red_green.predict(images, reject=True)
+    assert answers[0] == "red"
+    assert answers[1:] == [None, None, None]
+
+
+def test_evaluation_tells_calibration_before_after_and_by_chance(red_green):
+    images = [blotch((200, 40, 40), 50 + i) for i in range(4)] + [
+        blotch((40, 180, 40), 70 + i) for i in range(4)
+    ]
+    told = red_green.evaluate(images, ["red"] * 4 + ["green"] * 4)
+    assert {"calibration_error", "calibration_error_before", "calibration_error_floor", "rejected"} <= set(
+        told
+    )
+    probabilities = torch.from_numpy(red_green.predict_proba(images))
+    y = torch.tensor([red_green.classes_.index(name) for name in ["red"] * 4 + ["green"] * 4])
+    assert told["calibration_error"] == pytest.approx(metrics.calibration_error(probabilities, y))
+
+
+def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
+    red_green.save(tmp_path / "model")
+    back = FewShotClassifier.load(tmp_path / "model", store=False)
+    image = [blotch((190, 50, 50), 99)]
+    np.testing.assert_allclose(back.predict_proba(image), red_green.predict_proba(image), atol=1e-6)
+    assert back.confidence_.temperature == red_green.confidence_.temperature
+    assert back.predict(image, reject=True) == ["red"]
+
+
+def test_floor_is_what_chance_gives():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(200, 3, generator=generator).softmax(dim=1)
+    seen = [
+        metrics.calibration_error(p, torch.multinomial(p, 1, generator=generator)[:, 0]) for _ in range(200)
+    ]
+    assert metrics.calibration_floor(p) == pytest.approx(np.mean(seen), rel=0.15)

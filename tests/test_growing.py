@@ -1,0 +1,193 @@
+"""A saved model that gets more classes and images, without those that it was fitted on."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import blotch
+from prolip import methods
+from prolip.api import FewShotClassifier
+from prolip.core import Head, SavedModelError, Task, UsageError
+from prolip.evaluate.curve import Point, extrapolate, learning_curve
+from prolip.evaluate.curve_plot import draw_curve
+from prolip.evaluate.suggest import suggest
+
+NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}
+
+
+@pytest.fixture(autouse=True)
+def one_encoder(offline, monkeypatch):
+    """Load the towers once for all of these tests."""
+    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
+
+
+@pytest.fixture
+def saved(photos, tmp_path):
+    clf = FewShotClassifier(lam=0.01).fit(photos)
+    clf.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def more(tmp_path):
+    """Two new classes, and two more pictures of a known one."""
+    for k, (name, colour) in enumerate({**NEW, "red": (200, 40, 40)}.items()):
+        folder = tmp_path / "more" / name
+        folder.mkdir(parents=True)
+        for i in range(4 if name in NEW else 2):
+            blotch(colour, 300 + 10 * k + i).save(folder / f"{i}.png")
+    return tmp_path / "more"
+
+
+def test_added_classes_end_where_a_fit_from_scratch_ends(saved, more, photos, tmp_path):
+    clf = FewShotClassifier.load(saved)
+    shutil.copytree(photos / "train", tmp_path / "all")
+    shutil.rmtree(photos)  # the old images are gone
+    told = clf.add(more)
+    assert clf.classes_ == ["blue", "green", "red", "grey", "yellow"]
+    assert (told["added_classes"], told["added_images"], told["images"]) == (["grey", "yellow"], 10, 28)
+    assert told["old_accuracy_before"] == told["old_accuracy"] == 1.0
+
+    for folder in more.iterdir():
+        (tmp_path / "all" / folder.name).mkdir(exist_ok=True)
+        for file in folder.iterdir():
+            shutil.copy(file, tmp_path / "all" / folder.name / f"more-{file.name}")
+    scratch = FewShotClassifier(lam=0.01).fit(tmp_path / "all")
+    images = [blotch(colour, 900 + k) for k, colour in enumerate(NEW.values())] + [blotch((200, 40, 40), 950)]
+    assert clf.predict(images) == scratch.predict(images) == ["yellow", "grey", "red"]
+    order = [scratch.classes_.index(name) for name in clf.classes_]
+    np.testing.assert_allclose(clf.predict_proba(images), scratch.predict_proba(images)[:, order], atol=0.02)
+
+
+def test_grown_models_save_and_grow_again(saved, more):
+    clf = FewShotClassifier.load(saved)
+    clf.add(more)
+    clf.save(saved)
+    back = FewShotClassifier.load(saved)
+    assert back.classes_ == ["blue", "green", "red", "grey", "yellow"]
+    with pytest.raises(UsageError, match="in the model already"):
+        back.add(more)
+
+
+def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
+    clf = FewShotClassifier.load(saved)
+    weight = clf.fitted_.head.weight.clone()
+    told = clf.add(names=["a purple elephant"])
+    assert clf.classes_[-1] == "a purple elephant"
+    assert torch.equal(clf.fitted_.head.weight, weight)
+    assert clf.predict_proba([blotch((200, 40, 40), 9)]).shape == (1, 4)
+    assert told["old_accuracy"] is not None
+    clf.save(saved)
+    assert FewShotClassifier.load(saved).classes_ == clf.classes_
+    with pytest.raises(UsageError, match="already"):
+        clf.add(names=["red"])
+    with pytest.raises(UsageError, match="nothing to add"):
+        clf.add()
+
+
+def test_a_model_without_its_support_predicts_but_does_not_grow(photos, more, tmp_path):
+    FewShotClassifier(lam=0.01).fit(photos).save(tmp_path / "model", support=False)
+    assert not (tmp_path / "model" / "support.safetensors").exists()
+    clf = FewShotClassifier.load(tmp_path / "model")
+    assert clf.predict([blotch((200, 40, 40), 9)]) == ["red"]
+    with pytest.raises(UsageError, match="without the features of its support set"):
+        clf.add(more)
+
+
+def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
+    file = saved / "support.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(SavedModelError, match="was altered"):
+        FewShotClassifier.load(saved)
+    file.unlink()
+    with pytest.raises(SavedModelError, match=r"support\.safetensors is missing"):
+        FewShotClassifier.load(saved)
+
+
+def test_refitting_from_a_near_matrix_takes_fewer_steps():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), 6)
+    centres = rng.normal(size=(5, 30))
+    x = (centres[y] + rng.normal(size=(30, 30))).astype(np.float32)
+    text = (centres + rng.normal(size=(5, 30))).astype(np.float32)
+    task = Task(x, y, text, Head(torch.eye(30)), 20.0)
+    method = methods.create("prolip", lam=0.01, scale="fixed")
+    before = method.fit(task.subset(torch.arange(29)))
+    warm, cold = method.refit(task, before), method.fit(task)
+    torch.testing.assert_close(warm.logits(x), cold.logits(x), atol=0.05, rtol=0.02)
+    assert warm.info["objective"] == pytest.approx(cold.info["objective"], rel=1e-3)
+    assert warm.info["evaluations"] < cold.info["evaluations"]
+
+
+def test_forecasts_follow_a_power_law_and_admit_what_they_do_not_know():
+    law = {s: 1 - (0.05 + 0.5 * s**-0.7) for s in (1, 2, 4, 8, 16, 32)}
+    sharp = [Point(s, law[s], 0.002) for s in (1, 2, 4, 8)]
+    (near, far) = extrapolate(sharp, [16, 32])
+    assert near.accuracy == pytest.approx(law[16], abs=0.01)
+    assert near.low < law[16] < near.high
+    assert far.high - far.low > near.high - near.low
+    vague = [Point(s, law[s], 0.05) for s in (1, 2, 4, 8)]
+    assert extrapolate(vague, [32])[0].high - extrapolate(vague, [32])[0].low > far.high - far.low
+
+
+def test_learning_curve_rises_and_is_drawn(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), 10)
+    centres = rng.normal(size=(5, 20))
+    x = (centres[y] + 1.5 * rng.normal(size=(50, 20))).astype(np.float32)
+    task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(torch.eye(20)), 20.0)
+    method = methods.create("prolip", lam=0.001, scale="fixed")
+    fitted = method.fit(task)
+    curve = learning_curve(method, fitted, task, repeats=3)
+    assert [p.shots for p in curve.points] == [1, 2, 4, 8]
+    assert curve.points[-1].accuracy > curve.points[0].accuracy
+    assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
+    gains = [f["gain"] for f in curve.report()["forecasts"]]
+    assert gains == sorted(gains)
+    assert draw_curve(curve).startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match="at least 3 images"):
+        learning_curve(method, fitted, task.subset(torch.tensor([0, 1, 10, 11])))
+
+
+def test_suggestions_cover_what_is_not_covered():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(12)[:4] * 5
+    blobs = [c + 0.3 * torch.randn(20, 12, generator=generator) for c in centres]
+    lone = 5 * torch.eye(12)[11:12]
+    x, labelled = torch.cat([*blobs, lone]), blobs[0][:3] + 0.01
+    probabilities = torch.full((81, 2), 0.5)
+    picked = [s.place for s in suggest(x, probabilities, labelled, 3)]
+    assert sorted(place // 20 for place in picked) == [
+        1,
+        2,
+        3,
+    ]  # one of each blob that has no label, not the lone one
+    gains = [s.gain for s in suggest(x, probabilities, labelled, 6)]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_grow_commands(saved, more, photos, tmp_path, monkeypatch, capsys):
+
+    from prolip.cli import main
+
+    def prolip(*arguments):
+        monkeypatch.setattr("sys.argv", ["prolip", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    code, out, err = prolip("add", saved, more, "-o", tmp_path / "grown", "--json")
+    assert code == 0, err
+    assert json.loads(out)["added_classes"] == ["grey", "yellow"]
+    code, out, _ = prolip("suggest", saved, more, "-n", 3, "--json")
+    assert len(json.loads(out)) == 3
+    code, out, err = prolip("curve", saved, "-o", tmp_path / "curve.png", "--json")
+    assert code == 0, err
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = prolip("add", saved)
+    assert (code, "nothing to add" in err) == (2, True)

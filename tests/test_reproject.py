@@ -1,0 +1,210 @@
+"""Stored features that follow a new projection without an image being opened."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from conftest import blotch
+from prolip.api import FewShotClassifier
+from prolip.core import Head, InputError, ProlipError, UsageError
+from prolip.export import reproject as module
+from prolip.export.reproject import reproject
+from prolip.features.index import embed, read_index
+
+
+@pytest.fixture(autouse=True)
+def one_encoder(offline, monkeypatch):
+    """Load the towers once for all of these tests."""
+    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Seven pictures, two of them the same."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    for i in range(6):
+        blotch((40 * i, 200 - 30 * i, 90), i).save(folder / f"{i}.png")
+    shutil.copy(folder / "0.png", folder / "copy.png")
+    return sorted(folder.iterdir())
+
+
+def expected(offline, paths, head):
+    from PIL import Image
+
+    pixels = np.stack([offline.preprocess.centre(Image.open(path)) for path in paths])
+    v = head(offline.encode(torch.from_numpy(pixels))).numpy()
+    return v / np.linalg.norm(v, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_store_becomes_embeddings_with_their_paths(offline, archive, tmp_path, suffix):
+    head = offline.head.with_weight(offline.head.weight * 2 + 0.01)
+    for number in (1, 2):
+        embed(offline, archive, tmp_path / "store", shard=(number, 2))
+    out = tmp_path / f"index{suffix}"
+    assert reproject(tmp_path / "store", head, out, encoder=offline) == 7
+    found = np.load(out) if suffix == ".npy" else load_file(out)["embeddings"]
+    paths = (tmp_path / f"index{suffix}.paths.txt").read_text().splitlines()
+    assert sorted(paths) == [str(path) for path in archive]
+    np.testing.assert_allclose(found, expected(offline, paths, head), atol=1e-5)
+
+
+def test_a_run_that_was_stopped_goes_on(offline, archive, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    embed(offline, archive[:3], store)
+    index = store / "index-1-of-1.jsonl"
+    index.write_text(index.read_text() + '{"path": "half a li')  # as a kill leaves it
+    opened = []
+    encode = type(offline).encode
+    monkeypatch.setattr(type(offline), "encode", lambda self, p: opened.append(len(p)) or encode(self, p))
+    done = embed(offline, archive, store)
+    assert (done.images, done.already, sum(opened)) == (4, 3, 3)  # the copy is not encoded
+    assert [path for path, _ in read_index(index)] == [str(path) for path in archive]
+    assert embed(offline, archive, store).images == 0
+
+
+def test_features_that_were_lost_are_made_again(offline, archive, tmp_path):
+    store = tmp_path / "store"
+    embed(offline, archive, store)
+    for file in store.glob("*/*.safetensors"):
+        file.unlink()
+    with pytest.raises(InputError, match="embed the images with this model"):
+        reproject(store, offline.head, tmp_path / "i.npy", encoder=offline)
+    assert embed(offline, archive, store).encoded == 6
+    assert reproject(store, offline.head, tmp_path / "i.npy", encoder=offline) == 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_array_is_streamed_block_by_block(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr(module, "BLOCK", 16)
+    rng = np.random.default_rng(0)
+    x, weight, adapter = rng.normal(size=(50, 6)), rng.normal(size=(6, 4)), rng.normal(size=(4, 4))
+    np.save(tmp_path / "x.npy", x.astype(np.float16))
+    bias = np.array([0.1, -0.2, 0.3, 0.0])
+    seen = []
+    reproject(
+        tmp_path / "x.npy",
+        Head(weight, bias),
+        tmp_path / "z.npy",
+        adapter=torch.from_numpy(adapter),
+        dtype=dtype,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    z = np.load(tmp_path / "z.npy")
+    v = (x.astype(np.float16).astype(np.float64) @ weight + bias) @ adapter
+    np.testing.assert_allclose(
+        z, v / np.linalg.norm(v, axis=1, keepdims=True), atol=1e-3 if dtype == "float16" else 1e-5
+    )
+    assert z.dtype == dtype
+    assert seen == [(16, 50), (32, 50), (48, 50), (50, 50)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("z.csv", "goes to .npy or .safetensors"), ("z.npy", "must hold floats")],
+)
+def test_wrong_files(tmp_path, name, message):
+    np.save(tmp_path / "x.npy", np.zeros((3, 5), np.float32))
+    with pytest.raises((UsageError, InputError), match=message):
+        reproject(tmp_path / "x.npy", Head(torch.eye(6)), tmp_path / name)
+
+
+def test_bad_values_and_full_disks_leave_no_file(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", np.full((3, 4), np.nan, np.float32))
+    with pytest.raises(InputError, match="NaN"):
+        reproject(tmp_path / "x.npy", Head(torch.eye(4)), tmp_path / "z.npy")
+    np.save(tmp_path / "x.npy", np.ones((3, 4), np.float32))
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_header", full)
+    with pytest.raises(ProlipError, match="no space left"):
+        reproject(tmp_path / "x.npy", Head(torch.eye(4)), tmp_path / "z.npy")
+    assert [file.name for file in tmp_path.iterdir()] == ["x.npy"]
+
+
+@pytest.fixture
+def prolip(monkeypatch, capsys):
+    from prolip.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["prolip", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return run
+
+
+def test_embed_and_reproject_commands(prolip, offline, archive, photos, tmp_path):
+    clf = FewShotClassifier(lam=0.01).fit(photos)
+    clf.save(tmp_path / "model")
+    code, out, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--json")
+    assert code == 0, err
+    assert json.loads(out)["images"] == 7
+    code, out, err = prolip(
+        "reproject", tmp_path / "store", tmp_path / "model", "-o", tmp_path / "z.npy", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["rows"] == 7
+    paths = (tmp_path / "z.npy.paths.txt").read_text().splitlines()
+    np.testing.assert_allclose(
+        np.load(tmp_path / "z.npy"), expected(offline, paths, clf.fitted_.head), atol=1e-5
+    )
+    code, _, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--shard", "3/2")
+    assert (code, "3/2" in err) == (2, True)
+
+
+def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, photos, tmp_path, monkeypatch):
+    import io
+
+    FewShotClassifier(lam=0.01).fit(photos).save(tmp_path / "model")
+    monkeypatch.setattr("prolip.api.batch.CHUNK", 2)
+    code, out, _ = prolip("predict", tmp_path / "model", archive[0].parent, "--top", 2, "--reject", "--json")
+    listed = json.loads(out)
+    assert [a["image"] for a in listed] == [str(path) for path in archive]
+    assert all((a["class"] is None) == a["rejected"] for a in listed)
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{path}\n" for path in archive)))
+    answers = tmp_path / "answers.jsonl"
+    code, out, err = prolip(
+        "predict", tmp_path / "model", "-", "--top", 2, "--reject", "--out", answers, "--json"
+    )
+    assert code == 0, err
+    assert [json.loads(line) for line in answers.read_text().splitlines()] == listed
+
+    table = tmp_path / "answers.csv"
+    prolip("predict", tmp_path / "model", *archive[:3], "--top", 2, "--reject", "--out", table)
+    table.write_text(table.read_text()[:-5])  # cut off in the middle of a line
+    code, out, _ = prolip(
+        "predict", tmp_path / "model", archive[0].parent, "--top", 2, "--reject", "--out", table, "--json"
+    )
+    assert json.loads(out) == {"out": str(table), "written": 5, "already": 2, "skipped": 0}
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    assert rows[0] == ["image", "class", "probability", "rejected", "class_2", "probability_2"]
+    assert [row[0] for row in rows[1:]] == [str(path) for path in archive]
+    assert [row[3] for row in rows[1:]] == [str(a["rejected"]).lower() for a in listed]
+
+    code, _, err = prolip("predict", tmp_path / "model", archive[0], "--out", table)
+    assert (code, "name another file" in err) == (2, True)
+    code, _, err = prolip("predict", tmp_path / "model", archive[0], "--out", tmp_path / "answers.xls")
+    assert (code, ".csv or .jsonl" in err) == (2, True)
+
+
+def test_bad_images_in_a_batch(prolip, archive, photos, tmp_path):
+    FewShotClassifier(lam=0.01).fit(photos).save(tmp_path / "model")
+    archive[2].write_bytes(b"not a picture")
+    code, _, err = prolip("predict", tmp_path / "model", archive[0].parent, "--out", tmp_path / "a.csv")
+    assert (code, archive[2].name in err) == (1, True)
+    code, out, _ = prolip(
+        "predict", tmp_path / "model", archive[0].parent, "--out", tmp_path / "b.csv", "--skip-bad", "--json"
+    )
+    assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, 6, 1)
