@@ -17,13 +17,14 @@ from conftest import blotch
 from prolip.bench import figures, session
 from prolip.bench.collect import Collected
 from prolip.bench.experiment import Experiment, Row
-from prolip.bench.experiments import EXPERIMENTS, GRID, experiment
+from prolip.bench.experiments import EXPERIMENTS, experiment
 from prolip.bench.plan import Choices, expand, missing_methods, settle
 from prolip.bench.prepare import prepare
 from prolip.bench.problem_file import read_problem
 from prolip.bench.published import published
 from prolip.bench.render import render
 from prolip.bench.results import ResultStore
+from prolip.bench.rows import GRID
 from prolip.bench.runner import Here, local_pool, run_plan
 from prolip.bench.tables import build
 from prolip.bench.units import Unit
@@ -270,6 +271,7 @@ def test_a_finished_plan_runs_nothing(photos, tmp_path):
 SWEEP = """
 import sys
 from prolip.bench.results import ResultStore
+from prolip.bench.rows import GRID
 from prolip.bench.runner import local_pool, run_plan
 if __name__ == "__main__":
     path, plan, file = sys.argv[1:]

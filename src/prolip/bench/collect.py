@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from prolip.bench.backbones import MODELS
 from prolip.bench.experiment import Experiment, Row
-from prolip.bench.experiments import MODELS
 from prolip.bench.plan import Choices, Planned, expand
 from prolip.bench.published import Published, published
 from prolip.bench.results import Row as ResultRow

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from prolip import methods
+from prolip.bench.backbones import PROJECTIONS
 from prolip.bench.cells import Cell, Line, Table
 from prolip.bench.experiment import Experiment
-from prolip.bench.experiments import PROJECTIONS
 from prolip.bench.published import published
 from prolip.core.errors import ProlipError
 from prolip.methods.base import Shape

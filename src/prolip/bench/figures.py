@@ -13,7 +13,7 @@ from prolip.bench import charts, layouts
 from prolip.bench.cells import Cell, Line
 from prolip.bench.collect import Collected, title_of
 from prolip.bench.experiment import Row
-from prolip.bench.experiments import power
+from prolip.bench.rows import power
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import write_atomic
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from prolip import methods
+from prolip.bench.backbones import MODELS
 from prolip.bench.experiment import Experiment, Row
-from prolip.bench.experiments import MODELS
 from prolip.bench.units import Unit
 from prolip.core.errors import InputError, ProlipError, UsageError, unknown_name
 from prolip.data import DATASETS, find_dataset
