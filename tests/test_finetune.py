@@ -244,16 +244,23 @@ def test_a_checkpoint_of_another_run_is_refused(encoders, tmp_path, monkeypatch)
     def stop(done, total):
         raise Interrupted
 
-    def fit(**more):
-        return methods.create("coop", contexts=2, epochs=2, checkpoint=str(tmp_path), **more).fit(task, stop)
+    def fit(task=task, **more):
+        options = {"contexts": 2, "epochs": 2, "checkpoint": str(tmp_path), **more}
+        return methods.create("coop", **options).fit(task, stop)
 
     with pytest.raises(Interrupted):
         fit()
     with pytest.raises(UsageError, match="belongs to another run"):
         fit(lr=0.01)
+    with pytest.raises(UsageError, match="belongs to another run"):  # as many images, of the same classes
+        fit(dataclasses.replace(task, x=task.x.flip(1)))
+    with pytest.raises(Interrupted):  # the folder may be written in another way, or moved
+        fit(checkpoint=f"{tmp_path}/../{tmp_path.name}", recompute=True)
     (tmp_path / "training.safetensors").write_bytes(b"no")
     with pytest.raises(SavedModelError, match="remove it to start anew"):
         fit()
+    with pytest.raises(UsageError, match="no such folder can be made"):
+        fit(checkpoint=str(tmp_path / "training.safetensors" / "below"))
 
 
 def test_progress_shows_the_loss(encoders):

@@ -281,6 +281,12 @@ def test_wrong_use_is_told(encoders):
         methods.create("coop", contexts=40, epochs=1).fit(task)
     with pytest.raises(UsageError, match="unknown position 'back'"):
         methods.create("coop", position="back")
+    with pytest.raises(
+        UsageError, match="option 'contexts' of coop must be a whole number or none, got 'four'"
+    ):
+        methods.create("coop", contexts="four")
+    with pytest.raises(UsageError, match="contexts must be 1 or more, got 0"):
+        methods.create("coop", contexts=0)
     with pytest.raises(UsageError, match="depth must be 1 to 3"):
         methods.create("maple", depth=9).fit(task)
     fitted = methods.create("coop", contexts=2, class_specific=True, epochs=0).fit(task)

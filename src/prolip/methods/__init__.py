@@ -10,6 +10,7 @@ from torch import Tensor
 from prolip.core import Fitted, Head, SavedModelError, Text
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.base import Method
+from prolip.methods.options import check_kind
 
 __all__ = ["Method", "create", "get", "names", "options", "restore"]
 
@@ -97,6 +98,7 @@ def create(name: str, **given: Any) -> Method:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
+        check_kind(method, name, option, given[option])
     return method.create(**given)
 
 

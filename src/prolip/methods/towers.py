@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from prolip.core import InputError, ModelError, Task, UsageError
+from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder, Preprocess
 from prolip.encoders.towers import Towers
-from prolip.methods.base import Method, Shape
+from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.training import Batch, Gradient, Recipe, train
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +97,40 @@ class TowerMethod(Method):
             )
         return task, encoder, towers
 
-    def memory(self, towers: Towers) -> AbstractContextManager[None]:
-        """With the option `recompute`, less memory for more time, while this is open."""
-        return towers.checkpointed() if getattr(self, "recompute", False) else nullcontext()
+    @abstractmethod
+    def recipe(self, task: Task) -> Recipe:
+        """Steps and rates, for a support set of this size."""
+
+    def train(
+        self,
+        task: TowerTask,
+        towers: Towers,
+        trained: dict[str, nn.Parameter],
+        loss: Callable[[Batch], Tensor],
+        progress: Progress | None = None,
+        gradient: Gradient | None = None,
+    ) -> dict[str, Any]:
+        """Train parameters inside the towers; with the option `recompute`, in less memory and more time."""
+        assert task.encoder is not None
+        with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
+            return train(
+                trained,
+                loss,
+                task.n,
+                self.recipe(task),
+                task.encoder.device,
+                progress,
+                identity=self._identity(task),
+                gradient=gradient,
+            )
+
+    def _identity(self, task: TowerTask) -> str:
+        """What makes a run what it is: not where its state is kept, nor how much memory it takes."""
+        assert task.encoder is not None
+        left_out = ("checkpoint", "recompute")
+        options = {name: getattr(self, name) for name in self.options() if name not in left_out}
+        images = sha256_tensors([("x", task.x), ("y", task.y), ("text", task.text.rows)])
+        return f"{self.name} {options} {task.encoder.fingerprint} {task.text.classes} {images}"
 
     def count(self, shape: Shape) -> int:
         """Refused: the sizes of the features do not tell."""
@@ -145,6 +179,12 @@ class Batches:
         self.prepare(indices, epoch)
         key = (-1 if epoch is None else epoch, tuple(indices))
         return torch.from_numpy(np.stack([view.result() for view in self._ahead.pop(key)]))
+
+    def of(self, batch: Batch) -> Tensor:
+        """Pixels [B, S, S, 3] of a step's batch, while those of the next are started on."""
+        pixels = self.get(batch.images.tolist(), batch.epoch)
+        self.prepare(batch.next_images, batch.next_epoch)
+        return pixels
 
 
 def in_chunks(run: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:

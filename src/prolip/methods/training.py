@@ -228,6 +228,7 @@ class _Run:
         described = {**asdict(recipe), "checkpoint": None, "images": images, "identity": identity}
         if self.path:
             described["start"] = sha256_tensors(parameters.items())
+            _make_folder(self.path.parent)
         self.described = json.dumps(described, sort_keys=True)
         self.written = time.monotonic()
 
@@ -276,3 +277,11 @@ class _Run:
         """The run is done: its state is of no more use."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    """Before the first step, so that a wrong name does not come out after minutes of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"checkpoint={folder}: no such folder can be made ({error.strerror})") from error

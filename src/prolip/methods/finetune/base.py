@@ -32,7 +32,7 @@ from prolip.encoders.towers import IMAGE, Tokens, Towers
 from prolip.methods.base import Progress
 from prolip.methods.finetune.tuned import Tuned
 from prolip.methods.towers import Batches, TowerMethod, TowerTask
-from prolip.methods.training import Batch, Recipe, train
+from prolip.methods.training import Batch, Recipe
 
 
 @dataclass(frozen=True)
@@ -106,25 +106,15 @@ class FineTuning(TowerMethod):
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
             def loss(batch: Batch) -> Tensor:
-                pixels = batches.get(batch.images.tolist(), batch.epoch)
-                batches.prepare(batch.next_images, batch.next_epoch)
-                images = unit_rows(towers.embed_image(preprocess.normalise(pixels.to(device))).float())
+                pixels = preprocess.normalise(batches.of(batch).to(device))
+                images = unit_rows(towers.embed_image(pixels).float())
                 rows = fixed if tokens is None else class_rows(towers, tokens, len(fixed))
                 value = nn.functional.cross_entropy(task.scale * images @ rows.T, labels[batch.images])
                 for name, before in start.items():
                     value = value + lam * (trained[name] - before).square().sum()
                 return value
 
-            with self.memory(towers):
-                return train(
-                    trained,
-                    loss,
-                    task.n,
-                    self.recipe(task),
-                    device,
-                    progress,
-                    identity=f"{self} {encoder.fingerprint} {task.text.classes} {task.y.tolist()}",
-                )
+            return self.train(task, towers, trained, loss, progress)
 
     def recipe(self, task: Task) -> Recipe:
         """Adam with the authors' eps, the rate falling at each step."""

@@ -26,7 +26,7 @@ from prolip.methods.base import Progress
 from prolip.methods.prompts.coop import CoOp, Problem
 from prolip.methods.prompts.fitted import other_names, prompts_of
 from prolip.methods.prompts.words import Prompts
-from prolip.methods.training import Batch, train
+from prolip.methods.training import Batch
 
 _PROMPTS_AT_ONCE = 256
 _NET = ("0.weight", "0.bias", "2.weight", "2.bias")
@@ -65,18 +65,8 @@ class CoCoOp(CoOp):
             return nn.functional.cross_entropy(logits, problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.named_parameters()}}
-        with self.memory(problem.prompts.towers):
-            figures = train(
-                trained,
-                loss,
-                problem.task.n,
-                self.recipe(problem.task),
-                problem.device,
-                progress,
-                identity=problem.identity(self),
-            )
-        described = {"contexts": int(problem.prompts.slots.shape[1]), "position": self.position}
-        info = self.report(problem.task, started, prompt=described, **figures)
+        figures = self.train(problem.task, problem.prompts.towers, trained, loss, progress)
+        info = self.report(problem.task, started, prompt=problem.described(self), **figures)
         net.requires_grad_(False)
         return Conditional(
             problem.task.linear,

@@ -24,18 +24,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from prolip.core import Fitted, Task, Text
+from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders.towers import WORDS
 from prolip.methods.base import Progress
+from prolip.methods.prompts.base import PromptTuning
 from prolip.methods.prompts.fitted import Prompted
 from prolip.methods.prompts.words import Prompts, check_position, start_context
-from prolip.methods.towers import TowerMethod, TowerTask
-from prolip.methods.training import Batch, Gradient, Recipe, train
+from prolip.methods.towers import TowerTask
+from prolip.methods.training import Batch, Gradient
 
 
 @dataclass(frozen=True)
-class CoOp(TowerMethod):
+class CoOp(PromptTuning):
     """Learned context words.
 
     Parameters
@@ -48,56 +49,39 @@ class CoOp(TowerMethod):
         A context for each class, instead of one for all.
     position
         Where the class name stands among the words: "end", "middle" or "front".
-    epochs
-        None: by the number of shots, as the authors do.
-    recompute
-        Keep less in memory on the way forth and compute it again on the way back, for thousands of classes.
-    checkpoint
-        A folder that an interrupted run goes on from.
     """
 
     contexts: int | None = None
     init: str = "random"
     class_specific: bool = False
     position: str = "end"
-    lr: float = 0.002
-    epochs: int | None = None
-    batch_size: int = 32
-    weight_decay: float = 5e-4
-    recompute: bool = False
-    seed: int = 0
-    checkpoint: str | None = None
 
     name: ClassVar[str] = "coop"
     summary: ClassVar[str] = "learn the words around the class name, through the text tower"
-    open_class: ClassVar[bool] = True
     size: ClassVar[str] = "M x De, or K x M x De class-specific"
     needs: ClassVar[tuple[str, ...]] = (WORDS,)
 
     def __post_init__(self) -> None:
         check_position(self.position)
+        if self.contexts is not None and self.contexts < 1:
+            raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Learn the context on cached image features."""
         started = time.perf_counter()
         problem = Problem.of(self, task)
-        recipe = self.recipe(problem.task)
-        with self.memory(problem.prompts.towers):
-            figures = train(
-                {"context": problem.context},
-                lambda batch: self.loss(problem, batch),
-                problem.task.n,
-                recipe,
-                problem.device,
-                progress,
-                identity=problem.identity(self),
-                gradient=self.gradient(problem),
-            )
+        figures = self.train(
+            problem.task,
+            problem.prompts.towers,
+            {"context": problem.context},
+            lambda batch: self.loss(problem, batch),
+            progress,
+            self.gradient(problem),
+        )
         context = problem.context.detach()
         with torch.no_grad():
             rows = problem.prompts.embed(context).cpu()
-        described = {"contexts": int(problem.prompts.slots.shape[1]), "position": self.position}
-        info = self.report(problem.task, started, prompt=described, **figures)
+        info = self.report(problem.task, started, prompt=problem.described(self), **figures)
         text, encoder = Text(rows, problem.task.text.classes), problem.task.encoder
         return Prompted(problem.task.linear, text, problem.task.scale, context.cpu(), encoder, info)
 
@@ -109,26 +93,9 @@ class CoOp(TowerMethod):
         """The loss's own."""
         return None
 
-    def recipe(self, task: Task) -> Recipe:
-        """Steps and rates, for a support set of this size."""
-        return Recipe(
-            self.lr,
-            epochs_for(task) if self.epochs is None else self.epochs,
-            self.batch_size,
-            weight_decay=self.weight_decay,
-            warm_up=1,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-        )
-
     def parameters(self, task: Task) -> int:
         """The size of the context."""
         return Problem.of(self, task).context.numel()
-
-
-def epochs_for(task: Task) -> int:
-    """Epochs by shots: 50 for one, 100 for up to four, 200 for more."""
-    return 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +140,6 @@ class Problem:
         """Of a batch."""
         return nn.functional.cross_entropy(self.logits(rows, batch), self.labels[batch.images])
 
-    def identity(self, method: Any) -> str:
-        """What makes a run on this problem what it is."""
-        assert self.task.encoder is not None
-        return f"{method} {self.task.encoder.fingerprint} {self.task.text.classes} {self.task.y.tolist()}"
+    def described(self, method: CoOp) -> dict[str, Any]:
+        """What it takes to build the same prompts around other class names."""
+        return {"contexts": int(self.prompts.slots.shape[1]), "position": method.position}

@@ -29,14 +29,15 @@ from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
 from prolip.encoders.towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.methods.base import Progress
+from prolip.methods.prompts.base import PromptTuning
 from prolip.methods.prompts.fitted import other_names, prompts_of
 from prolip.methods.prompts.words import Prompts, phrase_embedding
-from prolip.methods.towers import Batches, TowerMethod
-from prolip.methods.training import Batch, Recipe, train
+from prolip.methods.towers import Batches
+from prolip.methods.training import Batch
 
 
 @dataclass(frozen=True)
-class MaPLe(TowerMethod):
+class MaPLe(PromptTuning):
     """Coupled prompts in both towers.
 
     Parameters
@@ -49,8 +50,6 @@ class MaPLe(TowerMethod):
         A phrase whose first words the context starts as; the others stay in the prompt.
     shared
         One coupling map for all depths, instead of one for each.
-    recompute
-        Keep less in memory on the way forth and compute it again on the way back.
     """
 
     contexts: int = 2
@@ -58,17 +57,12 @@ class MaPLe(TowerMethod):
     init: str = "a photo of a"
     shared: bool = False
     lr: float = 0.0035
-    epochs: int = 5
+    epochs: int | None = 5
     batch_size: int = 4
-    weight_decay: float = 5e-4
     view_area: float = 0.08
-    recompute: bool = False
-    seed: int = 0
-    checkpoint: str | None = None
 
     name: ClassVar[str] = "maple"
     summary: ClassVar[str] = "coupled prompts in both towers (vision transformers only)"
-    open_class: ClassVar[bool] = True
     size: ClassVar[str] = "J (M x De + (De + 1) width)"
     needs: ClassVar[tuple[str, ...]] = (WORDS, IMAGE, CLASS_TOKEN)
     reads_pictures: ClassVar[bool] = True
@@ -88,22 +82,13 @@ class MaPLe(TowerMethod):
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
             def loss(batch: Batch) -> Tensor:
-                pixels = batches.get(batch.images.tolist(), batch.epoch)
-                batches.prepare(batch.next_images, batch.next_epoch)
-                images = unit_rows(towers.embed_image(preprocess.normalise(pixels.to(device))).float())
+                pixels = preprocess.normalise(batches.of(batch).to(device))
+                images = unit_rows(towers.embed_image(pixels).float())
                 rows = text_rows(prompts, coupling)
                 return nn.functional.cross_entropy(task.scale * images @ rows.T, labels[batch.images])
 
-            with see_prompts(towers, coupling), self.memory(towers):
-                figures = train(
-                    dict(coupling.named_parameters()),
-                    loss,
-                    task.n,
-                    self.recipe(),
-                    device,
-                    progress,
-                    identity=f"{self} {encoder.fingerprint} {names} {task.y.tolist()}",
-                )
+            with see_prompts(towers, coupling):
+                figures = self.train(task, towers, dict(coupling.named_parameters()), loss, progress)
         coupling.requires_grad_(False)
         described = {"contexts": self.contexts, "position": "end", "fixed": fixed}
         info = self.report(task, started, prompt=described, **figures)
@@ -111,18 +96,6 @@ class MaPLe(TowerMethod):
             rows = text_rows(prompts, coupling).cpu()
         state = {name: tensor.cpu() for name, tensor in coupling.state_dict().items()}
         return Coupled(Text(rows, names), task.scale, state, info=info).bind(encoder)
-
-    def recipe(self) -> Recipe:
-        """SGD, as CoOp."""
-        return Recipe(
-            self.lr,
-            self.epochs,
-            self.batch_size,
-            weight_decay=self.weight_decay,
-            warm_up=1,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-        )
 
     def parameters(self, task: Task) -> int:
         """Prompts and maps."""

@@ -31,7 +31,7 @@ from prolip.methods.prompts.coop import CoOp, Problem
 from prolip.methods.prompts.fitted import other_names, prompts_of
 from prolip.methods.prompts.words import Prompts
 from prolip.methods.towers import Batches, TowerTask
-from prolip.methods.training import Batch, train
+from prolip.methods.training import Batch
 
 _IMAGES_AT_ONCE = 32
 
@@ -77,19 +77,12 @@ class PLOT(CoOp):
             logits = transport_logits(view, rows, problem.task.scale, self.eps, self.iterations)
             return nn.functional.cross_entropy(logits, problem.labels[batch.images])
 
-        with self.memory(problem.prompts.towers):
-            figures = train(
-                {"context": context},
-                loss,
-                problem.task.n,
-                self.recipe(problem.task),
-                problem.device,
-                progress,
-                identity=problem.identity(self),
-            )
-        described = {"contexts": int(problem.prompts.slots.shape[1]), "position": self.position}
-        transport = {"eps": self.eps, "iterations": self.iterations}
-        info = self.report(problem.task, started, prompt=described, transport=transport, **figures)
+        figures = self.train(problem.task, problem.prompts.towers, {"context": context}, loss, progress)
+        described = {
+            "prompt": problem.described(self),
+            "transport": {"eps": self.eps, "iterations": self.iterations},
+        }
+        info = self.report(problem.task, started, **described, **figures)
         with torch.no_grad():
             rows = embed_each(problem.prompts, context).cpu()
         text, scale = problem.task.text, problem.task.scale
