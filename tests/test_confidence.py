@@ -7,12 +7,13 @@ import torch
 from conftest import blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
-from prolip.core import Head, Task, UsageError
+from prolip.core import Head, Task, Text, UsageError
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.held_out import held_out
 from prolip.evaluate.reject import Outsiders
+from prolip.solvers.selection import assign_folds
 
 
 def crowd(shots, seed=0, noise=1.0, classes=4, dim=24):
@@ -53,14 +54,16 @@ def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     out = held_out(method, fitted, task, folds=5)
     assert sorted(out.images.tolist()) == list(range(task.n))
     assert torch.equal(out.y, task.y)
-    from prolip.solvers.selection import assign_folds
-
     fold = assign_folds(task, 5, 0)
     i = 7
-    alone = methods.create("prolip", lam=0.01, scale="fixed").fit(
-        task.subset((fold != fold[i]).nonzero()[:, 0])
-    )
-    torch.testing.assert_close(out.logits[i], alone.logits(task.x[0, i : i + 1])[0], atol=1e-3, rtol=1e-3)
+    alone = method.fit(task.subset((fold != fold[i]).nonzero()[:, 0]))
+    image = task.x[0, i : i + 1]
+    torch.testing.assert_close(out.logits[i], alone.logits(image)[0], atol=1e-3, rtol=1e-3)
+    # Asked about a further class, which the fits know nothing of.
+    more = Text(torch.cat([task.text.rows, torch.ones(1, 24)]))
+    out = held_out(method, fitted, task, text=more, folds=5)
+    expected = alone.with_text(more).logits(image)[0]
+    torch.testing.assert_close(out.logits[i], expected, atol=1e-3, rtol=1e-3)
 
 
 def test_calibration_inside_the_support_set_helps_outside_of_it():
@@ -74,6 +77,17 @@ def test_calibration_inside_the_support_set_helps_outside_of_it():
     assert after < before / 2
     assert confidence.report["calibration_error"] < confidence.report["calibration_error_before"]
     assert confidence.report["accuracy"] == pytest.approx(metrics.accuracy(fitted.logits(x), y), abs=0.15)
+
+
+def test_a_few_right_answers_do_not_make_the_model_certain():
+    """lam="auto" takes the sharpest scale of its grid here; the temperature takes that back."""
+    task, _, _ = crowd(3, noise=0.4)
+    method = methods.create("prolip")
+    fitted = method.fit(task)
+    confidence = Confidence.of(method, fitted, task)
+    assert confidence.report["accuracy"] == 1.0
+    assert fitted.scale > 8 * task.scale
+    assert task.scale / 2 < fitted.scale / confidence.temperature < 4 * task.scale
 
 
 def test_one_image_per_class_has_a_fixed_temperature():

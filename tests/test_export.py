@@ -163,6 +163,7 @@ def test_one_folder_can_be_both(model, tmp_path):
     fitted, pixels = fit(encoder)
     written = export(tmp_path / "out", encoder, fitted, CONFIG, ["hf", "open_clip"])
     assert {"config.json", "model.safetensors", "open_clip_config.json", "README.md"} <= set(written)
+    assert len({file.stat().st_mode for file in (tmp_path / "out").iterdir()}) == 1  # all can be shared
     ours, theirs = (f(tmp_path / "out", encoder, pixels) for f in (open_clip_answers, hf_answers))
     assert_close(ours[0], theirs[0], atol=1e-5, rtol=0)
     assert_close(ours[1], theirs[1], atol=1e-5, rtol=0)
@@ -315,15 +316,23 @@ def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
     assert (tmp_path / "adapter_config.json").is_file()
 
 
-def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("to", "writer"),
+    [
+        ("open_clip", "prolip.export.write.write_bytes"),  # the card, written last
+        ("open_clip", "safetensors.torch.save_file"),
+        ("onnx", "torch.onnx.ONNXProgram.save"),
+    ],
+)
+def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch, to, writer):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     encoder = model("vit")
     fitted, _ = fit(encoder)
-    monkeypatch.setattr("prolip.export.write.write_bytes", full)  # the card, written last
+    monkeypatch.setattr(writer, full)
     with pytest.raises(ProlipError, match="no space left on the disk"):
-        export(tmp_path / "out", encoder, fitted, CONFIG, ["open_clip"])
+        export(tmp_path / "out", encoder, fitted, CONFIG, [to])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,6 +1,8 @@
 """Stored features that follow a new projection without an image being opened."""
 
+import io
 import json
+import resource
 import shutil
 import sys
 
@@ -9,9 +11,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from conftest import blotch
+from conftest import COLOURS, blotch
 from prolip.api import FewShotClassifier
+from prolip.api.batch import AnswerFile, answers
 from prolip.core import Head, InputError, ProlipError, UsageError
+from prolip.evaluate.adapting import Adapted
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
 from prolip.features.index import embed, read_index
@@ -144,48 +148,54 @@ def prolip(monkeypatch, capsys):
     return run
 
 
-def test_embed_and_reproject_commands(prolip, offline, archive, photos, tmp_path):
-    clf = FewShotClassifier(lam=0.01).fit(photos)
-    clf.save(tmp_path / "model")
+@pytest.fixture(scope="module")
+def fitted(offline):
+    """A model of three colours, three pictures each, fitted once."""
+    clf = FewShotClassifier(lam=0.3, store=False)
+    clf._encoder = offline
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
+    return clf.fit(images, [name for name in COLOURS for _ in range(3)])
+
+
+@pytest.fixture
+def model(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_embed_and_reproject_commands(prolip, offline, archive, fitted, model, tmp_path):
     code, out, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--json")
     assert code == 0, err
     assert json.loads(out)["images"] == 7
-    code, out, err = prolip(
-        "reproject", tmp_path / "store", tmp_path / "model", "-o", tmp_path / "z.npy", "--json"
-    )
+    code, out, err = prolip("reproject", tmp_path / "store", model, "-o", tmp_path / "z.npy", "--json")
     assert code == 0, err
     assert json.loads(out)["rows"] == 7
     paths = (tmp_path / "z.npy.paths.txt").read_text().splitlines()
     np.testing.assert_allclose(
-        np.load(tmp_path / "z.npy"), expected(offline, paths, clf.fitted_.head), atol=1e-5
+        np.load(tmp_path / "z.npy"), expected(offline, paths, fitted.fitted_.head), atol=1e-5
     )
     code, _, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--shard", "3/2")
     assert (code, "3/2" in err) == (2, True)
 
 
-def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, photos, tmp_path, monkeypatch):
-    import io
-
-    FewShotClassifier(lam=0.01).fit(photos).save(tmp_path / "model")
+def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, model, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.api.batch.CHUNK", 2)
-    code, out, _ = prolip("predict", tmp_path / "model", archive[0].parent, "--top", 2, "--reject", "--json")
+    code, out, _ = prolip("predict", model, archive[0].parent, "--top", 2, "--reject", "--json")
     listed = json.loads(out)
     assert [a["image"] for a in listed] == [str(path) for path in archive]
     assert all((a["class"] is None) == a["rejected"] for a in listed)
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{path}\n" for path in archive)))
     answers = tmp_path / "answers.jsonl"
-    code, out, err = prolip(
-        "predict", tmp_path / "model", "-", "--top", 2, "--reject", "--out", answers, "--json"
-    )
+    code, out, err = prolip("predict", model, "-", "--top", 2, "--reject", "--out", answers, "--json")
     assert code == 0, err
     assert [json.loads(line) for line in answers.read_text().splitlines()] == listed
 
     table = tmp_path / "answers.csv"
-    prolip("predict", tmp_path / "model", *archive[:3], "--top", 2, "--reject", "--out", table)
+    prolip("predict", model, *archive[:3], "--top", 2, "--reject", "--out", table)
     table.write_text(table.read_text()[:-5])  # cut off in the middle of a line
     code, out, _ = prolip(
-        "predict", tmp_path / "model", archive[0].parent, "--top", 2, "--reject", "--out", table, "--json"
+        "predict", model, archive[0].parent, "--top", 2, "--reject", "--out", table, "--json"
     )
     assert json.loads(out) == {"out": str(table), "written": 5, "already": 2, "skipped": 0}
     rows = [line.split(",") for line in table.read_text().splitlines()]
@@ -193,18 +203,45 @@ def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, ph
     assert [row[0] for row in rows[1:]] == [str(path) for path in archive]
     assert [row[3] for row in rows[1:]] == [str(a["rejected"]).lower() for a in listed]
 
-    code, _, err = prolip("predict", tmp_path / "model", archive[0], "--out", table)
+    code, _, err = prolip("predict", model, archive[0], "--out", table)
     assert (code, "name another file" in err) == (2, True)
-    code, _, err = prolip("predict", tmp_path / "model", archive[0], "--out", tmp_path / "answers.xls")
+    code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / "answers.xls")
     assert (code, ".csv or .jsonl" in err) == (2, True)
 
 
-def test_bad_images_in_a_batch(prolip, archive, photos, tmp_path):
-    FewShotClassifier(lam=0.01).fit(photos).save(tmp_path / "model")
-    archive[2].write_bytes(b"not a picture")
-    code, _, err = prolip("predict", tmp_path / "model", archive[0].parent, "--out", tmp_path / "a.csv")
+def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.api.batch.CHUNK", 2)
+    for bad in archive[2:4]:  # a whole chunk
+        bad.write_bytes(b"not a picture")
+    code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv")
     assert (code, archive[2].name in err) == (1, True)
     code, out, _ = prolip(
-        "predict", tmp_path / "model", archive[0].parent, "--out", tmp_path / "b.csv", "--skip-bad", "--json"
+        "predict", model, archive[0].parent, "--out", tmp_path / "b.csv", "--skip-bad", "--json"
     )
-    assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, 6, 1)
+    assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, 5, 2)
+
+
+def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
+    """A limit on the size of files stands in for the disk."""
+    file = AnswerFile(tmp_path / "a.csv", top=1, reject=False)
+    found = [{"image": f"{i:03}.jpg", "class": "red", "probability": 0.5, "top": [{}]} for i in range(4000)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(ProlipError, match=r"no space left.*a\.csv; the lines before that are kept"):
+            file.write(found)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    lines = (tmp_path / "a.csv").read_text().splitlines(keepends=True)
+    assert 100 < len(lines) < 4000
+    assert lines[-1] == f"{len(lines) - 2:03}.jpg,red,0.5\n"
+    again = AnswerFile(tmp_path / "a.csv", top=1, reject=False)
+    assert len(again.done) == len(lines) - 1
+
+
+def test_answers_after_test_time_steps_are_calibrated_once(fitted, archive, monkeypatch):
+    assert fitted.confidence_.temperature != 1
+    adapted = Adapted(torch.tensor([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
+    monkeypatch.setattr(fitted, "test_time", lambda *_, **__: adapted)
+    (answer,) = answers(fitted, archive[:1], test_time="prolip")
+    assert answer["probability"] == pytest.approx(float(adapted.logits.softmax(dim=1).max()), abs=1e-5)

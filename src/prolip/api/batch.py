@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core import InputError, UsageError
-from prolip.core.files import drop_partial_line, write_error
+from prolip.core.files import appending, drop_partial_line
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.features import BadImage
+from prolip.features import NoImageLeft
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
@@ -32,7 +32,6 @@ def answers(
     skipped: list[tuple[str, str]] | None = None,
     total: int | None = None,
     progress: Progress | None = None,
-    chunk: int = CHUNK,
 ) -> Iterator[dict[str, Any]]:
     """An answer for each image, in order, as it is found.
 
@@ -54,7 +53,7 @@ def answers(
     if top < 1:
         raise UsageError(f"--top must be at least 1, got {top}")
     source, done = iter(images), 0
-    while batch := list(itertools.islice(source, chunk)):
+    while batch := list(itertools.islice(source, CHUNK)):
 
         def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
             if progress is not None:
@@ -63,18 +62,16 @@ def answers(
         try:
             if test_time:
                 found: Any = clf.test_time(batch, test_time, progress=tell)
-                logits, x = found.logits / clf.confidence_.temperature, None
+                logits, x = found.logits, None
             else:
                 found = clf.features(batch, progress=tell)
                 x = found.features[0]
                 logits = clf.calibrated(x)
-        except BadImage:
-            raise
-        except InputError:
+        except NoImageLeft as none:
             if not clf.skip_bad:
                 raise
             if skipped is not None:
-                skipped += [(str(image), "it cannot be read") for image in batch]
+                skipped += none.bad
             done += len(batch)
             continue
         if skipped is not None:
@@ -148,22 +145,18 @@ class AnswerFile:
     def write(self, found: Iterable[dict[str, Any]]) -> int:
         """Append answers as they come; each chunk is on the disk before the next is begun."""
         count = 0
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8", newline="") as file:
-                rows = csv.writer(file, lineterminator="\n")
-                if self.csv and not file.tell():
-                    rows.writerow(self.columns)
-                for answer in found:
-                    if self.csv:
-                        rows.writerow(self._row(answer))
-                    else:
-                        file.write(json.dumps(answer, ensure_ascii=False) + "\n")
-                    count += 1
-                    if count % CHUNK == 0:
-                        file.flush()
-        except OSError as error:
-            raise write_error(self.path, error) from error
+        with appending(self.path) as file:
+            rows = csv.writer(file, lineterminator="\n")
+            if self.csv and not file.tell():
+                rows.writerow(self.columns)
+            for answer in found:
+                if self.csv:
+                    rows.writerow(self._row(answer))
+                else:
+                    file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+                count += 1
+                if count % CHUNK == 0:
+                    file.flush()
         return count
 
     def _row(self, answer: dict[str, Any]) -> list[Any]:

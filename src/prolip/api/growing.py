@@ -13,7 +13,7 @@ from prolip.data import as_templates, class_names
 from prolip.encoders.arrays import read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.held_out import held_out
+from prolip.evaluate.held_out import HeldOut, held_out
 from prolip.methods.towers import TowerMethod
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add_images(
     if isinstance(method, TowerMethod):
         raise UsageError(f"{clf.method} trains through the model itself, and needs all images to fit again")
     old_classes, old_images = len(clf.classes_), task.n
-    before = _old_accuracy(clf, task, old_images, old_classes)
+    before = _old_accuracy(_held_out(clf, task), old_images, old_classes)
     source, given, known = images_and_labels(images, labels, "train", clf.classes_, grow=True)
     known += [name for name in names if name not in known]
     class_names(map(str, known))
@@ -52,7 +52,7 @@ def add_images(
         "duplicates": len(found.hashes) - len(fresh),
         "skipped": len(found.bad),
         "old_accuracy_before": before,
-        "old_accuracy": _old_accuracy(clf, grown, old_images, old_classes),
+        "old_accuracy": _old_accuracy(_held_out(clf, grown), old_images, old_classes),
         **clf.info_,
     }
 
@@ -66,10 +66,16 @@ def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     known, old_classes = clf.classes_ + new, len(clf.classes_)
     text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
-    task = clf.task_
-    before = None if task is None else _old_accuracy(clf, task, task.n, old_classes)
-    clf.fitted_ = clf.fitted_.with_text(text)
-    clf.text_, clf.classes_ = text, known
+    asked, method = clf.fitted_.with_text(text), clf._method()
+    before = after = None
+    if clf.task_ is not None:
+        task = require_task(clf)
+        if not isinstance(method, TowerMethod):  # fitting those again takes minutes
+            before = _old_accuracy(_held_out(clf, task), task.n, old_classes)
+            out = held_out(method, clf.fitted_, task, text=text, seed=clf.seed)
+            after = _old_accuracy(out, task.n, old_classes)
+        clf.task_ = Task(task.x, task.y, text, task.head, task.scale)
+    clf.fitted_, clf.text_, clf.classes_ = asked, text, known
     outsiders = clf.confidence_.outsiders
     report = {**clf.confidence_.report}
     if "per_class" in report:
@@ -78,10 +84,6 @@ def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
         clf.confidence_.temperature, outsiders and outsiders.extended(len(known)), report
     )
     clf.info_ = {**clf.info_, "classes": len(known)}
-    after = None
-    if task is not None:
-        clf.task_ = Task(task.x, task.y, text, task.head, task.scale)
-        after = _old_accuracy(clf, clf.task_, task.n, old_classes)
     return {
         "added_classes": new,
         "added_images": 0,
@@ -121,9 +123,12 @@ def unlabelled(
     return found.features[0, fresh], [found.kept[i] for i in fresh]
 
 
-def _old_accuracy(clf: FewShotClassifier, task: Task, images: int, classes: int) -> float | None:
-    """Held-out accuracy on the first images, those of the classes that the model had before."""
-    out = held_out(clf._method(), clf.fitted_, task, seed=clf.seed)
-    old = out.images < images
-    old &= out.y < classes
+def _held_out(clf: FewShotClassifier, task: Task) -> HeldOut:
+    """Answers about held-out images of this task: those of the fit, where it made them."""
+    return clf.confidence_.out or held_out(clf._method(), clf.fitted_, task, seed=clf.seed)
+
+
+def _old_accuracy(out: HeldOut, images: int, classes: int) -> float | None:
+    """Accuracy on the first images, those of the classes that the model had before."""
+    old = (out.images < images) & (out.y < classes)
     return metrics.accuracy(out.logits[old], out.y[old]) if bool(old.any()) else None

@@ -44,9 +44,9 @@ def export(
 
     prolip export my-model --to onnx -o my-onnx
     """
-    from prolip.export.write import check_empty
+    from prolip.export.write import check_request
 
-    check_empty(out, force)
+    check_request(out, to, force)
     clf = load(saved, device, None, False)
     evaluation = None
     if evaluate is not None:

@@ -8,9 +8,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
         parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
         fill(temporary)
-        temporary.chmod(0o777 & ~_umask())
+        _share(temporary)
         if keep and path.is_dir():
             for file in sorted(temporary.iterdir()):
                 file.replace(path / file.name)
@@ -75,10 +76,10 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_error(path: Path, error: OSError) -> ProlipError:
-    """What to tell when a path cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ProlipError(f"no space left on the disk while writing {path}; nothing was written")
+def write_error(path: Path, error: OSError, left: str = "nothing was written") -> ProlipError:
+    """What to tell when a path cannot be written; `left` is what is there after a full disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ProlipError(f"no space left on the disk while writing {path}; {left}")
     return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 
@@ -103,6 +104,21 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
     payload = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
     write_bytes(path, payload)
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[TextIO]:
+    """A file to add lines to, which ends with a whole line whatever happens."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            drop_partial_line(path)
+        with path.open("a", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        with suppress(OSError):
+            drop_partial_line(path)
+        raise write_error(path, error, "the lines before that are kept") from error
 
 
 def drop_partial_line(path: Path) -> None:
@@ -133,6 +149,14 @@ def sha256_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
         digest.update(f"{name}:{values.dtype}:{tuple(values.shape)};".encode())
         digest.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
     return digest.hexdigest()
+
+
+def _share(folder: Path) -> None:
+    """The user's usual permissions: temporary folders, and some libraries' files, are their owner's only."""
+    mask = _umask()
+    folder.chmod(0o777 & ~mask)
+    for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def _umask() -> int:

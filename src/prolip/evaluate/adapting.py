@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prolip.core import Fitted
 from prolip.encoders import Encoder
-from prolip.features import extract
+from prolip.features import NoImageLeft, extract
 from prolip.methods.test_time import TestTime, view_preprocess
 
 _IMAGES_AT_ONCE = 32
@@ -61,9 +61,12 @@ def adapt_images(
     bad: list[tuple[str, str]] = []
     encoding = stepping = 0.0
     for first in range(0, len(images), _IMAGES_AT_ONCE):
-        found = extract(
-            viewing, images[first : first + _IMAGES_AT_ONCE], range(way.views), None, skip_bad=skip_bad
-        )
+        some = images[first : first + _IMAGES_AT_ONCE]
+        try:
+            found = extract(viewing, some, range(way.views), None, skip_bad=skip_bad)
+        except NoImageLeft as none:
+            bad += none.bad
+            continue
         began = time.perf_counter()
         scores.append(way.logits(found.features, start, viewing))
         stepping += time.perf_counter() - began
@@ -72,4 +75,6 @@ def adapt_images(
         bad += found.bad
         if progress:
             progress(min(first + _IMAGES_AT_ONCE, len(images)), len(images))
+    if not kept:
+        raise NoImageLeft(bad)
     return Adapted(torch.cat(scores), kept, bad, encoding, stepping)

@@ -10,7 +10,7 @@ from torch import Tensor
 from prolip.core import Fitted, Projected, Task
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
-from prolip.evaluate.held_out import held_out
+from prolip.evaluate.held_out import HeldOut, held_out
 from prolip.evaluate.reject import Outsiders
 from prolip.methods.base import Method
 from prolip.methods.towers import TowerMethod
@@ -28,11 +28,14 @@ class Confidence:
         How pictures of no class are told; None where the method changes the image tower.
     report
         Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
+    out
+        The answers about held-out images that all this comes from; not saved.
     """
 
     temperature: float = 1.0
     outsiders: Outsiders | None = None
     report: dict[str, Any] = field(default_factory=dict)
+    out: HeldOut | None = None
 
     @classmethod
     def of(cls, method: Method, fitted: Fitted, task: Task, seed: int = 0) -> Confidence:
@@ -47,8 +50,9 @@ class Confidence:
         if not len(out):
             temperature = ONE_SHOT if isinstance(fitted, Projected) and fitted.info.get("parameters") else 1.0
             return cls(temperature, Outsiders.of(task), {"images": 0, "temperature": temperature})
-        temperature = fit_temperature(out.logits, out.y)
-        before = (out.logits * fit_factor(fitted)).softmax(dim=1)
+        as_fitted = out.logits * fit_factor(fitted)
+        temperature = fit_temperature(as_fitted, out.y) / fit_factor(fitted)
+        before = as_fitted.softmax(dim=1)
         after = (out.logits / temperature).softmax(dim=1)
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, out.images])
         report = {
@@ -60,7 +64,7 @@ class Confidence:
             "calibration_error_before": metrics.calibration_error(before, out.y),
             "calibration_error": metrics.calibration_error(after, out.y),
         }
-        return cls(temperature, Outsiders.of(task), report)
+        return cls(temperature, Outsiders.of(task), report, out)
 
     def tensors(self) -> dict[str, Tensor]:
         """What is saved beside the weights."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from prolip.core import Fitted, Task
+from prolip.core import Fitted, Task, Text
 from prolip.methods.base import Method
 from prolip.solvers.selection import assign_folds
 
@@ -41,7 +41,15 @@ class HeldOut:
         return len(self.y)
 
 
-def held_out(method: Method, fitted: Fitted, task: Task, *, folds: int = FOLDS, seed: int = 0) -> HeldOut:
+def held_out(
+    method: Method,
+    fitted: Fitted,
+    task: Task,
+    *,
+    text: Text | None = None,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> HeldOut:
     """Cross-validate inside the support set.
 
     Parameters
@@ -50,13 +58,17 @@ def held_out(method: Method, fitted: Fitted, task: Task, *, folds: int = FOLDS, 
         The method, and what it made of the whole support set: its choices (lam, scale) are kept.
     task
         The support set; images are judged by their first view.
+    text
+        Class texts to ask with, where they are not those of the fit.
     """
     fold = assign_folds(task, folds, seed)
     settled = method.settled(fitted.info)
-    logits = torch.zeros(task.n, task.classes)
+    logits = torch.zeros(task.n, task.classes if text is None else len(text.rows))
     for k in range(folds):
         out, kept = (fold == k).nonzero()[:, 0], (fold != k).nonzero()[:, 0]
         if len(out):
-            logits[out] = settled.fit(task.subset(kept)).logits(task.x[0, out]).float().cpu()
+            part = settled.fit(task.subset(kept))
+            part = part if text is None else part.with_text(text)
+            logits[out] = part.logits(task.x[0, out]).float().cpu()
     images = (fold >= 0).nonzero()[:, 0]
     return HeldOut(logits[images], task.y[images], images)

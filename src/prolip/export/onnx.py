@@ -105,8 +105,8 @@ def write_graph(
         for key, value in about.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             program.model.metadata_props[key] = text
-        weights = sum(parameter.nbytes for parameter in module.parameters())
-        program.save(str(path), external_data=weights > _ONE_FILE)
+    weights = sum(parameter.nbytes for parameter in module.parameters())
+    program.save(str(path), external_data=weights > _ONE_FILE)
     _check(path, module, inputs)
 
 

@@ -52,12 +52,7 @@ def export(
     to
         Any of "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
     """
-    for target in to:
-        if target not in TARGETS:
-            raise unknown_name("export target", target, TARGETS)
-    if not to:
-        raise UsageError(f"name what to export to: {', '.join(TARGETS)}")
-    check_empty(path, force)
+    check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
     about = {
         key: config.get(key)
@@ -100,6 +95,16 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     write = _checked_writer(checkpoint, source, whole, {})
     write_folder(path, write, keep=force)
     return sorted(file.name for file in path.iterdir())
+
+
+def check_request(path: Path, to: Sequence[str], force: bool) -> None:
+    """Refuse what can be refused before a model is loaded."""
+    for target in to:
+        if target not in TARGETS:
+            raise unknown_name("export target", target, TARGETS)
+    if not to:
+        raise UsageError(f"name what to export to: {', '.join(TARGETS)}")
+    check_empty(path, force)
 
 
 def check_empty(path: Path, force: bool) -> None:

@@ -1,13 +1,14 @@
 """From pictures to features: loading, views, the frozen tower, and the store that remembers."""
 
 from prolip.features.extract import Extraction, duplicates, extract
-from prolip.features.images import BadImage, Pictures, load_image
+from prolip.features.images import BadImage, NoImageLeft, Pictures, load_image
 from prolip.features.store import FeatureStore, Space
 
 __all__ = [
     "BadImage",
     "Extraction",
     "FeatureStore",
+    "NoImageLeft",
     "Pictures",
     "Space",
     "duplicates",

@@ -31,7 +31,7 @@ from torch import Tensor
 from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, Picture
+from prolip.features.images import BadImage, NoImageLeft, Picture
 from prolip.features.store import FeatureStore, Space
 
 Progress = Callable[[int, int], None]
@@ -185,7 +185,7 @@ class _Run:
         kept = [index for index in range(len(self.images)) if index not in self.bad]
         bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
         if not kept:
-            raise InputError(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+            raise NoImageLeft(bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
         return Extraction(torch.from_numpy(features), kept, hashes, bad, self.encoded, seconds)

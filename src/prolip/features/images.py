@@ -47,6 +47,14 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
         self.reason = reason
 
 
+class NoImageLeft(InputError):  # noqa: N818
+    """Not one of several pictures can be read; `bad` has each name and reason."""
+
+    def __init__(self, bad: list[tuple[str, str]]) -> None:
+        super().__init__(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+        self.bad = bad
+
+
 def load_image(source: Any, name: str | None = None) -> Image.Image:
     """An RGB picture, the right way up.
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import drop_partial_line, write_error
+from prolip.core.files import appending
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
-from prolip.features.images import BadImage
+from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
 
 CHUNK = 4096  # images between two writes of the index
@@ -75,12 +75,9 @@ def embed(
 
         try:
             found = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=tell)
-        except BadImage:
-            raise
-        except InputError:
-            if not skip_bad:
-                raise
-            continue  # not one of this chunk can be read
+        except NoImageLeft as none:
+            bad += none.bad
+            continue
         bad += found.bad
         encoded += found.encoded
         _append(index, [(str(chunk[i]), key) for i, key in zip(found.kept, found.hashes, strict=True)])
@@ -115,11 +112,6 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
 
 
 def _append(index: Path, entries: list[tuple[str, bytes]]) -> None:
-    if index.is_file():
-        drop_partial_line(index)
     lines = [json.dumps({"path": path, "key": key.hex()}, ensure_ascii=False) for path, key in entries]
-    try:
-        with index.open("a", encoding="utf-8") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        raise write_error(index, error) from error
+    with appending(index) as file:
+        file.write("".join(f"{line}\n" for line in lines))
