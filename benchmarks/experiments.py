@@ -231,9 +231,10 @@ def run_one(data: Path, out: Path, name: str, choices: Choices) -> tuple[int, Cl
 
 
 def show_sweeps(data: Path, out: Path) -> None:
+    """Units that two sweeps have in common, like ProLIP on ten views, are run once."""
     sweeps = {
-        "validation_free": Choices(SETS, rows=("zero_shot", "prolip"), views=1),
-        "base_to_new": Choices(SETS, rows=("zero_shot", "prolip"), shots=(1, 2, 4, 8, 16), views=1),
+        "validation_free": Choices(SETS, rows=("zero_shot", "prolip"), views=10),
+        "base_to_new": Choices(SETS, rows=("zero_shot", "prolip"), shots=(1, 2, 4, 8, 16), views=10),
         "complementarity": Choices(SETS, rows=("zero_shot", "prolip", *SUMS), views=1),
         "views": Choices(SETS, views=10),
     }

@@ -494,6 +494,45 @@ def test_every_kind_of_figure_is_drawn(tmp_path, name, choices, result):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", ["validation_free", "views", "complementarity", "base_to_new", "variants"])
+def test_models_are_not_mixed(name):
+    """Two models that differ by 20 points: every table and every panel shows one of them."""
+    pytest.importorskip("matplotlib")
+    entry = experiment(name)
+    keys = tuple(row.key for row in entry.rows if row.method.startswith(("zero_shot", "prolip")))
+    settled = Choices(("dtd", "eurosat"), ("RN50", "ViT-B/16"), keys, (1, 2), (1, 2), 10)
+
+    def result(unit):
+        value = 0.5 + 0.2 * ("ViT" in unit.model)
+        return {"accuracy": value, "base": value, "new": value}
+
+    collected = collect_with(entry, settled, result)
+    lines = build(collected).lines
+    for model, value in (("RN50", 50), ("ViT-B/16", 70)):
+        mine = [line for line in lines if line.group.startswith(model)]
+        assert len(mine) == len(lines) / 2
+        assert all(cell.measured == pytest.approx(value) for line in mine for cell in line.cells if cell)
+    first, second = figures.draw(collected).axes
+    assert (first.get_title(), second.get_title()) == ("RN50", "ViT-B/16")
+    if name != "base_to_new":  # which has bars
+        for axes, value in ((first, 50), (second, 70)):
+            shown = [y for line in axes.lines for y in line.get_ydata()]
+            expected = 0.0 if name == "complementarity" else value
+            assert shown == pytest.approx([expected] * len(shown))
+
+
+def test_each_dataset_has_a_panel_where_the_table_has_lines_for_each():
+    pytest.importorskip("matplotlib")
+    settled = Choices(("dtd", "eurosat"), ("RN50",), ("prolip",), (1, 2), (1,), 10)
+    found = collect_with(
+        experiment("per_dataset"), settled, lambda unit: {"accuracy": 0.4 + 0.3 * (unit.dataset == "dtd")}
+    )
+    panels = {axes.get_title(): axes for axes in figures.draw(found).axes if axes.get_visible()}
+    assert panels.keys() == {"DTD", "EuroSAT"}
+    for name, value in (("DTD", 70), ("EuroSAT", 40)):
+        assert list(panels[name].lines[0].get_ydata()) == pytest.approx([value, value])
+
+
 def test_nothing_done_is_nothing_to_draw(tmp_path):
     settled = Choices(("dtd",), ("RN50",), ("prolip",), (1,), (1,), 10)
     with pytest.raises(InputError, match="nothing to draw"):

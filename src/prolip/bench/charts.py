@@ -2,95 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prolip.bench.plots import COLOURS, GREY, new_figure
+from prolip.bench.plots import COLOURS, DARK, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STYLES = ("-", "--", ":")
-
 Points = Sequence[tuple[float | None, float | None]]  # mean and deviation, in percent
+
+# Beyond the colours, lines differ by stroke and marker.
+STYLES = (("-", "o"), ("--", "s"), (":", "^"))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one pair of axes shows.
+
+    Attributes
+    ----------
+    series
+        For each line or set of bars: mean and deviation at each tick.
+    title
+        Above the axes.
+    published
+        The paper's figures by the name of the line.
+    levels
+        Horizontal lines, like zero-shot accuracy.
+    """
+
+    series: Mapping[str, Points]
+    title: str = ""
+    published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one dataset at several stages.
+
+    Attributes
+    ----------
+    stages
+        Points [n, 2] by title.
+    labels, names
+        The class of each point; the names of classes.
+    """
+
+    stages: Mapping[str, Any]
+    labels: Sequence[int]
+    names: Sequence[str]
 
 
 def lines(
     ticks: Sequence[str],
-    series: Mapping[str, Points],
+    panels: Sequence[Panel],
     xlabel: str,
-    published: Mapping[str, Sequence[float | None]] | None = None,
-    levels: Mapping[str, float] | None = None,
-    title: str = "",
     ylabel: str = "accuracy, %",
+    title: str = "",
+    columns: int = 4,
+    share: bool = False,
 ) -> Figure:
-    """A line for each of several methods.
+    """A line for each of several methods, in one or more panels.
+
+    Bands are one deviation to either side; crosses in a line's colour are the paper's figures.
 
     Parameters
     ----------
     ticks
-        Of the horizontal axis.
-    series
-        Mean and deviation at each tick; the band is one deviation to either side.
-    published
-        The paper's figures, drawn as crosses in the line's colour.
-    levels
-        Horizontal lines, like zero-shot accuracy.
+        Of every horizontal axis.
+    panels
+        One, or several in rows of `columns`.
+    share
+        One vertical scale for all panels.
     """
-    rows = len(series) + len(levels or {})
-    figure = new_figure(9.0, max(4.2, 0.26 * rows + 1.2))
-    axes = figure.add_subplot()
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    names = list(dict.fromkeys(name for panel in panels for name in (*panel.levels, *panel.series)))
+    tall = 0.26 * len(names) + 1.2  # what the legend needs
+    figure = new_figure(9.0, max(4.2, tall)) if len(panels) == 1 else _grid(rows, columns, tall)
+    grid = figure.subplots(rows, columns, sharey=share, squeeze=False)
+    order = list(dict.fromkeys(name for panel in panels for name in panel.series))
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _draw_lines(axes, ticks, panel, order)
+        axes.set_title(panel.title, fontsize=11)
+    for i, axes in enumerate(grid.flat):
+        axes.set_visible(i < len(panels))
+        if i + columns >= len(panels):
+            axes.set_xlabel(xlabel)
+        if i % columns == 0:
+            axes.set_ylabel(ylabel)
+    _head(figure, grid[0, 0], title, len(panels))
+    _legend(figure, grid.flat[: len(panels)])
+    return figure
+
+
+def _grid(rows: int, columns: int, tall: float) -> Figure:
+    return new_figure(2.7 * columns + 3.0, max(2.7 * rows + 0.6, tall))
+
+
+def _head(figure: Figure, axes: Any, title: str, panels: int) -> None:
+    """The title of a whole figure, at its left."""
+    if panels == 1:
+        axes.set_title(title, loc="left", fontsize=11)
+    elif title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+
+
+def _legend(figure: Figure, axes: Iterable[Any]) -> None:
+    """Each name once, whichever panel has it."""
+    found: dict[str, Any] = {}
+    for one in axes:
+        for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=9)
+
+
+def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str]) -> None:
     places = list(range(len(ticks)))
-    for name, level in (levels or {}).items():
+    for name, level in panel.levels.items():
         axes.axhline(level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label=name)
-    for i, (name, points) in enumerate(series.items()):
-        colour, style = COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)]
-        _band(axes, places, points, colour, style, name)
-        for place, value in zip(places, (published or {}).get(name, ()), strict=False):
+    for name, points in panel.series.items():
+        turn, i = divmod(order.index(name), len(COLOURS))
+        _band(axes, places, points, COLOURS[i], STYLES[turn % len(STYLES)], name)
+        for place, value in zip(places, panel.published.get(name, ()), strict=False):
             if value is not None:
-                axes.plot(place, value, "x", color=colour, markersize=8, markeredgewidth=2)
-    if published:
+                axes.plot(place, value, "x", color=COLOURS[i], markersize=8, markeredgewidth=2)
+    if panel.published:
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
     axes.set_xticks(places, ticks)
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.set_title(title, loc="left", fontsize=11)
-    figure.legend(loc="outside right upper", fontsize=9)
-    return figure
 
 
-def panels(
-    titles: Sequence[str],
-    ticks: Sequence[str],
-    series: Mapping[str, Sequence[Points]],
-    xlabel: str,
-    levels: Mapping[str, float] | None = None,
-) -> Figure:
-    """Small pictures side by side on one scale: `series[name][i]` belongs to the i-th."""
-    figure = new_figure(2.5 * len(titles) + 0.8, 3.6)
-    places = list(range(len(ticks)))
-    first: Any = None
-    for i, title in enumerate(titles):
-        axes = figure.add_subplot(1, len(titles), i + 1, sharey=first)
-        first = first or axes
-        for name, level in (levels or {}).items():
-            axes.axhline(
-                level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label=name if not i else None
-            )
-        for j, (name, points) in enumerate(series.items()):
-            _band(axes, places, points[i], COLOURS[j % len(COLOURS)], "-", name if not i else None)
-        axes.set_xticks(places, ticks, fontsize=9)
-        axes.set_title(title, fontsize=11)
-        axes.set_xlabel(xlabel)
-        if i:
-            axes.tick_params(labelleft=False)
-        else:
-            axes.set_ylabel("accuracy, %")
-    figure.legend(loc="outside lower center", ncols=len(series) + len(levels or {}), fontsize=10)
-    return figure
-
-
-def _band(axes: Any, places: list[int], points: Points, colour: str, style: str, name: str | None) -> None:
+def _band(
+    axes: Any, places: list[int], points: Points, colour: str, style: tuple[str, str], name: str
+) -> None:
     known = [
         (place, mean, std or 0.0)
         for place, (mean, std) in zip(places, points, strict=True)
@@ -101,24 +148,40 @@ def _band(axes: Any, places: list[int], points: Points, colour: str, style: str,
     xs, means, stds = zip(*known, strict=True)
     low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
     axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-    axes.plot(xs, means, marker="o", markersize=4.5, linestyle=style, color=colour, label=name)
+    stroke, marker = style
+    axes.plot(xs, means, marker=marker, markersize=4.5, linestyle=stroke, color=colour, label=name)
 
 
-def bars(
-    groups: Sequence[str],
-    series: Mapping[str, Sequence[float | None]],
-    published: Mapping[str, Sequence[float | None]] | None = None,
-) -> Figure:
-    """Groups of bars, with values on top where there is room; the paper's figures as dark lines."""
-    count = len(groups) * len(series)
+def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Figure:
+    """Groups of bars, panels one above the other; the paper's figures are dark lines."""
+    most = max(len(panel.series) for panel in panels)
+    count = len(groups) * most
     step = 0.3 if count <= 40 else 0.17  # inches for a bar
-    figure = new_figure(max(9.0, step * count + 4.5), 4.4)
-    axes = figure.add_subplot()
-    width = 0.82 / len(series)
-    marked = False
-    for i, (name, values) in enumerate(series.items()):
-        xs = [g + (i - (len(series) - 1) / 2) * width for g in range(len(groups))]
-        known = [(x, value) for x, value in zip(xs, values, strict=True) if value is not None]
+    high = 4.4 if len(panels) == 1 else 2.7 * len(panels) + 0.6
+    figure = new_figure(max(9.0, step * count + 4.5), high)
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
+    slanted = len(groups) > 6
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        _draw_bars(axes, panel, figures=count <= 40)
+        axes.set_xticks(
+            range(len(groups)), groups, rotation=25 if slanted else 0, ha="right" if slanted else "center"
+        )
+        axes.set_xlim(-0.6, len(groups) - 0.4)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylabel("accuracy, %")
+        axes.set_ylim(0, 105)
+        axes.set_title(panel.title, fontsize=11)
+    _head(figure, grid[0, 0], title, len(panels))
+    _legend(figure, grid.flat)
+    return figure
+
+
+def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
+    """Bars and the paper's lines; `figures` writes each value at the foot of its bar, clear of the lines."""
+    width = 0.82 / len(panel.series)
+    for i, (name, points) in enumerate(panel.series.items()):
+        offset = (i - (len(panel.series) - 1) / 2) * width
+        known = [(group + offset, value) for group, (value, _) in enumerate(points) if value is not None]
         axes.bar(
             [x for x, _ in known],
             [value for _, value in known],
@@ -129,27 +192,13 @@ def bars(
             linewidth=0,
             label=name,
         )
-        for x, value in known if count <= 40 else ():
-            axes.annotate(
-                f"{value:.0f}", (x, value), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=8
-            )
-        for x, paper in zip(xs, (published or {}).get(name, ()), strict=False):
+        for x, value in known if figures else ():
+            ink = "white" if i % len(COLOURS) < DARK else "#222222"
+            axes.text(x, 1.5, f"{value:.0f}", ha="center", va="bottom", fontsize=8, color=ink)
+        for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
-                ends = [x - width * 0.46, x + width * 0.46]
-                axes.plot(
-                    ends, [paper] * 2, color="#222222", linewidth=2, label=None if marked else "published"
-                )
-                marked = True
-    slanted = len(groups) > 6
-    axes.set_xticks(
-        range(len(groups)), groups, rotation=25 if slanted else 0, ha="right" if slanted else "center"
-    )
-    axes.set_xlim(-0.6, len(groups) - 0.4)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("accuracy, %")
-    axes.set_ylim(0, 105)
-    figure.legend(loc="outside right upper", fontsize=10)
-    return figure
+                ends = [group + offset - width * 0.46, group + offset + width * 0.46]
+                axes.plot(ends, [paper] * 2, color="#222222", linewidth=2, label="published")
 
 
 def heat_maps(
@@ -180,34 +229,33 @@ def heat_maps(
     return figure
 
 
-def scatters(
-    titles: Sequence[str], points: Sequence[Any], labels: Sequence[int], names: Sequence[str]
-) -> Figure:
-    """Points [n, 2] in the colours of their classes, a picture for each title."""
+def scatters(clouds: Sequence[Cloud]) -> Figure:
+    """Points in the colours of their classes: a row of pictures for each cloud."""
     from matplotlib import colormaps
 
-    figure = new_figure(5.0 * len(titles) + 2.2, 4.8)
-    palette = colormaps["tab20" if len(names) > 10 else "tab10"]
-    for i, (title, place) in enumerate(zip(titles, points, strict=True)):
-        axes = figure.add_subplot(1, len(titles), i + 1)
-        for k, name in enumerate(names):
-            mine = [point for point, label in zip(place, labels, strict=True) if label == k]
-            xs, ys = zip(*mine, strict=True) if mine else ((), ())
-            colour = palette(k % palette.N)
-            marker = "os^Dv"[k // palette.N % 5]
-            axes.scatter(
-                xs,
-                ys,
-                s=16 if len(labels) < 1000 else 6,
-                color=colour,
-                marker=marker,
-                alpha=0.8,
-                linewidths=0,
-                label=name if not i else None,
-            )
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.grid(visible=False)
-        axes.set_title(title, fontsize=11)
-    figure.legend(loc="outside right upper", fontsize=8, markerscale=2, ncols=1 + (len(names) - 1) // 22)
+    figure = new_figure(12.2, 4.8 * len(clouds))
+    for part, cloud in zip(figure.subfigures(len(clouds), 1, squeeze=False).flat, clouds, strict=True):
+        palette = colormaps["tab20" if len(cloud.names) > 10 else "tab10"]
+        grid = part.subplots(1, len(cloud.stages), squeeze=False)
+        for axes, (title, points) in zip(grid.flat, cloud.stages.items(), strict=True):
+            for k, name in enumerate(cloud.names):
+                mine = [point for point, label in zip(points, cloud.labels, strict=True) if label == k]
+                xs, ys = zip(*mine, strict=True) if mine else ((), ())
+                axes.scatter(
+                    xs,
+                    ys,
+                    s=16 if len(cloud.labels) < 1000 else 6,
+                    color=palette(k % palette.N),
+                    marker="os^Dv"[k // palette.N % 5],
+                    alpha=0.8,
+                    linewidths=0,
+                    label=name,
+                )
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.grid(visible=False)
+            axes.set_title(title, fontsize=11)
+        handles = grid.flat[0].get_legend_handles_labels()
+        wide = 1 + (len(cloud.names) - 1) // 22
+        part.legend(*handles, loc="outside right upper", fontsize=8, markerscale=2, ncols=wide)
     return figure

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +13,18 @@ import numpy as np
 
 from prolip.bench import charts, layouts
 from prolip.bench.cells import Cell, Line
+from prolip.bench.charts import Cloud, Panel, Points
 from prolip.bench.collect import Collected, title_of
 from prolip.bench.experiment import Row
 from prolip.bench.rows import power
+from prolip.bench.units import Unit
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SHOTS = "labelled images per class"
 
 
 def draw(c: Collected) -> Figure:
@@ -53,38 +59,59 @@ def _shots_ticks(c: Collected) -> list[str]:
     return [layouts.shots_name(shots) for shots in c.choices.shots]
 
 
-def _level(c: Collected) -> dict[str, float]:
-    """Zero-shot accuracy over the datasets of the run, where it was measured."""
+def _accuracy(result: dict[str, Any]) -> float | None:
+    return result.get("accuracy")
+
+
+def _level(c: Collected, model: str, datasets: Sequence[str]) -> dict[str, float]:
+    """Zero-shot accuracy over datasets, where it was measured."""
     for row in c.rows:
         if not row.trained:
-            mean, _, _ = c.mean(row, c.choices.models[0], c.choices.datasets, None, _accuracy)
+            mean, _, _ = c.mean(row, model, datasets, None, _accuracy)
             if mean is not None:
                 return {row.label: mean}
     return {}
 
 
-def _accuracy(result: dict[str, Any]) -> float | None:
-    return result.get("accuracy")
-
-
-def _series(c: Collected, row: Row, datasets: tuple[str, ...]) -> list[tuple[float | None, float | None]]:
-    model = c.choices.models[0]
-    return [c.mean(row, model, datasets, shots, _accuracy)[:2] for shots in c.choices.shots]
+def _each_model(
+    c: Collected, series_of: Callable[[str], dict[str, Points]], levels: bool = True
+) -> list[Panel]:
+    """A panel for each model of the run, its name above where there are several."""
+    return [
+        Panel(
+            series_of(model),
+            layouts.group_name(c, model),
+            levels=_level(c, model, c.choices.datasets) if levels else {},
+        )
+        for model in c.choices.models
+    ]
 
 
 def _curves(c: Collected) -> Figure:
-    """A line for each method over shots."""
+    """A line for each method over shots; where the table goes by datasets, a panel for each."""
+    each = c.experiment.layout == "datasets" and len(c.choices.datasets) > 1
+    groups = [(name,) for name in c.choices.datasets] if each else [c.choices.datasets]
+    panels = [_curve_panel(c, model, group, each) for model in c.choices.models for group in groups]
+    band = "deviation over seeds"
+    title = f"{', '.join(c.choices.models)}; band: {band}" if each else _subtitle(c)
+    return charts.lines(_shots_ticks(c), panels, SHOTS, title=title)
+
+
+def _curve_panel(c: Collected, model: str, datasets: Sequence[str], each: bool) -> Panel:
     trained = [row for row in c.rows if row.trained]
-    series = {row.label: _series(c, row, c.choices.datasets) for row in trained}
+    series = {
+        row.label: [c.mean(row, model, datasets, shots, _accuracy)[:2] for shots in c.choices.shots]
+        for row in trained
+    }
+    dataset = title_of(datasets[0]) if each else None
     published: dict[str, list[float | None]] = {}
-    if c.comparable(c.choices.models[0]):
+    if c.comparable(model, datasets if each else None):
         for row in trained:
-            figures = [c.figure(row, c.choices.models[0], tick) for tick in _shots_ticks(c)]
+            figures = [c.figure(row, model, tick, dataset) for tick in _shots_ticks(c)]
             if any(value is not None for value in figures):
                 published[row.label] = figures
-    return charts.lines(
-        _shots_ticks(c), series, "labelled images per class", published or None, _level(c), _subtitle(c)
-    )
+    title = layouts.group_name(c, model, dataset or "")
+    return Panel(series, title, published, _level(c, model, datasets))
 
 
 def _sensitivity(c: Collected) -> Figure:
@@ -92,124 +119,147 @@ def _sensitivity(c: Collected) -> Figure:
     lams = list(dict.fromkeys(row.options["lam"] for row in c.rows))
     lrs = sorted({row.options["lr"] for row in c.rows})
     by = {(row.options["lam"], row.options["lr"]): row for row in c.rows}
-    model = c.choices.models[0]
-    series = {
-        f"lam = {lam:g}": [
-            [
-                c.mean(by[lam, lr], model, c.choices.datasets, shots, _accuracy)[:2]
-                if (lam, lr) in by
-                else (None, None)
-                for lr in lrs
-            ]
-            for shots in c.choices.shots
-        ]
-        for lam in lams
-    }
-    titles = [f"{'N = ' if not i else ''}{tick}" for i, tick in enumerate(_shots_ticks(c))]
-    return charts.panels(titles, [power(lr) for lr in lrs], series, "learning rate", _level(c))
+
+    def point(model: str, lam: float, lr: float, shots: int | None) -> tuple[float | None, float | None]:
+        if (lam, lr) not in by:
+            return None, None
+        return c.mean(by[lam, lr], model, c.choices.datasets, shots, _accuracy)[:2]
+
+    panels = [
+        Panel(
+            {f"lam = {lam:g}": [point(model, lam, lr, shots) for lr in lrs] for lam in lams},
+            layouts.group_name(c, model, f"N = {tick}"),
+            levels=_level(c, model, c.choices.datasets),
+        )
+        for model in c.choices.models
+        for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
+    ]
+    ticks, wide = [power(lr) for lr in lrs], len(c.choices.shots)
+    return charts.lines(ticks, panels, "learning rate", title=_subtitle(c), columns=wide, share=True)
 
 
 def _variants(c: Collected) -> Figure:
     """Lines that are means over learning rates, with the deviation over them; and the exact ones."""
-    model = c.choices.models[0]
-    series = {}
-    for row in c.rows:
-        if row.trained and (len(row.over) > 1 or row.options.get("solver") == "exact"):
-            series[row.label] = [_over_settings(c, row, model, shots) for shots in c.choices.shots]
-    if not series:
+    shown = [
+        row for row in c.rows if row.trained and (len(row.over) > 1 or row.options.get("solver") == "exact")
+    ]
+    if not shown:
         return _curves(c)
-    return charts.lines(
-        _shots_ticks(c), series, "labelled images per class", None, _level(c), _subtitle(c, "learning rates")
+    panels = _each_model(
+        c,
+        lambda model: {
+            row.label: [_over_settings(c, row, model, shots) for shots in c.choices.shots] for row in shown
+        },
     )
+    return charts.lines(_shots_ticks(c), panels, SHOTS, title=_subtitle(c, "learning rates"))
 
 
 def _over_settings(
     c: Collected, row: Row, model: str, shots: int | None
 ) -> tuple[float | None, float | None]:
     """Mean and deviation over the settings of a line."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for p in c.planned:
-        if p.row.key == row.key and p.model == model and p.unit.shots == shots:
-            result = c.results.get(p.unit.spec())
-            if result is not None:
-                values[str(p.unit.options)].append(100 * result["accuracy"])
-    means = [statistics.fmean(found) for found in values.values()]
-    if not means:
-        return None, None
-    return statistics.fmean(means), statistics.pstdev(means)
+    values = _grouped_by(c, row, model, shots, lambda unit: str(unit.options))
+    means = list(values.values())
+    return (statistics.fmean(means), statistics.pstdev(means)) if means else (None, None)
 
 
 def _gains(c: Collected) -> Figure:
     """What each line adds to the ProLIP line above it: the accuracies themselves lie on each other."""
-    series: dict[str, list[tuple[float | None, float | None]]] = {}
+    pairs: list[tuple[Row, Row]] = []
     base: Row | None = None
     for row in c.rows:
         if row.method == "prolip":
             base = row
         elif row.trained and base is not None:
-            series[row.label] = [_gain(c, row, base, shots) for shots in c.choices.shots]
-    if not series:
+            pairs.append((row, base))
+    if not pairs:
         return _curves(c)
-    return charts.lines(
-        _shots_ticks(c),
-        series,
-        "labelled images per class",
-        levels={"ProLIP alone": 0.0},
-        title=_subtitle(c),
-        ylabel="gain over ProLIP, points",
-    )
+
+    def series_of(model: str) -> dict[str, Points]:
+        return {
+            row.label: [_gain(c, row, alone, model, shots) for shots in c.choices.shots]
+            for row, alone in pairs
+        }
+
+    panels = [
+        replace(panel, levels={"ProLIP alone": 0.0}) for panel in _each_model(c, series_of, levels=False)
+    ]
+    return charts.lines(_shots_ticks(c), panels, SHOTS, ylabel="gain over ProLIP, points", title=_subtitle(c))
 
 
-def _gain(c: Collected, row: Row, base: Row, shots: int | None) -> tuple[float | None, float | None]:
+def _gain(
+    c: Collected, row: Row, base: Row, model: str, shots: int | None
+) -> tuple[float | None, float | None]:
     """Mean and deviation over seeds of the difference between two lines."""
-    ours, theirs = (_by_seed(c, line, shots) for line in (row, base))
+    ours, theirs = (_grouped_by(c, line, model, shots, lambda unit: unit.seed) for line in (row, base))
     gains = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     return (statistics.fmean(gains), statistics.pstdev(gains)) if gains else (None, None)
 
 
-def _by_seed(c: Collected, row: Row, shots: int | None) -> dict[int, float]:
-    found: dict[int, list[float]] = defaultdict(list)
+def _grouped_by(
+    c: Collected, row: Row, model: str, shots: int | None, group: Callable[[Unit], Any]
+) -> dict[Any, float]:
+    """Mean accuracy in percent of a line's units, for each value of `group`."""
+    found: dict[Any, list[float]] = defaultdict(list)
     for p in c.planned:
-        result = c.results.get(p.unit.spec())
-        if p.row.key == row.key and p.unit.shots == shots and result is not None:
-            found[p.unit.seed].append(100 * result["accuracy"])
-    return {seed: statistics.fmean(values) for seed, values in found.items()}
+        if p.row.key == row.key and p.model == model and p.unit.shots == shots:
+            result = c.results.get(p.unit.spec())
+            if result is not None:
+                found[group(p.unit)].append(100 * result["accuracy"])
+    return {value: statistics.fmean(accuracies) for value, accuracies in found.items()}
 
 
 def _views(c: Collected) -> Figure:
     """Accuracy over the number of views, a line for each number of shots."""
-    model = c.choices.models[0]
-    series = {
-        f"{tick} shot{'' if tick == '1' else 's'}": [
-            c.mean(row, model, c.choices.datasets, shots, _accuracy)[:2] for row in c.rows
-        ]
-        for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
-    }
-    return charts.lines([str(row.views) for row in c.rows], series, "views of each image", title=_subtitle(c))
+
+    def series_of(model: str) -> dict[str, Points]:
+        return {
+            f"{tick} shot{'' if tick == '1' else 's'}": [
+                c.mean(row, model, c.choices.datasets, shots, _accuracy)[:2] for row in c.rows
+            ]
+            for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
+        }
+
+    ticks = [str(row.views) for row in c.rows]
+    return charts.lines(ticks, _each_model(c, series_of), "views of each image", title=_subtitle(c))
 
 
 def _bars(c: Collected) -> Figure:
-    columns, lines = layouts.targets(c) if c.experiment.layout == "targets" else layouts.shots(c)
-    return _grouped(c, columns, lines)
+    if c.experiment.layout == "targets":
+        columns, lines = layouts.targets(c)
+        title = f"trained on {title_of(c.choices.datasets[0])}"
+    else:
+        columns, lines = layouts.shots(c)
+        columns = [f"{name} shots" if name.isdigit() else name for name in columns]
+        title = f"mean of {_datasets(c)}"
+    return _grouped(c, columns, lines, title)
 
 
 def _base_to_new(c: Collected) -> Figure:
     columns, lines = layouts.base_to_new(c)
     kept = [columns.index(name) for name in ("base", "new", "H_t2")]
-    totals = [Line(line.label, tuple(line.cells[i] for i in kept)) for line in lines if not line.group]
-    return _grouped(c, ["base classes", "new classes", "harmonic mean"], totals)
+    means = ("", *c.choices.models)  # the other groups are single datasets
+    totals = [
+        Line(line.label, tuple(line.cells[i] for i in kept), line.group)
+        for line in lines
+        if line.group in means
+    ]
+    return _grouped(c, ["base classes", "new classes", "harmonic mean"], totals, f"mean of {_datasets(c)}")
 
 
-def _grouped(c: Collected, columns: list[str], lines: list[Line]) -> Figure:
+def _grouped(c: Collected, columns: list[str], lines: list[Line], about: str) -> Figure:
+    """Bars for each line of a table; a panel for each model."""
+    panels = []
+    for group in dict.fromkeys(line.group for line in lines):
+        mine = {line.label: line.cells for line in lines if line.group == group}
+        series = {name: [(_value(cell), None) for cell in cells] for name, cells in mine.items()}
+        published = {
+            name: [cell.published if cell is not None and cell.comparable else None for cell in cells]
+            for name, cells in mine.items()
+        }
+        panels.append(Panel(series, group, published))
     several = len(c.choices.models) > 1
-    series = {f"{line.label}, {line.group}" if several else line.label: line.cells for line in lines}
-    published = {
-        name: [cell.published if cell is not None and cell.comparable else None for cell in cells]
-        for name, cells in series.items()
-    }
-    return charts.bars(
-        columns, {name: [_value(cell) for cell in cells] for name, cells in series.items()}, published
-    )
+    return charts.bars(columns, panels, about if several else f"{c.choices.models[0]}; {about}")
 
 
 def _value(cell: Cell | None) -> float | None:
@@ -235,21 +285,26 @@ def _chosen(c: Collected) -> Figure:
 
 
 def _manifold(c: Collected) -> Figure:
-    first = next(p for p in c.planned if p.unit.spec() in c.results)
-    result = c.results[first.unit.spec()]
-    stages = {"zero-shot": result["before"], f"after {first.unit.shots} shots": result["after"]}
-    titles = [
-        f"{title_of(first.unit.dataset)}, {stage}: accuracy {100 * found['accuracy']:.1f} %"
-        for stage, found in stages.items()
-    ]
-    points = [found["points"] for found in stages.values()]
-    return charts.scatters(titles, points, result["labels"], result["classes"])
+    """A row for each dataset, model and number of shots; of several seeds the first that is done."""
+    clouds: dict[tuple[Any, ...], Cloud] = {}
+    for p in c.planned:
+        result, unit = c.results.get(p.unit.spec()), p.unit
+        if result is not None and (unit.dataset, p.model, unit.shots) not in clouds:
+            name = layouts.group_name(c, p.model, title_of(unit.dataset))
+            stages = {"zero-shot": result["before"], f"after {unit.shots} shots": result["after"]}
+            titles = {
+                f"{name}, {stage}: accuracy {100 * found['accuracy']:.1f} %": found["points"]
+                for stage, found in stages.items()
+            }
+            cloud = Cloud(titles, result["labels"], result["classes"])
+            clouds[unit.dataset, p.model, unit.shots] = cloud
+    return charts.scatters(list(clouds.values()))
 
 
 def _subtitle(c: Collected, band: str = "seeds") -> str:
-    names = (
-        ", ".join(map(title_of, c.choices.datasets))
-        if len(c.choices.datasets) <= 4
-        else f"{len(c.choices.datasets)} datasets"
-    )
-    return f"{', '.join(c.choices.models)}; mean of {names}; band: deviation over {band}"
+    return f"{', '.join(c.choices.models)}; mean of {_datasets(c)}; band: deviation over {band}"
+
+
+def _datasets(c: Collected) -> str:
+    names = c.choices.datasets
+    return ", ".join(map(title_of, names)) if len(names) <= 4 else f"{len(names)} datasets"

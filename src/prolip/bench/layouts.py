@@ -49,9 +49,8 @@ def shots(c: Collected) -> tuple[list[str], list[Line]]:
     columns = [shots_name(shots) for shots in c.choices.shots]
     if _has_average(c):
         columns.append("average")
-    several = len(c.choices.models) > 1
     return columns, [
-        Line(row.label, tuple(_shot_cells(c, row, model, c.choices.datasets, None)), model if several else "")
+        Line(row.label, tuple(_shot_cells(c, row, model, c.choices.datasets, None)), group_name(c, model))
         for model in c.choices.models
         for row in c.rows
     ]
@@ -60,12 +59,18 @@ def shots(c: Collected) -> tuple[list[str], list[Line]]:
 def datasets(c: Collected) -> tuple[list[str], list[Line]]:
     """A column for each number of shots, dataset by dataset."""
     columns = [shots_name(shots) for shots in c.choices.shots]
-    model = c.choices.models[0]
     return columns, [
-        Line(row.label, tuple(_shot_cells(c, row, model, [name], name)), title_of(name))
+        Line(row.label, tuple(_shot_cells(c, row, model, [name], name)), group_name(c, model, title_of(name)))
+        for model in c.choices.models
         for name in c.choices.datasets
         for row in c.rows
     ]
+
+
+def group_name(c: Collected, model: str, dataset: str = "") -> str:
+    """What lines of a dataset stand under: its name, and the model's where there are several."""
+    several = len(c.choices.models) > 1
+    return ", ".join([model] * several + [dataset] * bool(dataset))
 
 
 def _settings(c: Collected) -> list[tuple[Row, int | None, str]]:
@@ -83,15 +88,17 @@ def _settings(c: Collected) -> list[tuple[Row, int | None, str]]:
 
 def base_to_new(c: Collected) -> tuple[list[str], list[Line]]:
     """Means with both total harmonic means, then each dataset with its own."""
-    totals, each = [], []
+    lines: dict[str, list[Line]] = {}
     for model in c.choices.models:
         for row, count, label in _settings(c):
             halves = {name: _halves(c, row, model, name, count) for name in c.choices.datasets}
-            totals.append(Line(label, _total_cells(c, row, model, count, list(halves.values()))))
-            for name, (base, new) in halves.items():
-                each.append(Line(label, _half_cells(c, row, model, name, count, base, new), title_of(name)))
-    each.sort(key=lambda line: [title_of(name) for name in c.choices.datasets].index(line.group))
-    return ["base", "new", "HM", "H_t1", "H_t2"], totals + (each if len(c.choices.datasets) > 1 else [])
+            cells = {group_name(c, model): _total_cells(c, row, model, count, list(halves.values()))}
+            for name, (base, new) in halves.items() if len(halves) > 1 else ():
+                half = _half_cells(c, row, model, name, count, base, new)
+                cells[group_name(c, model, title_of(name))] = half
+            for group, found in cells.items():
+                lines.setdefault(group, []).append(Line(label, found, group))
+    return ["base", "new", "HM", "H_t1", "H_t2"], [line for group in lines.values() for line in group]
 
 
 def _halves(c: Collected, row: Row, model: str, dataset: str, count: int | None) -> tuple[Mean, Mean]:
@@ -166,7 +173,7 @@ def targets(c: Collected) -> tuple[list[str], list[Line]]:
                     known = [value for value in part if value is not None]
                     mean = statistics.fmean(known) if known and len(known) == len(part) else None
                     cells.append(_target_cell(c, row, model, column, None, (mean, None, missing), False))
-            lines.append(Line(label, tuple(cells), model if len(c.choices.models) > 1 else ""))
+            lines.append(Line(label, tuple(cells), group_name(c, model)))
     return columns, lines
 
 
