@@ -248,6 +248,24 @@ def test_lp_plus_plus_takes_the_step_of_its_curvature():
     assert torch.allclose(ours.weight, w + alpha[:, None] * t, atol=1e-3)
 
 
+def test_lp_plus_plus_is_descent_with_momentum():
+    task = problem()
+    f, t, y = embed(task), task.text.rows, task.y
+    w = torch.stack([f[y == k].sum(0) for k in range(3)]).requires_grad_()
+    alpha = torch.full((3,), 2.5 * task.scale * float((f * t[y]).sum(1).mean()), requires_grad=True)
+    weights = torch.optim.SGD([w], lr=float(4 * 12 / torch.linalg.eigvalsh(f.T @ f)[-1]), momentum=0.9)
+    blend = torch.optim.SGD([alpha], lr=float(12 / (4 * (f @ t.T).square().sum(0).max())))
+    for epoch in range(25):
+        weights.zero_grad()
+        blend.zero_grad()
+        torch.nn.functional.cross_entropy(f @ w.T + alpha * (f @ t.T), y).backward()
+        weights.step()
+        if epoch % 10 == 0:
+            blend.step()
+    ours = create("lp_plus_plus", epochs=25).fit(task)
+    assert torch.allclose(ours.weight, (w + alpha[:, None] * t).detach(), rtol=1e-3, atol=1e-2)
+
+
 def test_clap_is_the_minimum_of_its_objective():
     task = problem()
     f, t, y, s = embed(task).double(), task.text.rows.double(), task.y, task.scale

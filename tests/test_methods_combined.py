@@ -8,7 +8,7 @@ import torch
 from prolip import FewShotClassifier, Task, methods
 from prolip.core import InputError, UsageError
 from prolip.methods import search
-from prolip.methods.bias import BiasMethod, Sum
+from prolip.methods.bias import AdamW, BiasMethod, Sum
 from prolip.methods.ensemble import stack
 from prolip.solvers.linear import SoftmaxRegression
 from prolip.solvers.smooth import autograd, minimise
@@ -109,6 +109,22 @@ def test_training_on_batches_and_keeping_the_best_epoch():
     assert float(trained.parameters[0][0].norm()) == seen[2]
 
 
+def test_steps_are_those_of_adamw():
+    generator = torch.Generator().manual_seed(0)
+    start, a = torch.randn(5, 4, generator=generator), torch.randn(4, 3, generator=generator)
+    ours, theirs = start.clone().requires_grad_(), start.clone().requires_grad_()
+    mine = AdamW([ours], eps=1e-4, decay=0.01)
+    reference = torch.optim.AdamW([theirs], eps=1e-4, weight_decay=0.01)
+    for step in range(20):
+        lr = 0.1 / (1 + step)
+        reference.param_groups[0]["lr"] = lr
+        reference.zero_grad()
+        (theirs @ a).sin().sum().backward()
+        reference.step()
+        mine.step(torch.autograd.grad((ours @ a).sin().sum(), [ours]), lr)
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
 # Ensembles
 
 
@@ -144,7 +160,19 @@ def test_auto_says_what_it_chose_and_why():
     info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).info
     assert info["chose"] in ("linear_probe", "ensemble")
     assert info["candidates"]["zero_shot"]["accuracy"] < info["candidates"][info["chose"]]["accuracy"]
-    assert "% of held-out support images right" in info["why"]
+    assert info["why"].startswith("log-likelihood")
+
+
+@pytest.mark.parametrize("by", ["likelihood", "accuracy"])
+def test_auto_takes_the_best_by_its_rule(by):
+    info = methods.create("auto", by=by).fit(problem(shots=5)).info
+    scores = {name: score[by] for name, score in info["candidates"].items()}
+    assert scores[info["chose"]] == max(scores.values())
+
+
+def test_auto_knows_two_rules():
+    with pytest.raises(UsageError, match="unknown by 'luck'"):
+        methods.create("auto", by="luck")
 
 
 def test_auto_keeps_the_only_sensible_method():
@@ -154,13 +182,15 @@ def test_auto_keeps_the_only_sensible_method():
     x = text.repeat(5, 1) + 0.3 * torch.randn(20, 4, generator=generator)
     task = Task(x, torch.arange(4).repeat(5), text, scale=100.0)
     info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).info
-    assert info["candidates"][info["chose"]]["accuracy"] >= info["candidates"]["zero_shot"]["accuracy"]
+    assert info["candidates"][info["chose"]]["likelihood"] >= info["candidates"]["zero_shot"]["likelihood"]
 
 
-def test_auto_with_one_image_a_class_is_a_documented_average():
-    fitted = methods.create("auto").fit(problem(shots=1))
-    assert set(fitted.info["shares"]) == {"prolip", "linear_probe"}
+def test_auto_with_one_image_a_class_takes_the_first_candidate():
+    task = problem(shots=1)
+    fitted = methods.create("auto").fit(task)
+    assert fitted.info["chose"] == "prolip"
     assert "one image a class" in fitted.info["why"]
+    assert torch.allclose(fitted.logits(task.x[0]), methods.create("prolip").fit(task).logits(task.x[0]))
 
 
 # The search

@@ -8,7 +8,7 @@ full-batch epochs, a cosine, no penalty. The loss is not smooth and has no minim
 recipe is the method.
 
 alpha is searched over {0, 0.1, 0.3, 0.5, 0.7, 0.9} on a validation set or inside the support set, as the
-paper's grid has it, at one learning rate, on one half against the other and with a sixth of the epochs; 0.8,
+paper's grid has it, at one learning rate, on one half against the other and with a tenth of the epochs; 0.8,
 the official program's, where there is nothing to hold out.
 It does not depend on the classes, so it stays open-class, but nothing holds it near the pretrained model.
 """
@@ -119,7 +119,7 @@ class CLIPAdapter(BiasMethod):
         if not parts:
             told = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
             return task, replace(self, alpha=DEFAULT), {"search": told}
-        rough = max(1, self.epochs // 6)
+        rough = max(1, self.epochs // 10)
         place, scores = search.choose([replace(self, alpha=a, epochs=rough) for a in ALPHAS], parts)
         source = "validation" if validation is not None else "support"
         told = search.report("alpha", ALPHAS, scores, source)

@@ -23,6 +23,7 @@ import torch
 
 from prolip.core import Task
 from prolip.methods.base import Shape
+from prolip.methods.bias import SMALL
 from prolip.methods.fitted import LinearClassifier, unit_features
 from prolip.methods.regularised import Regularised
 from prolip.solvers.linear import SoftmaxRegression
@@ -48,8 +49,10 @@ class CrossModal(Regularised):
         base = s * f @ texts.T
         problem = SoftmaxRegression(f, labels, task.classes, base=base, weights=weights, intercept=False)
         start = None
+        fine = (1e-4, 500) if base.numel() <= SMALL else (1e-3, 120)
+        tol, evaluations = (1e-2, 50) if rough else fine
         for lam in lams:
-            found = problem.solve(lam / 1e4, start=start, tol=1e-2 if rough else 1e-4)
+            found = problem.solve(lam / 1e4, start=start, tol=tol, evaluations=evaluations)
             start = found.unknowns
             info = {"converged": found.minimum.converged, "evaluations": found.minimum.evaluations}
             yield LinearClassifier(task.linear, task.text, s * texts + found.weight, found.bias, info=info)

@@ -105,13 +105,15 @@ def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[tuple[Tensor,
     alpha = f.new_full((task.classes,), 2.5 * task.scale * float(cosines.gather(1, y[:, None]).mean()))
     step = 4 * n / float(torch.linalg.matrix_norm(f.T @ f, 2))
     step_alpha = n / (4 * float(cosines.square().sum(dim=0).max()))
+    minus_one = f.new_full((n, 1), -1.0)
     momentum, slope_alpha = torch.zeros_like(w), torch.zeros_like(alpha)
     yield w, alpha
     for epoch in range(epochs):
-        residual = torch.addmm(cosines * alpha, f, w.T).softmax(dim=1)
-        residual.scatter_add_(1, y[:, None], residual.new_full((n, 1), -1.0)).div_(n)
-        momentum = torch.addmm(momentum, residual.T, f, beta=0.9)
-        slope = (residual * cosines).sum(dim=0)
+        residual = (f @ torch.addcmul(w, texts, alpha[:, None]).T).softmax(dim=1)
+        residual.scatter_add_(1, y[:, None], minus_one)
+        slope_w = residual.T @ f / n
+        slope = (slope_w * texts).sum(dim=1)
+        momentum = torch.add(slope_w, momentum, alpha=0.9)
         slope_alpha = slope_alpha + slope if accumulate else slope
         w = w - step * momentum
         if epoch % 10 == 0:

@@ -13,25 +13,21 @@ are at most (templates x K) x D.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from prolip.core import InputError, Task, errors
-from prolip.methods.base import Progress, Shape
-from prolip.methods.bias import Bias, BiasMethod, Sum
+from prolip.core import InputError, Task
+from prolip.methods.base import Shape
 from prolip.methods.fitted import TextProjected, text_rows, unit_features
-from prolip.methods.regularised import Regularised
+from prolip.methods.pulled import Pulled, PulledBias
 from prolip.solvers import lam_value
 
-SOLVERS = ("exact", "adam")
 
-
-class TextProjection(Bias):
+class TextProjection(PulledBias):
     """s f (T(P) - T)'. The unknown is P - P0, in the row space of the text features where `exact`."""
 
     def __init__(self, task: Task, lam: float, per_template: bool, exact: bool) -> None:
@@ -85,17 +81,15 @@ class TextProjection(Bias):
 
 
 @dataclass(frozen=True)
-class ProLIPText(Regularised, BiasMethod):
+class ProLIPText(Pulled):
     """Fine-tune the text projection.
 
     Parameters
     ----------
     per_template
         Whether each template's row is normalised before their mean.
-    solver
-        "exact", or "adam" for the authors' steps.
     lr, epochs
-        Of "adam".
+        Of solver="adam".
     """
 
     name: ClassVar[str] = "prolip_text"
@@ -105,45 +99,16 @@ class ProLIPText(Regularised, BiasMethod):
     needs: ClassVar[tuple[str, ...]] = ("image embeddings", "text features before the projection")
 
     per_template: bool = True
-    solver: str = "exact"
     lr: float = 1e-4
     epochs: int = 300
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
-
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> TextProjected:
-        """Tune P."""
-        if self.solver == "exact":
-            return super().fit(task, progress, validation)  # type: ignore[return-value]
-        started = time.perf_counter()
-        lam, told = self.strength(task, validation)
-        term = TextProjection(task, lam, self.per_template, exact=False)
-        trained = Sum(task, [term]).adam(lr=self.lr, epochs=self.epochs, progress=progress)
-        info = self.report(task, started, **told, solver="adam", **trained.report())
-        return term.fitted(trained.parameters[0], info)
-
-    def path(self, task: Task, lams: Sequence[float], rough: bool = False) -> Iterator[TextProjected]:
-        """P for each lam."""
-        start = None
-        for lam in lams:
-            term = TextProjection(task, lam, self.per_template, exact=True)
-            trained = Sum(task, [term]).minimise(start, rough)
-            start = trained.parameters[0]
-            yield term.fitted(start, {"solver": "exact", **trained.report()})
-
-    def settle(self, task: Task, validation: Task | None) -> tuple[Task, ProLIPText, dict[str, Any]]:
-        """Choose lam."""
-        lam, told = self.strength(task, validation)
-        return task, replace(self, lam=lam), told
 
     def bias(self, task: Task, exact: bool) -> TextProjection:
         """The tuned text as a term."""
         return TextProjection(task, lam_value(self.lam, task), self.per_template, exact)
+
+    def recipe(self, task: Task) -> dict[str, Any]:
+        """The paper's, as for the image projection."""
+        return {"lr": self.lr, "epochs": self.epochs}
 
     def count(self, shape: Shape) -> int:
         """Dt x D; a shape without text features counts D for Dt."""
