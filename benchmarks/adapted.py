@@ -31,6 +31,7 @@ from prolip.evaluate.suggest import suggest
 from prolip.features import FeatureStore, extract
 
 SEEDS = (1, 2, 3, 4, 5)
+DRAWS = range(1, 11)
 SHOTS = (1, 4, 8, 16)
 
 
@@ -46,33 +47,40 @@ class Data:
             self.y[split] = torch.tensor(images.labels)
         self.text = encoder.text(images.names, ["a photo of a {}."])
 
-    def draw(self, shots, seed, classes=None):
+    def draw(self, shots, seed):
         """A task, and everything else that is labelled: what was not drawn, and the test images."""
         labels = self.y["train"].tolist()
         chosen = sample_few_shot(labels, shots, seed)
-        if classes is not None:
-            chosen = [i for i in chosen if labels[i] in classes]
         rest = sorted(set(range(len(labels))) - set(chosen))
-        task = Task(
-            self.x["train"][chosen], self.y["train"][chosen], self.text, self.encoder.head, self.encoder.scale
-        )
         x = torch.cat([self.x["train"][rest], self.x["test"]])
-        return task, x, torch.cat([self.y["train"][rest], self.y["test"]])
+        y = torch.cat([self.y["train"][rest], self.y["test"]])
+        return self._task(self.x["train"][chosen], self.y["train"][chosen]), x, y
+
+    def draw_from_all(self, shots, seed):
+        """The same, with the support set drawn from training and test images alike."""
+        x, y = torch.cat([self.x["train"], self.x["test"]]), torch.cat([self.y["train"], self.y["test"]])
+        chosen = sample_few_shot(y.tolist(), shots, seed)
+        rest = sorted(set(range(len(y))) - set(chosen))
+        return self._task(x[chosen], y[chosen]), x[rest], y[rest]
+
+    def _task(self, x, y):
+        return Task(x, y, self.text, self.encoder.head, self.encoder.scale)
 
 
 def calibration(sets):
     """Calibration error before and after, of answers about every image outside the support set.
 
-    Pooled over draws of the support set, as an estimate from few images is mostly chance; `floor` is what
-    chance gives on one draw's test images.
+    "Before" is the model as fitted, at the scale of the fit. dtd10 has 200 test images, on which answers that
+    mean exactly what they say show an error of 6 %: support sets are drawn from all images, and answers are
+    pooled over draws. `floor` is what chance gives on pooled answers, `floor_of_one` on those of one draw.
     """
     rows = []
     for data in (sets["pets37"], sets["dtd10"]):
         for options in ({"lam": "auto"}, {"lam": "1/N", "scale": "fixed"}):
             for shots in SHOTS:
                 before, after, best, labels, temperatures = [], [], [], [], []
-                for seed in SEEDS:
-                    task, x, y = data.draw(shots, seed)
+                for seed in DRAWS:
+                    task, x, y = data.draw_from_all(shots, seed)
                     method = methods.create("prolip", **options)
                     fitted = method.fit(task)
                     t = Confidence.of(method, fitted, task).temperature
@@ -81,21 +89,28 @@ def calibration(sets):
                     after.append((logits / t).softmax(1))
                     best.append((logits / fit_temperature(logits, y)).softmax(1))
                     labels.append(y)
-                    temperatures.append(t)
-                y = torch.cat(labels)
+                    temperatures.append(round(t * fit_factor(fitted), 3))
+                y, last = torch.cat(labels), after[0]
+                before, after, best = (torch.cat(part) for part in (before, after, best))
                 rows.append(
                     {
                         "set": data.name, "shots": shots, **options, "images": len(y),
-                        "accuracy": metrics.accuracy(torch.cat(after), y),
-                        "before": metrics.calibration_error(torch.cat(before), y),
-                        "after": metrics.calibration_error(torch.cat(after), y),
-                        "best_temperature": metrics.calibration_error(torch.cat(best), y),
-                        "floor": metrics.calibration_floor(after[0][-len(data.y["test"]):]),
+                        "accuracy": metrics.accuracy(after, y),
+                        "before": metrics.calibration_error(before, y),
+                        "after": metrics.calibration_error(after, y),
+                        "best_temperature": metrics.calibration_error(best, y),
+                        "floor": metrics.calibration_floor(after, draws=20),
+                        "floor_of_one": metrics.calibration_floor(last),
+                        "loss_before": _loss(before, y), "loss": _loss(after, y), "loss_best": _loss(best, y),
                         "temperatures": temperatures,
                     }
                 )  # fmt: skip
                 print(rows[-1], flush=True)
     return rows
+
+
+def _loss(probabilities, y):
+    return float(torch.nn.functional.nll_loss(probabilities.clamp_min(1e-12).log(), y))
 
 
 def reject(sets):

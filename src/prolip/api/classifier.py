@@ -8,26 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from prolip import encoders, methods
-from prolip.api import growing, keeping
-from prolip.api.inputs import images_and_labels
-from prolip.core import Fitted, Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import as_labels
-from prolip.data import as_templates, class_names, sample_few_shot
-from prolip.encoders.arrays import Arrays, read_arrays
-from prolip.evaluate import metrics
+from prolip.api import growing, keeping, measuring, support
+from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
+from prolip.encoders.arrays import read_arrays
 from prolip.evaluate.adapting import Adapted, adapt_images
-from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import Curve, learning_curve
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.evaluate.suggest import Suggestion, suggest
-from prolip.features import Extraction, FeatureStore, Pictures, duplicates, extract
+from prolip.features import Extraction, FeatureStore, extract
 from prolip.methods import test_time
-from prolip.methods.towers import TowerTask
 
 Progress = Callable[[int, int], None]
 
@@ -83,6 +76,15 @@ class FewShotClassifier:
     >>> clf.predict(["cat.jpg"])                                        # doctest: +SKIP
     ['cat']
     """
+
+    classes_: list[Any]
+    task_: Task | None
+    text_: Text
+    fitted_: Fitted
+    info_: dict[str, Any]
+    confidence_: Confidence
+    skipped_: list[tuple[str, str]]
+    support_: list[bytes]
 
     def __init__(
         self,
@@ -145,21 +147,21 @@ class FewShotClassifier:
         if self.views < 1:
             raise UsageError(f"views must be at least 1, got {self.views}")
         if self.model == "arrays":
-            task = self._task_of_arrays(read_arrays(images, labels, text))
+            task = support.task_of_arrays(self, read_arrays(images, labels, text))
         else:
-            task = self._task_of_images(images, labels, progress)
+            task = support.task_of_images(self, images, labels, progress)
         self._take(task, method.fit(task, training), method)
         return self
 
     def _take(self, task: Task, fitted: Fitted, method: methods.Method) -> None:
         """Keep a fit, and learn from the support set what it may claim."""
-        self.task_: Task | None = task
-        self.text_: Text = task.text
-        self.fitted_: Fitted = fitted
+        self.task_ = task
+        self.text_ = task.text
+        self.fitted_ = fitted
         self.confidence_ = Confidence()
         if self.calibrate:
             self.confidence_ = Confidence.of(method, fitted, task, self.seed)
-        self.info_: dict[str, Any] = {
+        self.info_ = {
             **fitted.info,
             "model": self.model,
             "classes": len(self.classes_),
@@ -175,39 +177,6 @@ class FewShotClassifier:
             if value is not None and name in takes:
                 options.setdefault(name, value)
         return methods.create(self.method, **options)
-
-    def _task_of_images(self, images: Any, labels: Any, progress: Progress | None) -> Task:
-        found, pictures, y, classes = self._labelled(images, labels, progress)
-        missing = [name for k, name in enumerate(classes) if k not in set(y)]
-        if missing:
-            raise InputError(f"class {missing[0]!r} has no readable image left ({len(found.bad)} are bad)")
-        templates = as_templates(self.templates)
-        text = self.encoder.text(class_names(map(str, classes)), templates)
-        self.classes_: list[Any] = classes
-        self.skipped_: list[tuple[str, str]] = found.bad
-        self.support_: list[bytes] = found.hashes
-        encoder, templates = self.encoder, tuple(templates)
-        return TowerTask(found.features, y, text, encoder.head, encoder.scale, encoder, templates, pictures)
-
-    def _labelled(
-        self, images: Any, labels: Any, progress: Progress | None
-    ) -> tuple[Extraction, Pictures, list[int], list[Any]]:
-        """Features and pictures of the support set, their label numbers, and the classes behind these."""
-        source, y, classes = images_and_labels(images, labels, "train")
-        class_names(map(str, classes))  # bad names are refused before any image is encoded
-        chosen = sample_few_shot(y, self.shots, self.seed)
-        found = self._extract([source[i] for i in chosen], range(self.views), progress)
-        pictures = Pictures([source[chosen[i]] for i in found.kept])
-        return found, pictures, [y[chosen[i]] for i in found.kept], classes
-
-    def _task_of_arrays(self, arrays: Arrays) -> Task:
-        if arrays.text is None or arrays.y is None:
-            lacking = "class text rows (text)" if arrays.text is None else "labels"
-            raise InputError(f"embeddings need {lacking}: an array in the file, or an argument of fit")
-        chosen = sample_few_shot(arrays.y.tolist(), self.shots, self.seed)
-        self.classes_ = list(arrays.classes or range(len(arrays.text)))
-        self.skipped_, self.support_ = [], []
-        return Task(arrays.x[chosen], arrays.y[chosen], Text(arrays.text, tuple(map(str, self.classes_))))
 
     # Using
 
@@ -299,42 +268,7 @@ class FewShotClassifier:
         `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
         self._require_fitted()
-        skipped, repeated = 0, 0
-        before: Tensor | None = None  # the base model's features, where the fit changed the tower
-        if self.model == "arrays":
-            arrays = read_arrays(images, labels)
-            if arrays.y is None:
-                raise InputError("to evaluate, embeddings need labels")
-            x, y = arrays.x, as_labels(arrays.y, len(self.classes_))
-        else:
-            source, given, _ = images_and_labels(images, labels, "test", self.classes_)
-            found = self.features(source, progress=progress)
-            x, y = found.features[0], torch.tensor([given[i] for i in found.kept])
-            skipped, repeated = len(found.bad), len(duplicates(self.support_, found.hashes))
-            if self.fitted_.encoder_for(self.encoder) is not self.encoder:
-                before = self._extract(source, (0,), progress).features[0]
-        raw = self.fitted_.logits(x) * fit_factor(self.fitted_)
-        probabilities = self.calibrated(x).softmax(dim=1)
-        answers = probabilities.argmax(dim=1)
-        rejected = None
-        if self.confidence_.outsiders is not None:
-            rejected = float(self.outsiders(x, answers).double().mean())
-        return {
-            "accuracy": metrics.accuracy(probabilities, y),
-            "per_class": metrics.per_class_accuracy(probabilities, y),
-            "calibration_error": metrics.calibration_error(probabilities, y),
-            "calibration_error_before": metrics.calibration_error(raw.softmax(dim=1), y),
-            "calibration_error_floor": metrics.calibration_floor(probabilities),
-            "rejected": rejected,
-            "zero_shot_accuracy": metrics.accuracy(
-                self.zero_shot().logits(x if before is None else before), y
-            ),
-            "classes": self.classes_,
-            "counts": torch.bincount(y, minlength=len(self.classes_)).tolist(),
-            "images": len(y),
-            "skipped": skipped,
-            "duplicates": repeated,
-        }
+        return measuring.evaluate(self, images, labels, progress)
 
     def zero_shot(self) -> Projected:
         """The model before the fit, with the same class texts."""
