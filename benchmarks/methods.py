@@ -2,18 +2,17 @@
 
     python benchmarks/methods.py [--data ../shared/data] [--sets whu_rn50 pets37 ..] [--shots 1 4 16]
                                  [--seeds 1 2 3] [--methods prolip rla:lam=1/N ..] [--csv runs.csv]
-                                 [--markdown table.md]
+                                 [--markdown table.md] [--rates]
 
-Sets: WHU-RS19 under CLIP RN50 and ViT-B/32 (N images a class to fit, all others to test), ImageNet under
-ViT-B/32 (one of the three few-shot sets to fit, the other two to test: these are training images, not
-comparable with published figures), and three folders of photos under the offline encoder, whose features are
-kept in the user's store. A method may carry options: name:option=value:option=value. With --csv, runs are
-written as they end, and runs that the file already has are not repeated.
+What the sets are stands in `method_tasks.py`. A method may carry options: name:option=value:option=value.
+With --csv, runs are written as they end, and runs that the file already has are not repeated.
+With --rates, the methods that take Adam's steps at four learning rates, with and without a penalty.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import sys
 import time
@@ -23,16 +22,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from method_tasks import DEVELOPMENT, REPORTED, has, trial
 from prolip import methods
 from prolip.cli.console import bar, console
 from prolip.core import Task
-from prolip.data import DEFAULT, read_images, sample_few_shot
-from prolip.encoders import load
-from prolip.features import FeatureStore, extract
 
-PHOTOS = ("pets37", "dtd10", "clothing10")
-FEATURES = {"whu_rn50": "whurs19_clip_rn50", "whu_vit_b_32": "whurs19_clip_vit_b_32"}
-SETS = (*FEATURES, "imagenet", *PHOTOS)
 METHODS = (
     "zero_shot",
     "linear_probe",
@@ -57,6 +51,21 @@ METHODS = (
     "ensemble",
     "auto",
 )
+RATES = tuple(
+    f"{spec}:lr={lr}"
+    for spec in (
+        "prolip:solver=adam:scale=fixed:lam=0",
+        "prolip:solver=adam:scale=fixed:lam=1/N",
+        "clip_adapter:alpha=0.5",
+        "tip_adapter_f",
+    )
+    for lr in ("1e-4", "1e-3", "1e-2", "1e-1")
+)
+BLACK_BOX = {  # the same without a head
+    "linear_probe:features=pre": "linear_probe",
+    "prolip:lam=1/N:scale=fixed": "rla:lam=1/N",
+    "prolip": "rla",
+}
 COLUMNS = ("set", "shots", "seed", "method", "accuracy", "seconds", "cpu", "chose")
 
 
@@ -68,17 +77,19 @@ def main() -> None:
         (name, shots, seed, method)
         for name in given.sets
         for shots in given.shots
-        for seed in (given.seeds if name != "imagenet" else [0])
+        for seed in given.seeds
         for method in given.methods
-        if name != "imagenet" or shots in (1, 2, 4)
+        if has(name, shots, seed)
     ]
     todo = [run for run in wanted if run not in done]
     loaded: dict = {}
     with bar("fitting", "fits") as progress:
         for i, (name, shots, seed, method) in enumerate(todo):
             if (name, shots, seed) not in loaded:
-                loaded = {(name, shots, seed): task_of(given.data, name, shots, seed)}
-            done[name, shots, seed, method] = run(method, seed, *loaded[name, shots, seed])
+                loaded = {(name, shots, seed): trial(given.data, name, shots, seed)}
+            task = loaded[name, shots, seed]
+            same = (name, shots, seed, BLACK_BOX.get(method)) if task[0].black_box else None
+            done[name, shots, seed, method] = done[same] if same in done else run(method, seed, *task)
             write(given.csv, (name, shots, seed, method), done[name, shots, seed, method])
             progress(i + 1, len(todo))
     report({key: done[key] for key in wanted}, given)
@@ -105,65 +116,22 @@ def create(spec: str, seed: int) -> methods.Method:
     options: dict = {}
     for pair in pairs:
         option, _, value = pair.partition("=")
-        try:
-            options[option] = float(value)
-        except ValueError:
-            options[option] = value
+        for kind in (int, float, str):
+            with contextlib.suppress(ValueError):
+                options[option] = kind(value)
+                break
     if "seed" in methods.options(name):
         options.setdefault("seed", seed)
     return methods.create(name, **options)
-
-
-def task_of(data: Path, name: str, shots: int, seed: int) -> tuple[Task, torch.Tensor, torch.Tensor]:
-    """A task, and the features and labels to test on."""
-    if name == "imagenet":
-        arrays = np.load(data / "features/imagenet_fewshot_clip_vit_b_32.npz")
-        sets = {n: (arrays[f"train{n}_x"].astype(np.float32), arrays[f"train{n}_y"]) for n in (1, 2, 4)}
-        others = [n for n in sets if n != shots]
-        x, y = (torch.from_numpy(np.concatenate([sets[n][i] for n in others])) for i in (0, 1))
-        return Task(*sets[shots], arrays["text"]), x, y
-    if name in FEATURES:
-        arrays = np.load(data / f"features/{FEATURES[name]}.npz")
-        x = torch.from_numpy(arrays["images"].astype(np.float32))
-        y = torch.from_numpy(arrays["labels"])
-        texts = torch.nn.functional.normalize(torch.from_numpy(arrays["texts"].astype(np.float32)), dim=2)
-        chosen = torch.tensor(sample_few_shot(y.tolist(), shots, seed))
-        rest = torch.ones(len(y), dtype=torch.bool)
-        rest[chosen] = False
-        return Task(x[chosen], y[chosen], texts.mean(dim=0)), x[rest], y[rest]
-    encoder = offline()
-    x, y, names = photos(data / "images" / name, "train")
-    chosen = torch.tensor(sample_few_shot(y.tolist(), shots, seed))
-    text = encoder.text(names, DEFAULT)
-    test_x, test_y, _ = photos(data / "images" / name, "test")
-    return Task(x[chosen], y[chosen], text, encoder.head, encoder.scale), test_x, test_y
-
-
-_kept: dict = {}
-
-
-def offline():
-    if "encoder" not in _kept:
-        _kept["encoder"] = load("offline")
-    return _kept["encoder"]
-
-
-def photos(folder: Path, split: str) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
-    """Features and labels of a folder of images, encoded once."""
-    if (folder, split) not in _kept:
-        images = read_images(folder, split=split)
-        found = extract(offline(), images.paths, store=FeatureStore())
-        _kept[folder, split] = found.features[0], torch.tensor(images.labels), list(images.names)
-    return _kept[folder, split]
 
 
 def report(done: dict, given: argparse.Namespace) -> None:
     """A table for each set, and one of the means over sets."""
     sets = [name for name in given.sets if any(key[0] == name for key in done)]
     tables = {name: cells(done, given, lambda key, name=name: key[0] == name) for name in sets}
-    small = [name for name in sets if name != "imagenet"]
-    if len(small) > 1:
-        tables["mean over " + ", ".join(small)] = cells(done, given, lambda key: key[0] in small)
+    whole = [name for name in sets if all(has(name, n, 1) for n in given.shots)]
+    if len(whole) > 1:
+        tables["mean over " + ", ".join(whole)] = cells(done, given, lambda key: key[0] in whole)
     lines = []
     for title, rows in tables.items():
         shots = [n for n in given.shots if any(n in row for row in rows.values())]
@@ -193,7 +161,7 @@ def report(done: dict, given: argparse.Namespace) -> None:
 def cells(done: dict, given: argparse.Namespace, belongs) -> dict:
     """Accuracy in percent, mean and deviation over seeds (over sets: of their means); seconds of a fit."""
     table = {}
-    for method in given.methods:
+    for method in dict.fromkeys(key[3] for key in done):
         keys = [key for key in done if key[3] == method and belongs(key)]
         row: dict = {}
         for n in given.shots:
@@ -256,10 +224,13 @@ def write(path: Path | None, key: tuple, result: tuple) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=REPORTED, choices=(*REPORTED, *DEVELOPMENT))
     parser.add_argument("--shots", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument(
+        "--rates", dest="methods", action="store_const", const=RATES, help="Adam's step, varied."
+    )
     parser.add_argument("--csv", type=Path, help="Runs are added here as they end, and not repeated.")
     parser.add_argument("--markdown", type=Path, help="The tables, for a document.")
     parser.add_argument("--threads", type=int, default=2)
