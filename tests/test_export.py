@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.testing import assert_close
 
 from conftest import blotch
@@ -14,7 +15,9 @@ from prolip import methods
 from prolip.core import Head, ModelError, Projected, ProlipError, SavedModelError, Task, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders import load
+from prolip.encoders.preprocess import Preprocess
 from prolip.export import apply_adapter, load_adapter
+from prolip.export.usage import programs
 from prolip.export.write import convert_model, export
 from tiny_models import TEXT, write_clip, write_folder, write_siglip
 
@@ -161,7 +164,7 @@ def test_other_libraries_give_the_adapted_embeddings(model, tmp_path, name, meth
 def test_one_folder_can_be_both(model, tmp_path):
     encoder = model("vit")
     fitted, pixels = fit(encoder)
-    written = export(tmp_path / "out", encoder, fitted, CONFIG, ["hf", "open_clip"])
+    written = export(tmp_path / "out", encoder, fitted, CONFIG, ["hf", "open_clip", "adapter"])
     assert {"config.json", "model.safetensors", "open_clip_config.json", "README.md"} <= set(written)
     assert len({file.stat().st_mode for file in (tmp_path / "out").iterdir()}) == 1  # all can be shared
     ours, theirs = (f(tmp_path / "out", encoder, pixels) for f in (open_clip_answers, hf_answers))
@@ -257,8 +260,8 @@ def test_adapter_goes_into_the_base_model_and_no_other(model, tmp_path):
     fitted, pixels = fit(encoder)
     folder = tmp_path / "adapter"
     written = export(folder, encoder, fitted, CONFIG, ["adapter"])
-    assert written == ["README.md", "adapter_config.json", "adapter_model.safetensors"]
-    assert (folder / "adapter_model.safetensors").stat().st_size < 4 * encoder.head.weight.numel() + 500
+    assert written == ["README.md", "prolip_adapter.json", "prolip_adapter.safetensors"]
+    assert (folder / "prolip_adapter.safetensors").stat().st_size < 4 * encoder.head.weight.numel() + 500
     x = encoder.encode(pixels)
     adapted = load_adapter(folder, "cpu")
     assert_close(unit_rows(adapted.head(adapted.encode(pixels))), fitted.embed(x))
@@ -272,7 +275,7 @@ def test_adapter_goes_into_the_base_model_and_no_other(model, tmp_path):
 
     with pytest.raises(ModelError, match=r"with weights [0-9a-f]{64} .*weights are [0-9a-f]{64}"):
         apply_adapter(plain, folder)  # it is not the base model any more
-    weights = folder / "adapter_model.safetensors"
+    weights = folder / "prolip_adapter.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     with pytest.raises(SavedModelError, match="was altered"):
         load_adapter(folder, "cpu")
@@ -313,7 +316,7 @@ def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
         export(tmp_path, encoder, fitted, CONFIG, ["adapter"])
     export(tmp_path, encoder, fitted, CONFIG, ["adapter"], force=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
-    assert (tmp_path / "adapter_config.json").is_file()
+    assert (tmp_path / "prolip_adapter.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -360,6 +363,27 @@ def test_the_card_is_for_a_person(model, tmp_path):
     blocks = card.split("```python\n")[1:]
     for block in blocks:
         compile(block.split("```")[0], "card", "exec")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resize": "shortest", "resize_to": 40},
+        {"resize": "shortest", "crop": "floor"},
+        {"resize": "squash", "interpolation": "bilinear"},
+        {"resize": "longest", "fill": 127},
+    ],
+)
+@pytest.mark.parametrize("size", [(61, 40), (33, 72), (50, 50)])
+def test_the_card_prepares_pictures_as_the_model_does(options, size):
+    preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3, **options)
+    picture = blotch((200, 60, 60), 3, 80).crop((0, 0, *size))
+    config = {"classes": CLASSES, "preprocess": preprocess.config()}
+    (program,) = programs(config, {"classifier.onnx"})
+    prepare = program.partition('.convert("RGB")\n')[2].partition("probabilities")[0]
+    space = {"Image": Image, "picture": picture}
+    exec(prepare, space)
+    np.testing.assert_array_equal(np.asarray(space["picture"]), preprocess.centre(picture))
 
 
 def test_unknown_targets_are_named(model, tmp_path):

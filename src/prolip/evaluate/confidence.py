@@ -63,6 +63,7 @@ class Confidence:
             "temperature": temperature,
             "calibration_error_before": metrics.calibration_error(before, out.y),
             "calibration_error": metrics.calibration_error(after, out.y),
+            "calibration_error_floor": metrics.calibration_floor(after),
         }
         return cls(temperature, Outsiders.of(task), report, out)
 

@@ -1,10 +1,13 @@
 """An adapter: what was learned and nothing else, with the name of the model that it belongs to.
 
-    adapter_config.json          the base model, its revision and hashes; method, classes, templates
-    adapter_model.safetensors    the tensors that differ, under the base model's own names
+    prolip_adapter.json           the base model, its revision and hashes; method, classes, templates
+    prolip_adapter.safetensors    the tensors that differ, under the base model's own names
 
 About 1.5 MB for a ViT-B. It is put into the base model by `load_adapter`, or by `apply_adapter` into a model
 that open_clip or transformers has loaded. A base model with other weights is refused.
+
+The names are our own: transformers takes an adapter_config.json for one of PEFT, and would not load a
+checkpoint that lies beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from prolip.core.files import sha256_file, sha256_tensors, write_json, write_ten
 from prolip.encoders.base import Encoder
 from prolip.encoders.tower import TowerEncoder
 
-CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1
 
 

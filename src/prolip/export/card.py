@@ -21,7 +21,7 @@ def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str
         Of the folder.
     """
     parts = [
-        _front_matter(config),
+        _front_matter(config, files),
         f"# {name}",
         _summary(config),
         _classes(config),
@@ -33,9 +33,11 @@ def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _front_matter(config: dict[str, Any]) -> str:
+def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
     """What model hubs read; only what is known."""
-    lines = ["library_name: prolip", "pipeline_tag: zero-shot-image-classification"]
+    libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
+    library = next((name for file, name in libraries.items() if file in files), "prolip")
+    lines = [f"library_name: {library}", "pipeline_tag: zero-shot-image-classification"]
     source = str(config["model"]).partition(":")[2]
     if (
         config["model"].startswith("hf:")
@@ -69,7 +71,8 @@ def _classes(config: dict[str, Any]) -> str:
     if config.get("templates"):
         prompts = ", ".join(f'"{template}"' for template in config["templates"])
         text += f"\n\nThe model reads a class as {prompts}, with its name for `{{}}`"
-        text += " (underscores are spaces)."
+        text += " (underscores are spaces)"
+        text += "; the embeddings of these are averaged." if len(config["templates"]) > 1 else "."
     return text
 
 
@@ -103,6 +106,7 @@ def _results(config: dict[str, Any]) -> str:
 
 def _confidence(config: dict[str, Any]) -> str:
     measured = config.get("evaluation") or config.get("held_out") or {}
+    floor = measured.get("calibration_error_floor")
     sentences = [
         f"They were calibrated on the labelled pictures by one temperature, {config['temperature']:.3g}, "
         "which changes no answer."
@@ -111,7 +115,8 @@ def _confidence(config: dict[str, Any]) -> str:
         sentences.append(
             f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
             f"{_percent(measured['calibration_error'])} after (0 means that of the answers given with 80 % "
-            "confidence, 80 % are right)."
+            "confidence, 80 % are right"
+            + (f"; on that many pictures, chance alone shows {_percent(floor)})." if floor else ").")
         )
     sentences.append(
         "It answers with one of its classes whatever the picture shows. `prolip predict --reject` refuses "

@@ -40,14 +40,14 @@ import json, numpy as np, onnxruntime
 from PIL import Image, ImageOps
 
 session = onnxruntime.InferenceSession("classifier.onnx")
-picture = Image.open("picture.jpg").convert("RGB")
+picture = ImageOps.exif_transpose(Image.open("picture.jpg")).convert("RGB")
 $prepare
 probabilities = session.run(None, {"pixels": np.asarray(picture)[None]})[0][0]
 classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
 print(classes[probabilities.argmax()], probabilities.max())
 """,
     ),
-    "adapter_config.json": (
+    "prolip_adapter.json": (
         "prolip, which puts the adapter into the base model",
         """
 from prolip.export import load_adapter
@@ -80,17 +80,27 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
 
 
 def _prepare(preprocess: dict[str, Any] | None) -> str:
-    """Lines that bring `picture` to the square of pixels that the model takes."""
+    """Lines that bring `picture` to the square that the model takes, as `Preprocess.centre` does."""
     if preprocess is None:
         return ""
     size, filter_ = preprocess["size"], f"Image.{preprocess['interpolation'].upper()}"
     if preprocess["resize"] == "squash":
         return f"picture = picture.resize(({size}, {size}), {filter_})"
     if preprocess["resize"] == "longest":
-        colour = (preprocess["fill"],) * 3
-        return f"picture = ImageOps.pad(picture, ({size}, {size}), {filter_}, color={colour})"
-    side = preprocess["resize_to"] or size
-    fit = f"picture = ImageOps.fit(picture, ({side}, {side}), {filter_})"
-    margin = (side - size) // 2
-    crop = f".crop(({margin}, {margin}, {margin + size}, {margin + size}))"
-    return fit + (crop if margin else "")
+        lines = [
+            f"ratio = max(picture.size) / {size}",
+            f"small = picture.resize([max(1, round(side / ratio)) for side in picture.size], {filter_})",
+            f'picture = Image.new("RGB", ({size}, {size}), {(preprocess["fill"],) * 3})',
+            f"picture.paste(small, (({size} - small.width) // 2, ({size} - small.height) // 2))",
+        ]
+        return "\n".join(lines)
+    target = preprocess["resize_to"] or size
+    margin = "({} - {}) // 2" if preprocess["crop"] == "floor" else "round(({} - {}) / 2)"
+    left, top = (margin.format(side, size) for side in ("width", "height"))
+    lines = [
+        f"width, height = (int({target} * side / min(picture.size)) for side in picture.size)",
+        f"picture = picture.resize((width, height), {filter_})",
+        f"left, top = {left}, {top}",
+        f"picture = picture.crop((left, top, left + {size}, top + {size}))",
+    ]
+    return "\n".join(lines)
