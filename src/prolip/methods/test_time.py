@@ -19,7 +19,11 @@ AdamW's first step from a fresh state moves each entry by lr * G / (|G| + eps), 
     x_0 W_new = (1 - lr * decay) x_0 W - lr * x_0 (G / (|G| + eps))
 
 The views go through the image tower once, before the step, and everything is reset for the next image. The
-authors' program runs the whole tower again for the step, in half precision.
+authors' program runs the whole tower again for the step, in half precision. TPT's own program adds AugMix on
+fine-grained datasets; the paper's test-time runs, on ImageNet and its variants, have none, nor has this.
+
+The step moves the centre view towards what the surest views say. It helps where those are right more often
+than the centre view is, and harms where they are not.
 """
 
 from __future__ import annotations
