@@ -1,4 +1,5 @@
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -43,3 +44,29 @@ def photos(tmp_path):
             for i in range(count):
                 blotch(colour, offset + 10 * k + i).save(folder / f"{i}.png")
     return tmp_path / "photos"
+
+
+@pytest.fixture(scope="module")
+def colour_model(offline):
+    """A model of the three colours, four pictures each that were never on disk."""
+    from prolip.api import FewShotClassifier
+
+    clf = FewShotClassifier(lam=0.3, store=False)
+    clf._encoder = offline
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
+    return clf.fit(images, [name for name in COLOURS for _ in range(4)])
+
+
+@pytest.fixture
+def prolip(monkeypatch, capsys):
+    """The command line, without a process of its own: exit code, standard output, standard error."""
+    from prolip.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["prolip", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return run

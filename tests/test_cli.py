@@ -7,21 +7,6 @@ import pytest
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
 
 
-@pytest.fixture
-def prolip(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-    from prolip.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["prolip", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
-
-
 def test_help_teaches_and_loads_no_heavy_library():
     program = (
         "import sys; sys.argv = ['prolip', '--help']\n"

@@ -23,18 +23,9 @@ def one_encoder(offline, monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
 
 
-@pytest.fixture(scope="module")
-def fitted(offline):
-    """A model of three colours, four pictures each, fitted once."""
-    clf = FewShotClassifier(lam=0.3)
-    clf._encoder = offline
-    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
-    return clf.fit(images, [name for name in COLOURS for _ in range(4)])
-
-
 @pytest.fixture
-def saved(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
+def saved(colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -92,8 +83,8 @@ def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
         clf.add()
 
 
-def test_a_model_without_its_support_predicts_but_does_not_grow(fitted, more, tmp_path):
-    fitted.save(tmp_path / "model", support=False)
+def test_a_model_without_its_support_predicts_but_does_not_grow(colour_model, more, tmp_path):
+    colour_model.save(tmp_path / "model", support=False)
     assert not (tmp_path / "model" / "support.safetensors").exists()
     clf = FewShotClassifier.load(tmp_path / "model")
     assert clf.predict([blotch((200, 40, 40), 9)]) == ["red"]
@@ -171,16 +162,7 @@ def test_suggestions_cover_what_is_not_covered():
     assert gains == sorted(gains, reverse=True)
 
 
-def test_grow_commands(saved, more, tmp_path, monkeypatch, capsys):
-    from prolip.cli import main
-
-    def prolip(*arguments):
-        monkeypatch.setattr("sys.argv", ["prolip", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
+def test_grow_commands(prolip, saved, more, tmp_path):
     code, out, err = prolip("add", saved, more, "-o", tmp_path / "grown", "--json")
     assert code == 0, err
     assert json.loads(out)["added_classes"] == ["grey", "yellow"]

@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from conftest import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from conftest import blotch
 from prolip.api.batch import AnswerFile, answers
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.evaluate.adapting import Adapted
@@ -135,35 +134,12 @@ def test_bad_values_and_full_disks_leave_no_file(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def prolip(monkeypatch, capsys):
-    from prolip.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["prolip", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def fitted(offline):
-    """A model of three colours, three pictures each, fitted once."""
-    clf = FewShotClassifier(lam=0.3, store=False)
-    clf._encoder = offline
-    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
-    return clf.fit(images, [name for name in COLOURS for _ in range(3)])
-
-
-@pytest.fixture
-def model(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
+def model(colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
     return tmp_path / "model"
 
 
-def test_embed_and_reproject_commands(prolip, offline, archive, fitted, model, tmp_path):
+def test_embed_and_reproject_commands(prolip, offline, archive, colour_model, model, tmp_path):
     code, out, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--json")
     assert code == 0, err
     assert json.loads(out)["images"] == 7
@@ -172,7 +148,7 @@ def test_embed_and_reproject_commands(prolip, offline, archive, fitted, model, t
     assert json.loads(out)["rows"] == 7
     paths = (tmp_path / "z.npy.paths.txt").read_text().splitlines()
     np.testing.assert_allclose(
-        np.load(tmp_path / "z.npy"), expected(offline, paths, fitted.fitted_.head), atol=1e-5
+        np.load(tmp_path / "z.npy"), expected(offline, paths, colour_model.fitted_.head), atol=1e-5
     )
     code, _, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--shard", "3/2")
     assert (code, "3/2" in err) == (2, True)
@@ -239,9 +215,9 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     assert len(again.done) == len(lines) - 1
 
 
-def test_answers_after_test_time_steps_are_calibrated_once(fitted, archive, monkeypatch):
-    assert fitted.confidence_.temperature != 1
+def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
+    assert colour_model.confidence_.temperature != 1
     adapted = Adapted(torch.tensor([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
-    monkeypatch.setattr(fitted, "test_time", lambda *_, **__: adapted)
-    (answer,) = answers(fitted, archive[:1], test_time="prolip")
+    monkeypatch.setattr(colour_model, "test_time", lambda *_, **__: adapted)
+    (answer,) = answers(colour_model, archive[:1], test_time="prolip")
     assert answer["probability"] == pytest.approx(float(adapted.logits.softmax(dim=1).max()), abs=1e-5)

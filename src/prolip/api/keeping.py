@@ -10,13 +10,12 @@ from torch import Tensor
 
 import prolip
 from prolip import methods
-from prolip.core import ModelError, SavedModelError, Task, Text
+from prolip.core import SavedModelError, Task, Text
 from prolip.data import as_templates
-from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.export.card import model_card
-from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
+from prolip.export.saved import CONFIG, SavedModel, load_base, read_model, write_model
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier
@@ -88,11 +87,8 @@ def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> 
         scale, fitted_kind, fingerprint = float(config["scale"]), config["kind"], config["fingerprint"]
     except (KeyError, TypeError) as error:
         raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {error}") from error
-    if clf.model != "arrays" and _base(clf, path).fingerprint != fingerprint:
-        raise ModelError(
-            f"{path} was fitted on {clf.model} with weights {fingerprint}, "
-            f"but the weights found here are {clf.encoder.fingerprint}"
-        )
+    if clf.model != "arrays":
+        clf._encoder = load_base(path, clf.model, fingerprint, device)
     head = clf.base_head()
     fitted = methods.restore(fitted_kind, tensors, head, clf.text_, scale, clf.info_)
     clf.fitted_ = fitted if clf.model == "arrays" else fitted.bind(clf.encoder)
@@ -101,14 +97,6 @@ def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> 
         x, y = saved.support["features"].float(), saved.support["labels"]
         clf.task_ = Task(x, y, clf.text_, None if clf.model == "arrays" else head, clf.base_scale())
     return clf
-
-
-def _base(clf: FewShotClassifier, path: Path) -> Encoder:
-    """The base model, or that it is this which is missing."""
-    try:
-        return clf.encoder
-    except ModelError as error:
-        raise ModelError(f"{path} needs its base model, {clf.model}: {error}") from error
 
 
 def _half(x: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ def draw_curve(curve: Curve) -> bytes:
     )  # fmt: skip
     axes.axvline(curve.now.shots, color="0.6", linewidth=1)
     axes.annotate(
-        "now", (curve.now.shots, 0.03), xycoords=("data", "axes fraction"),
-        xytext=(4, 0), textcoords="offset points", color="0.4",
+        "now", (curve.now.shots, 1.0), xycoords=("data", "axes fraction"),
+        xytext=(0, 2), textcoords="offset points", color="0.4", ha="center",
     )  # fmt: skip
     axes.set_xscale("log", base=2)
     ticks = sorted({*(p.shots for p in curve.points), *x})
@@ -44,7 +44,7 @@ def draw_curve(curve: Curve) -> bytes:
     axes.set_ylabel("accuracy, %")
     axes.grid(axis="y", color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

@@ -19,11 +19,11 @@ from typing import Any
 
 from torch import Tensor
 
-from prolip import encoders
 from prolip.core.errors import ModelError, SavedModelError
 from prolip.core.files import sha256_file, sha256_tensors, write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.encoders.tower import TowerEncoder
+from prolip.export.saved import load_base
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1
@@ -56,12 +56,7 @@ def load_adapter(folder: str | Path, device: str = "auto") -> Encoder:
     `encoder.model` is the library's own model, adapted too.
     """
     config, changes = read_adapter(Path(folder))
-    encoder = encoders.load(config["base_model"], device)
-    if encoder.fingerprint != config["fingerprint"]:
-        raise ModelError(
-            f"{folder} was fitted on {config['base_model']} with weights {config['fingerprint']}, "
-            f"but the weights found here are {encoder.fingerprint}"
-        )
+    encoder = load_base(folder, config["base_model"], config["fingerprint"], device)
     encoder.unfold(changes)
     return encoder
 

@@ -21,8 +21,10 @@ from typing import Any
 
 from torch import Tensor
 
-from prolip.core.errors import SavedModelError, UsageError
+from prolip import encoders
+from prolip.core.errors import ModelError, SavedModelError, UsageError
 from prolip.core.files import sha256_file, write_bytes, write_folder, write_json, write_tensors
+from prolip.encoders.base import Encoder
 
 FORMAT = 1
 CONFIG, TENSORS, SUPPORT = "prolip.json", "prolip.safetensors", "support.safetensors"
@@ -96,6 +98,20 @@ def read_model(path: Path) -> SavedModel:
     if "support_sha256" in config:
         support = _read_tensors(path / SUPPORT, config["support_sha256"])
     return SavedModel(config, tensors, support)
+
+
+def load_base(path: str | Path, name: str, fingerprint: str | None, device: str) -> Encoder:
+    """The base model of what is saved at `path`; refused where its weights are not those of the fit."""
+    try:
+        encoder = encoders.load(name, device)
+    except ModelError as error:
+        raise ModelError(f"{path} needs its base model, {name}: {error}") from error
+    if encoder.fingerprint != fingerprint:
+        raise ModelError(
+            f"{path} was fitted on {name} with weights {fingerprint}, "
+            f"but the weights found here are {encoder.fingerprint}"
+        )
+    return encoder
 
 
 def _read_tensors(file: Path, expected: str) -> dict[str, Tensor]:
