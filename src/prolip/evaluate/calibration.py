@@ -5,7 +5,8 @@
 T is the most likely one on held-out support images, with a weak prior around 1 (a normal one of deviation
 0.7 on log T), so that twenty images cannot drive it to an extreme. 1 is the scale of the fit: the scale that
 lam="auto" chooses for predictions has no prior, and where the held-out images are few and all answered right,
-it is as sharp as its grid goes.
+it is as sharp as its grid goes. (Built-in textures, 4 images of each: a loss of 0.21 on other images without
+this, 0.06 with it. Digits, which are not answered right, are the same. Deviations from 0.5 to 1 do alike.)
 
 One image per class leaves nothing to hold out, and T is ONE_SHOT: fits at the model's own scale were a little
 too modest on each of five sets that are not reported (the best T was 0.6 to 0.95: digits, textures, clothing,
