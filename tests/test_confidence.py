@@ -102,12 +102,17 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
     task, _, _ = crowd(3)
     outsiders = Outsiders.of(task)
     x = torch.nn.functional.normalize(task.x[0], dim=1)
-    expected = []
+    expected, strangers = [], []
     for i in range(task.n):
         rest = [j for j in range(task.n) if j != i]
         means = torch.stack([x[[j for j in rest if task.y[j] == k]].mean(dim=0) for k in range(4)])
-        expected.append(torch.nn.functional.cosine_similarity(x[i : i + 1], means).max())
-    torch.testing.assert_close(outsiders.scores, torch.stack(expected).sort().values, atol=1e-5, rtol=1e-5)
+        cosines = torch.nn.functional.cosine_similarity(x[i : i + 1], means)
+        expected.append(float(cosines.max()))
+        strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
+    assert outsiders.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
+    assert outsiders.strangers.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
+    assert outsiders.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
+    assert outsiders.threshold(false_accept=0.25) == pytest.approx(np.quantile(strangers, 0.75), abs=1e-5)
 
 
 def test_outsiders_are_refused_and_members_mostly_not():
@@ -121,8 +126,10 @@ def test_outsiders_are_refused_and_members_mostly_not():
     assert outsiders.reject(strangers, head, fitted.predict(strangers)).double().mean() > 0.9
     strict, loose = (outsiders.threshold(rate) for rate in (0.3, 0.01))
     assert strict > loose
-    with pytest.raises(UsageError, match="fraction"):
+    with pytest.raises(UsageError, match="false-reject rate must be a fraction"):
         outsiders.threshold(1.5)
+    with pytest.raises(UsageError, match="false-accept rate must be a fraction"):
+        outsiders.threshold(false_accept=-0.1)
 
 
 def test_a_class_without_images_refuses_nothing():
@@ -175,6 +182,9 @@ def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):
     np.testing.assert_allclose(back.predict_proba(image), red_green.predict_proba(image), atol=1e-6)
     assert back.confidence_.temperature == red_green.confidence_.temperature
     assert back.predict(image, reject=True) == ["red"]
+    assert back.predict(image, reject=True, false_accept=0.0) == red_green.predict(
+        image, reject=True, false_accept=0.0
+    )
 
 
 def test_floor_is_what_chance_gives():

@@ -183,6 +183,8 @@ def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, mo
     assert (code, "name another file" in err) == (2, True)
     code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / "answers.xls")
     assert (code, ".csv or .jsonl" in err) == (2, True)
+    code, _, err = prolip("predict", model, archive[0], "--reject", "--false-accept", 1.5)
+    assert (code, "false-accept rate" in err) == (2, True)
 
 
 def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):

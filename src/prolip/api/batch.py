@@ -28,6 +28,7 @@ def answers(
     top: int = 1,
     reject: bool = False,
     false_reject: float = FALSE_REJECT,
+    false_accept: float | None = None,
     test_time: str | None = None,
     skipped: list[tuple[str, str]] | None = None,
     total: int | None = None,
@@ -41,8 +42,8 @@ def answers(
         Paths, or whatever `features` takes; read a chunk at a time.
     top
         How many classes each answer ranks.
-    reject, false_reject
-        Whether pictures that seem to belong to no class get the class None.
+    reject, false_reject, false_accept
+        Whether pictures that seem to belong to no class get the class None, and how strictly.
     test_time
         A way to adapt to each image first.
     skipped
@@ -80,7 +81,8 @@ def answers(
         refused = [False] * len(probabilities)
         if reject:
             seen = clf.features(batch).features[0] if x is None else x
-            refused = clf.outsiders(seen, probabilities.argmax(dim=1), false_reject).tolist()
+            answer = probabilities.argmax(dim=1)
+            refused = clf.outsiders(seen, answer, false_reject, false_accept).tolist()
         for i, row, no in zip(found.kept, probabilities, refused, strict=True):
             yield one_answer(clf.classes_, str(batch[i]), row, top, no if reject else None)
         done += len(batch)

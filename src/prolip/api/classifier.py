@@ -233,26 +233,43 @@ class FewShotClassifier:
         """Probabilities [n, K], columns as in `classes_`."""
         return self.logits(images).softmax(dim=1).numpy()
 
-    def predict(self, images: Any, *, reject: bool = False, false_reject: float = FALSE_REJECT) -> list[Any]:
+    def predict(
+        self,
+        images: Any,
+        *,
+        reject: bool = False,
+        false_reject: float = FALSE_REJECT,
+        false_accept: float | None = None,
+    ) -> list[Any]:
         """The most probable class of each image.
 
-        With `reject`, None for an image that seems to belong to no class; of images that do belong, about
-        the fraction `false_reject` is refused too.
+        With `reject`, None for an image that seems to belong to no class. Of images that do belong, about
+        the fraction `false_reject` is refused too; or, where `false_accept` is given, about that fraction of
+        images of unknown classes is let pass.
         """
         x = self._read(images)
         # From the probabilities, whose rounding may make two classes equal, so that both always agree.
         answers = self.calibrated(x).softmax(dim=1).argmax(dim=1)
-        refused = self.outsiders(x, answers, false_reject).tolist() if reject else [False] * len(answers)
+        refused = [False] * len(answers)
+        if reject:
+            refused = self.outsiders(x, answers, false_reject, false_accept).tolist()
         return [None if no else self.classes_[k] for k, no in zip(answers.tolist(), refused, strict=True)]
 
-    def outsiders(self, x: Tensor, answers: Tensor, false_reject: float = FALSE_REJECT) -> Tensor:
+    def outsiders(
+        self,
+        x: Tensor,
+        answers: Tensor,
+        false_reject: float = FALSE_REJECT,
+        false_accept: float | None = None,
+    ) -> Tensor:
         """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
-        if self.confidence_.outsiders is None:
+        outsiders = self.confidence_.outsiders
+        if outsiders is None:
             raise UsageError(
                 f"nothing to reject by: the model was fitted without calibration, or by {self.method}, "
                 "which changes the image tower"
             )
-        return self.confidence_.outsiders.reject(x, self.base_head(), answers, false_reject)
+        return outsiders.reject(x, self.base_head(), answers, outsiders.threshold(false_reject, false_accept))
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Accuracy on a folder (its test/ if it has one), or on images and labels."""

@@ -37,6 +37,10 @@ def predict(
     false_reject: Annotated[
         float, typer.Option(help="With --reject: what part of images that do belong may be refused.")
     ] = 0.05,
+    false_accept: Annotated[
+        float | None,
+        typer.Option(help="Instead: what part of images of unknown, but similar classes may pass."),
+    ] = None,
     test_time: Annotated[
         str | None,
         typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
@@ -58,7 +62,7 @@ def predict(
     file = None if out is None else AnswerFile(out, top, reject)
     clf = load(saved, device, False if no_store else store, skip_bad)
     if clf.model == "arrays":
-        _show(_answers_of_arrays(clf, images[0], top, reject, false_reject), json)
+        _show(_answers_of_arrays(clf, images[0], top, reject, false_reject, false_accept), json)
         return
     paths, total = _paths(images)
     if file is not None:
@@ -75,6 +79,7 @@ def predict(
             top=top,
             reject=reject,
             false_reject=false_reject,
+            false_accept=false_accept,
             test_time=test_time,
             skipped=skipped,
             total=total,
@@ -104,7 +109,7 @@ def _paths(images: list[str]) -> tuple[Iterable[str], int | None]:
 
 
 def _answers_of_arrays(
-    clf: Any, source: str, top: int, reject: bool, false_reject: float
+    clf: Any, source: str, top: int, reject: bool, false_reject: float, false_accept: float | None
 ) -> list[dict[str, Any]]:
     from prolip.api.batch import one_answer
     from prolip.encoders.arrays import read_arrays
@@ -113,7 +118,8 @@ def _answers_of_arrays(
     probabilities = clf.calibrated(x).softmax(dim=1)
     refused: list[bool | None] = [None] * len(x)
     if reject:
-        refused = clf.outsiders(x, probabilities.argmax(dim=1), false_reject).tolist()
+        answers = probabilities.argmax(dim=1)
+        refused = clf.outsiders(x, answers, false_reject, false_accept).tolist()
     return [
         one_answer(clf.classes_, i, row, top, no)
         for i, (row, no) in enumerate(zip(probabilities, refused, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -71,11 +71,12 @@ class Confidence:
         """What is saved beside the weights."""
         if self.outsiders is None:
             return {}
-        return {"outsiders.means": self.outsiders.means, "outsiders.scores": self.outsiders.scores}
+        return {f"outsiders.{name}": tensor for name, tensor in vars(self.outsiders).items()}
 
     @classmethod
     def restore(cls, tensors: dict[str, Tensor], temperature: float, report: dict[str, Any]) -> Confidence:
         """The inverse; takes its tensors out of `tensors`."""
-        means, scores = tensors.pop("outsiders.means", None), tensors.pop("outsiders.scores", None)
-        outsiders = None if means is None or scores is None else Outsiders(means, scores)
-        return cls(temperature, outsiders, report)
+        names = [field.name for field in fields(Outsiders)]
+        found = {name: tensors.pop(f"outsiders.{name}", None) for name in names}
+        kept = {name: tensor for name, tensor in found.items() if tensor is not None}
+        return cls(temperature, Outsiders(**kept) if len(kept) == len(names) else None, report)

@@ -8,6 +8,9 @@ A picture is rejected where its score is lower than that of all but the chosen f
 images, each scored with its own class's mean taken without it. So nothing but the support set is needed, and
 outsiders need not be known.
 
+A chosen rate of false accepts needs outsiders to count: there each class in turn is one, scored by the means
+of the others. Those are near outsiders, of the same kind as the classes; others are refused more often.
+
 Why not the probabilities: they only say which class is nearest. Settled on the built-in sets, with five of
 ten classes unknown, or all of the other set, as outsiders, at 5 % and 16 images per class: the largest
 probability let 17 to 71 % of outsiders pass, the largest logit 0 to 78 %; a nearest neighbour after the
@@ -18,7 +21,7 @@ alike. The projection is tuned to tell the classes apart, and drops what else a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,10 +43,13 @@ class Outsiders:
         Unit class means [K, Do]; zero for a class that has no image.
     scores
         Of the support images, each without itself, sorted, [m].
+    strangers
+        Of the same images, each without its class, sorted, [m].
     """
 
     means: Tensor
     scores: Tensor
+    strangers: Tensor
 
     @classmethod
     def of(cls, task: Task) -> Outsiders:
@@ -51,34 +57,41 @@ class Outsiders:
         x = _directions(task.x[0], task.linear)
         sums = torch.zeros(task.classes, x.shape[1]).index_add(0, task.y, x)
         own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
-        cosines = x @ unit_rows(sums).T
-        cosines[torch.arange(len(x)), task.y] = (x * own).sum(dim=1)
-        return cls(unit_rows(sums), cosines.amax(dim=1).sort().values)
+        cosines = (x @ unit_rows(sums).T).scatter(1, task.y[:, None], -1.0)
+        strangers = cosines.amax(dim=1)
+        scores = torch.maximum(strangers, (x * own).sum(dim=1))
+        return cls(unit_rows(sums), scores.sort().values, strangers.sort().values)
 
     def score(self, x: Any, head: Head) -> Tensor:
         """How much pictures belong, [n], of features [n, width] of this head."""
         return (_directions(as_features(x, "features"), head) @ self.means.T).amax(dim=1)
 
-    def threshold(self, false_reject: float = FALSE_REJECT) -> float:
-        """The score below which this fraction of pictures that belong lies."""
-        if not 0 <= false_reject < 1:
-            raise UsageError(
-                f"the false-reject rate must be a fraction from 0 to below 1, got {false_reject}"
-            )
+    def threshold(self, false_reject: float = FALSE_REJECT, false_accept: float | None = None) -> float:
+        """The score below which pictures are refused.
+
+        Of pictures that belong, the fraction `false_reject` lies below it; or, where `false_accept` is given,
+        of pictures of unknown classes this fraction lies above it.
+        """
+        for name, rate in (("false-reject", false_reject), ("false-accept", false_accept)):
+            if rate is not None and not 0 <= rate < 1:
+                raise UsageError(f"the {name} rate must be a fraction from 0 to below 1, got {rate}")
+        if false_accept is not None:
+            return float(torch.quantile(self.strangers, 1 - false_accept))
         return float(torch.quantile(self.scores, false_reject))
 
-    def reject(self, x: Any, head: Head, answers: Tensor, false_reject: float = FALSE_REJECT) -> Tensor:
+    def reject(self, x: Any, head: Head, answers: Tensor, threshold: float | None = None) -> Tensor:
         """Which pictures are none of the classes, [n]; `answers` [n] are the classes they would get.
 
         A class that was added by its name alone has no image to compare with: its pictures are kept.
         """
         known = (self.means != 0).any(dim=1)
-        return (self.score(x, head) < self.threshold(false_reject)) & known[answers]
+        limit = self.threshold() if threshold is None else threshold
+        return (self.score(x, head) < limit) & known[answers]
 
     def extended(self, classes: int) -> Outsiders:
         """The same, with room for classes without images at the end."""
         more = self.means.new_zeros(classes - len(self.means), self.means.shape[1])
-        return Outsiders(torch.cat([self.means, more]), self.scores)
+        return replace(self, means=torch.cat([self.means, more]))
 
 
 def _directions(x: Tensor, head: Head) -> Tensor:
