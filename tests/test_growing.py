@@ -163,9 +163,11 @@ def test_suggestions_cover_what_is_not_covered():
 
 
 def test_grow_commands(prolip, saved, more, tmp_path):
+    (saved / "README.md").write_text("# a card")
     code, out, err = prolip("add", saved, more, "-o", tmp_path / "grown", "--json")
     assert code == 0, err
     assert json.loads(out)["added_classes"] == ["grey", "yellow"]
+    assert "`yellow`" in (tmp_path / "grown" / "README.md").read_text()  # a model with a card keeps one
     code, out, _ = prolip("suggest", saved, more, "-n", 3, "--json")
     assert len(json.loads(out)) == 3
     code, out, err = prolip("curve", saved, "-o", tmp_path / "curve.png", "--json")

@@ -43,14 +43,14 @@ def add(
 
     prolip add my-model --name-only "red panda"
     """
-    from prolip.export.saved import check_target
+    from prolip.export.saved import CARD, check_target
 
     target = out or saved
     check_target(target)
     clf = load(saved, device, False if no_store else store, skip_bad)
     with bar("encoding", quiet=json) as progress:
         told = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
-    clf.save(target)
+    clf.save(target, card=(saved / CARD).is_file())
     report_skipped(clf.skipped_, json)
     if json:
         print_json({**told, "out": str(target)})
