@@ -129,7 +129,7 @@ class AnswerFile:
             if not self.csv:
                 for number, line in enumerate(file, 1):
                     try:
-                        yield json.loads(line)["image"]
+                        yield str(json.loads(line)["image"])
                     except (ValueError, KeyError, TypeError) as error:
                         raise InputError(
                             f"{self.path}, line {number} is no answer: name another file"

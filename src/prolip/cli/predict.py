@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
 from prolip.cli.console import bar, percent, print_json, say, table
+
+if TYPE_CHECKING:
+    from prolip.api.batch import AnswerFile
 
 
 def register(app: typer.Typer) -> None:
@@ -61,41 +64,41 @@ def predict(
 
     file = None if out is None else AnswerFile(out, top, reject)
     clf = load(saved, device, False if no_store else store, skip_bad)
-    if clf.model == "arrays":
-        _show(_answers_of_arrays(clf, images[0], top, reject, false_reject, false_accept), json)
-        return
-    paths, total = _paths(images)
-    if file is not None:
-        already = file.done
-        if already:
-            say(f"{len(already)} answers are in {out} already", quiet=json)
-        paths = (path for path in paths if path not in already)
-        total = None if total is None else max(0, total - len(already))
+    already = set() if file is None else file.done
+    if already:
+        say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
-    with bar("adapting" if test_time else "encoding", quiet=json) as progress:
-        found = answers(
-            clf,
-            paths,
-            top=top,
-            reject=reject,
-            false_reject=false_reject,
-            false_accept=false_accept,
-            test_time=test_time,
-            skipped=skipped,
-            total=total,
-            progress=progress,
-        )
-        if file is not None:
-            written = file.write(found)
-        else:
-            listed = list(found)
-    report_skipped(skipped, json)
-    if file is None:
-        _show(listed, json)
-    elif json:
-        print_json({"out": str(out), "written": written, "already": len(file.done), "skipped": len(skipped)})
+    if clf.model == "arrays":
+        listed = _answers_of_arrays(clf, images[0], top, reject, false_reject, false_accept)
+        done = _keep([one for one in listed if str(one["image"]) not in already], file)
     else:
-        say(f"{written} answers written to {out}")
+        paths, total = _paths(images)
+        with bar("adapting" if test_time else "encoding", quiet=json) as progress:
+            found = answers(
+                clf,
+                (path for path in paths if path not in already),
+                top=top,
+                reject=reject,
+                false_reject=false_reject,
+                false_accept=false_accept,
+                test_time=test_time,
+                skipped=skipped,
+                total=None if total is None else max(0, total - len(already)),
+                progress=progress,
+            )
+            done = _keep(found, file)
+    report_skipped(skipped, json)
+    if not isinstance(done, int):
+        _show(done, json)
+    elif json:
+        print_json({"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)})
+    else:
+        say(f"{done} answers written to {out}")
+
+
+def _keep(found: Iterable[dict[str, Any]], file: AnswerFile | None) -> list[dict[str, Any]] | int:
+    """Write answers as they are found, and count them; without a file, collect them."""
+    return list(found) if file is None else file.write(found)
 
 
 def _paths(images: list[str]) -> tuple[Iterable[str], int | None]:
