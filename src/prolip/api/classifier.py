@@ -266,8 +266,8 @@ class FewShotClassifier:
         outsiders = self.confidence_.outsiders
         if outsiders is None:
             raise UsageError(
-                f"nothing to reject by: the model was fitted without calibration, or by {self.method}, "
-                "which changes the image tower"
+                "nothing to reject by: the model was fitted without calibration (--no-calibration), or by a "
+                "method that changes the image tower"
             )
         return outsiders.reject(x, self.base_head(), answers, outsiders.threshold(false_reject, false_accept))
 
