@@ -207,17 +207,19 @@ def heat_maps(
     rows: Sequence[str],
     columns: Sequence[str],
     labels: tuple[str, str],
+    title: str = "",
 ) -> Figure:
     """Counts [rows, columns], a map for each title, each in percent of its own sum."""
-    figure = new_figure(3.0 * len(titles) + 0.6, 3.9)
-    for i, (title, values) in enumerate(zip(titles, counts, strict=True)):
+    figure = new_figure(max(6.0, 3.0 * len(titles) + 0.6), 4.2)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for i, (name, values) in enumerate(zip(titles, counts, strict=True)):
         axes = figure.add_subplot(1, len(titles), i + 1)
         share = 100 * values / max(values.sum(), 1)
         axes.imshow(share, cmap="Blues", vmin=0, vmax=max(float(share.max()), 1.0))
         axes.grid(visible=False)
         axes.set_xticks(range(len(columns)), columns, fontsize=8, rotation=60)
         axes.set_yticks(range(len(rows)), rows if not i else [""] * len(rows), fontsize=8)
-        axes.set_title(title, fontsize=11)
+        axes.set_title(name, fontsize=11)
         axes.set_xlabel(labels[1])
         if not i:
             axes.set_ylabel(labels[0])

@@ -92,8 +92,7 @@ def _curves(c: Collected) -> Figure:
     each = c.experiment.layout == "datasets" and len(c.choices.datasets) > 1
     groups = [(name,) for name in c.choices.datasets] if each else [c.choices.datasets]
     panels = [_curve_panel(c, model, group, each) for model in c.choices.models for group in groups]
-    band = "deviation over seeds"
-    title = f"{', '.join(c.choices.models)}; band: {band}" if each else _subtitle(c)
+    title = f"{', '.join(c.choices.models)}{_band(c)}" if each else _subtitle(c)
     return charts.lines(_shots_ticks(c), panels, SHOTS, title=title)
 
 
@@ -278,9 +277,14 @@ def _chosen(c: Collected) -> Figure:
             if p.unit.shots == shots and result is not None:
                 found[lrs.index(result["chosen"]["lr"]), lams.index(result["chosen"]["lam"])] += 1
         counts.append(found)
-    titles = [f"N = {tick}" for tick in _shots_ticks(c)]
+    names = (", ".join(c.choices.models), _datasets(c))
     return charts.heat_maps(
-        titles, counts, [power(lr) for lr in lrs], [f"{lam:g}" for lam in lams], ("learning rate", "lam")
+        [f"N = {tick}" for tick in _shots_ticks(c)],
+        counts,
+        [power(lr) for lr in lrs],
+        [f"{lam:g}" for lam in lams],
+        ("learning rate", "lam"),
+        f"{'; '.join(names)}; percent of the searches",
     )
 
 
@@ -302,7 +306,12 @@ def _manifold(c: Collected) -> Figure:
 
 
 def _subtitle(c: Collected, band: str = "seeds") -> str:
-    return f"{', '.join(c.choices.models)}; mean of {_datasets(c)}; band: deviation over {band}"
+    return f"{', '.join(c.choices.models)}; mean of {_datasets(c)}{_band(c, band)}"
+
+
+def _band(c: Collected, over: str = "seeds") -> str:
+    """What bands show, where there are any."""
+    return f"; band: deviation over {over}" if over != "seeds" or len(c.choices.seeds) > 1 else ""
 
 
 def _datasets(c: Collected) -> str:

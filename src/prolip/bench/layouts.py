@@ -165,14 +165,14 @@ def targets(c: Collected) -> tuple[list[str], list[Line]]:
                     count,
                     lambda result, name=name: result.get("targets", {}).get(name),  # type: ignore[misc]
                 )
-                cells.append(_target_cell(c, row, model, title_of(name), [name], found, name == source))
+                cells.append(_target_cell(c, row, model, title_of(name), [name], found))
             if others:
                 values = [cell.measured for cell in cells if cell is not None]
                 missing = sum(cell.missing for cell in cells if cell is not None)
                 for column, part in (("average", values), ("OOD", values[1:])):
                     known = [value for value in part if value is not None]
                     mean = statistics.fmean(known) if known and len(known) == len(part) else None
-                    cells.append(_target_cell(c, row, model, column, None, (mean, None, missing), False))
+                    cells.append(_target_cell(c, row, model, column, None, (mean, None, missing)))
             lines.append(Line(label, tuple(cells), group_name(c, model)))
     return columns, lines
 
@@ -183,13 +183,12 @@ def _target_cell(
     model: str,
     column: str,
     datasets: Sequence[str] | None,
-    found: tuple[float | None, float | None, int],
-    source: bool,
+    found: Mean,
 ) -> Cell:
     paper = c.figure(row, model, column)
     if paper is None:  # the domain table names its columns by backbone
         title = paper_model(model) or c.experiment.models[0]
-        paper = c.figure(row, model, f"{title} {'IN' if source else column}")
+        paper = c.figure(row, model, f"{title} {'IN' if column == 'ImageNet' else column}")
     return Cell(found[0], found[1], paper, c.comparable(model, datasets), found[2])
 
 
