@@ -14,10 +14,11 @@ from safetensors.numpy import load_file
 from conftest import blotch
 from prolip.api.batch import AnswerFile, answers
 from prolip.core import Head, InputError, ProlipError, UsageError
-from prolip.evaluate.adapting import Adapted
+from prolip.evaluate.adapting import Adapted, adapt_images
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
 from prolip.features.index import embed, read_index
+from prolip.methods import test_time
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +234,16 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     assert lines[-1] == f"{len(lines) - 2:03}.jpg,red,0.5\n"
     again = AnswerFile(tmp_path / "a.csv", top=1, reject=False)
     assert len(again.done) == len(lines) - 1
+
+
+def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
+    monkeypatch.setattr("prolip.evaluate.adapting._IMAGES_AT_ONCE", 1)
+    archive[0].write_bytes(b"not a picture")
+    way = test_time.create("prolip", views=2)
+    found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)
+    assert (found.kept, [name for name, _ in found.bad]) == ([1], [str(archive[0])])
+    with pytest.raises(InputError, match="none of the 1 images"):
+        adapt_images(offline, colour_model.fitted_, archive[:1], way, skip_bad=True)
 
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +24,21 @@ def test_round_trip(folder):
 def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder):
     write_model(folder, SavedModel({"model": "other"}, {}))
     assert read_model(folder).config["model"] == "other"
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_model_that_cannot_be_replaced_stays(folder, monkeypatch):
+    rename = Path.replace
+
+    def fails(self, target):
+        if Path(target) == folder and not self.name.endswith(".old"):
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(ProlipError, match="cannot write"):
+        write_model(folder, SavedModel({"model": "other"}, {}))
+    assert read_model(folder).config["model"] == "offline"
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
 
 

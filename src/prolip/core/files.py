@@ -67,7 +67,12 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
         old = temporary.with_name(f"{temporary.name}.old")
         if path.exists():
             path.replace(old)
-        temporary.replace(path)
+        try:
+            temporary.replace(path)
+        except OSError:
+            if old.exists():
+                old.replace(path)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise write_error(path, error) from error
