@@ -5,9 +5,9 @@ import pickle
 import pytest
 import torch
 
-from prolip import FewShotClassifier, Task, methods
+from prolip import FewShotClassifier, Task, methods, solvers
 from prolip.core import InputError, UsageError
-from prolip.methods import search
+from prolip.methods import projection, search
 from prolip.methods.bias import AdamW, BiasMethod, Sum
 from prolip.methods.ensemble import stack
 from prolip.solvers.linear import SoftmaxRegression
@@ -226,6 +226,14 @@ def test_very_many_classes_are_searched_on_a_sample():
     name = small.text.classes[4]
     images = task.x[0][task.y == task.text.classes.index(name)]
     assert torch.equal(small.x[0][small.y == 4], images)
+
+
+def test_lam_is_chosen_on_a_sample_of_very_many_classes(monkeypatch):
+    monkeypatch.setattr(projection, "CLASSES", 10)
+    task = problem(classes=30, shots=3)
+    fitted = methods.create("prolip").fit(task)
+    assert fitted.info["lam"] == solvers.choose(search.some_classes(task, 10, seed=0)).lam
+    assert fitted.logits(task.x[0]).shape == (90, 30)
 
 
 def test_a_validation_set_of_other_classes_is_refused():

@@ -14,8 +14,11 @@ from torch import Tensor
 from prolip import solvers
 from prolip.core import Fitted, Projected, Task, UsageError, errors
 from prolip.core.arrays import unit_rows
+from prolip.methods import search
 from prolip.methods.base import Progress
 from prolip.methods.bias import Bias, BiasMethod
+
+CLASSES = 300  # where there are more, lam is chosen on a sample of so many: on 1,000 it would take minutes
 
 
 class Matrix(Bias):
@@ -149,7 +152,10 @@ class Projection(BiasMethod):
             lam, told["validation_accuracy"] = found.solution.lam, found.accuracy
         elif self.lam == "auto":
             how = "auto" if self.scale == "auto" else "fixed"
-            choice = solvers.choose(self.inner(task), scale=how, seed=self.seed)
+            inner = self.inner(task)
+            if inner.classes > CLASSES:
+                inner = search.some_classes(inner, CLASSES, self.seed)
+            choice = solvers.choose(inner, scale=how, seed=self.seed)
             task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
             fit_scale, inside = choice.fit_scale, choice.inside
         else:
