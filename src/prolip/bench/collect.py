@@ -13,6 +13,7 @@ from prolip.bench.experiment import Experiment, Row
 from prolip.bench.plan import Choices, Planned, expand
 from prolip.bench.published import Published, published
 from prolip.bench.results import Row as ResultRow
+from prolip.bench.units import Unit
 from prolip.data import DATASETS
 
 # Other names of the same weights.
@@ -74,6 +75,18 @@ class Collected:
         if not means:
             return None, None, missing
         return statistics.fmean(means), statistics.pstdev(means) if len(means) > 1 else None, missing
+
+    def grouped(
+        self, row: Row, model: str, shots: int | None, group: Callable[[Unit], Any]
+    ) -> dict[Any, float]:
+        """Mean accuracy in percent of a line's units, for each value of `group`."""
+        found: dict[Any, list[float]] = defaultdict(list)
+        for p in self.planned:
+            if p.row.key == row.key and p.model == model and p.unit.shots == shots:
+                result = self.results.get(p.unit.spec())
+                if result is not None:
+                    found[group(p.unit)].append(100 * result["accuracy"])
+        return {value: statistics.fmean(accuracies) for value, accuracies in found.items()}
 
     def comparable(self, model: str, datasets: Sequence[str] | None = None) -> bool:
         """Whether figures on these datasets (None: all of the experiment's) could equal the paper's."""

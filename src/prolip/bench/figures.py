@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from prolip.bench.charts import Cloud, Panel, Points
 from prolip.bench.collect import Collected, title_of
 from prolip.bench.experiment import Row
 from prolip.bench.rows import power
-from prolip.bench.units import Unit
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import write_atomic
 
@@ -157,7 +155,7 @@ def _over_settings(
     c: Collected, row: Row, model: str, shots: int | None
 ) -> tuple[float | None, float | None]:
     """Mean and deviation over the settings of a line."""
-    values = _grouped_by(c, row, model, shots, lambda unit: str(unit.options))
+    values = c.grouped(row, model, shots, lambda unit: str(unit.options))
     means = list(values.values())
     return (statistics.fmean(means), statistics.pstdev(means)) if means else (None, None)
 
@@ -190,22 +188,9 @@ def _gain(
     c: Collected, row: Row, base: Row, model: str, shots: int | None
 ) -> tuple[float | None, float | None]:
     """Mean and deviation over seeds of the difference between two lines."""
-    ours, theirs = (_grouped_by(c, line, model, shots, lambda unit: unit.seed) for line in (row, base))
+    ours, theirs = (c.grouped(line, model, shots, lambda unit: unit.seed) for line in (row, base))
     gains = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     return (statistics.fmean(gains), statistics.pstdev(gains)) if gains else (None, None)
-
-
-def _grouped_by(
-    c: Collected, row: Row, model: str, shots: int | None, group: Callable[[Unit], Any]
-) -> dict[Any, float]:
-    """Mean accuracy in percent of a line's units, for each value of `group`."""
-    found: dict[Any, list[float]] = defaultdict(list)
-    for p in c.planned:
-        if p.row.key == row.key and p.model == model and p.unit.shots == shots:
-            result = c.results.get(p.unit.spec())
-            if result is not None:
-                found[group(p.unit)].append(100 * result["accuracy"])
-    return {value: statistics.fmean(accuracies) for value, accuracies in found.items()}
 
 
 def _views(c: Collected) -> Figure:
