@@ -365,6 +365,15 @@ def test_the_card_is_for_a_person(model, tmp_path):
         compile(block.split("```")[0], "card", "exec")
 
 
+def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):
+    for name in ("hf-siglip", "hf-clip"):
+        encoder = model(name)
+        export(tmp_path / name, encoder, fit(encoder)[0], CONFIG, ["hf"])
+        assert ("a sigmoid of each score" in (tmp_path / name / "README.md").read_text()) == (
+            name == "hf-siglip"
+        )
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -66,17 +66,25 @@ clf.predict(["picture.jpg"])
     ),
 }
 
+SIGMOID = (
+    "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities that are "
+    "spoken of here are a softmax over the classes."
+)
+
 
 def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
     """Markdown for each way in which a folder with these files can be loaded."""
     labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
     template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
     values = {"labels": labels, "template": template, "prepare": _prepare(config.get("preprocess"))}
-    return [
-        f"With {title}:\n\n```python\n{Template(text).substitute(values).strip()}\n```"
+    found = {
+        file: f"With {title}:\n\n```python\n{Template(text).substitute(values).strip()}\n```"
         for file, (title, text) in PROGRAMS.items()
         if file in files
-    ]
+    }
+    if config.get("sigmoid") and "config.json" in found:
+        found["config.json"] += SIGMOID
+    return list(found.values())
 
 
 def _prepare(preprocess: dict[str, Any] | None) -> str:

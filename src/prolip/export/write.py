@@ -77,8 +77,8 @@ def export(
         for write in writers:
             write(folder)
         names = {file.name for file in folder.iterdir()}
-        about_pictures = {**config, "preprocess": encoder.preprocess.config()}
-        write_bytes(folder / "README.md", model_card(about_pictures, names, path.name).encode())
+        told = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": _is_siglip(encoder)}
+        write_bytes(folder / "README.md", model_card(told, names, path.name).encode())
         written.extend(sorted({*names, "README.md"}))
 
     write_folder(path, fill, keep=force)
@@ -118,6 +118,10 @@ def check_empty(path: Path, force: bool) -> None:
             )
     elif path.exists():
         raise UsageError(f"{path} is a file: name a folder")
+
+
+def _is_siglip(encoder: Encoder) -> bool:
+    return encoder.name.startswith("hf:") and encoder.model.config.model_type == "siglip"  # type: ignore[attr-defined]
 
 
 def _checked_writer(
