@@ -1,12 +1,14 @@
 """The exact fit beside the paper's Adam, and lam = "auto" beside 1/N, on the same tasks in one run.
 
-    python benchmarks/solver.py [--data ../shared/data] [--only speed auto accuracy] [--quick]
+    python benchmarks/solver.py [--data ../shared/data] [--only speed auto same accuracy] [--quick]
 
 `speed`: seconds, objective, evaluations, zero-shot passes over the support and peak memory, at lam = 1/N; the
 reference is Adam's best objective over four learning rates, 300 epochs each. `auto`: what choosing lam and
-fitting costs, in reference fits. `accuracy`: on five sets, 1 to 16 images per class. `--quick` times
-8 epochs of the reference and multiplies, and compares no objectives. Each line shows what was asked for.
-Factors are ratios of processor time, which other work on the machine disturbs least; seconds are wall time.
+fitting costs, in reference fits. `same`: how far logits move when the samples come in another order, with
+another number of threads, or as x a with W0 / a. `accuracy`: on five sets, 1 to 16 images per class.
+`--quick` times 8 epochs of the reference and multiplies, and compares no objectives. Each line shows what was
+asked for. Factors are ratios of processor time, which other work on the machine disturbs least; seconds are
+wall time.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -181,6 +183,33 @@ def show_auto(shape: Shape, task: Task, theirs: Cost) -> None:
     report(f"auto, {shape.name}", seen, asked, shape.auto is None or share <= shape.auto)
 
 
+def show_same(shape: Shape, task: Task) -> None:
+    """Largest change of any logit of the support, at 1/N and for "auto"."""
+    order = torch.randperm(task.n, generator=torch.Generator().manual_seed(0))
+    head = replace(task.linear, weight=task.linear.weight / 8)
+    scaled = Task(8 * task.x, task.y, task.text, head, task.scale)
+    threads = torch.get_num_threads()
+    ways: dict[str, Callable[[Task], torch.Tensor]] = {
+        "1/N": lambda t: exact(t, 1 / t.shots).weight,
+        "auto": lambda t: automatic(t)[0].weight,
+    }
+    for way, fit in ways.items():
+        first = logits(task, fit(task))
+        moved = {"order": (logits(task, fit(task.subset(order))) - first).abs().max()}
+        torch.set_num_threads(1 if threads > 1 else 2)
+        moved["threads"] = (logits(task, fit(task)) - first).abs().max()
+        torch.set_num_threads(threads)
+        if way == "auto":
+            moved["rescaled"] = (logits(scaled, fit(scaled)) - first).abs().max()
+        seen = "   ".join(f"{what} {float(most):.0e}" for what, most in moved.items())
+        report(f"same, {way}, {shape.name}", seen, "1e-04", max(moved.values()) <= 1.05e-4)
+
+
+def logits(task: Task, weight: torch.Tensor) -> torch.Tensor:
+    """Of the support set."""
+    return task.scale * unit(task.linear.with_weight(weight)(task.x[0]), dim=1) @ task.text.rows.T
+
+
 def splits(data: Path, name: str, shots: int, seed: int) -> tuple[Task, torch.Tensor, torch.Tensor]:
     """A few-shot task, and the test images."""
     if name.startswith("WHU"):
@@ -255,7 +284,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--only", nargs="+", default=["speed", "auto", "accuracy"])
+    parser.add_argument("--only", nargs="+", default=["speed", "auto", "same", "accuracy"])
     parser.add_argument("--shapes", nargs="+", help="parts of shape names, like n=76 ViT-B")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="Adam's learning rates")
@@ -263,7 +292,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_flush_denormal(True)  # for both sides
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads. Lifted: see solver_tasks.py.")
-    for shape in SHAPES if {"speed", "auto"} & set(args.only) else ():
+    for shape in SHAPES if {"speed", "auto", "same"} & set(args.only) else ():
         if args.shapes and not any(part in shape.name for part in args.shapes):
             continue
         try:
@@ -274,6 +303,8 @@ def main() -> None:
         theirs = show_speed(shape, task, args.quick, args.rates) if "speed" in args.only else None
         if "auto" in args.only and shape.auto:
             show_auto(shape, task, theirs or reference(task, 1 / task.shots, quick=True)[0])
+        if "same" in args.only and task.n <= 800:
+            show_same(shape, task)
     if "accuracy" in args.only:
         try:
             show_accuracy(args.data, args.seeds)

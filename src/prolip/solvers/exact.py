@@ -22,9 +22,9 @@ from prolip.solvers.objective import flushed_denormals, single_thread
 from prolip.solvers.reduce import is_small, reduce
 from prolip.solvers.solution import Solution
 
-STEPS = 400
+STEPS = 800
 TURNS = 12
-TOL, TOL_WHOLE = 5e-4, 1e-2
+TOL, TOL_WHOLE, TOL_INSIDE = 5e-4, 1.5e-2, 1e-6
 ROUGH = 0.1
 
 
@@ -41,8 +41,9 @@ def exact(
         Weight of |W - W0|^2.
     tol
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
-        its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.01, to
-        within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes.
+        its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.015, to
+        within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes;
+        1e-6 with `inside` in float64, where lam may be so small that logits tell how far away the minimum is.
     start
         A matrix to start from.
     inside
@@ -86,6 +87,8 @@ def path(
         batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, inside)
         if tol is None:
             tol = TOL if batch.rest is not None else TOL_WHOLE
+            if inside and reduced.base.dtype == torch.float64:
+                tol = TOL_INSIDE
         if start is not None:
             batch.move(reduced.coordinates(start.to(task.x)))
         for lam in lams:
@@ -117,10 +120,10 @@ def take_turns(batch: Batch, tol: float) -> bool:
     """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal."""
     free = batch.rest is not None and not batch.inside and bool((batch.lam > 0).all())
     turns = TURNS if free else 1
-    rough = tol if turns == 1 else max(tol, ROUGH)
+    rough = max(tol, ROUGH)
     best = math.inf
     for _ in range(turns):
-        batch.descend(0.7 * rough, STEPS)
+        batch.descend(tol if turns == 1 else 0.7 * rough, STEPS)
         excess = float((batch.gradient_norm() / batch.goal(tol)).max())
         if excess <= 1 or turns == 1 or (rough == tol and excess > 0.8 * best):
             break

@@ -23,8 +23,8 @@ from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax
 from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
-SHRINK_WHOLE = 0.15
-MEMORY = 12
+SHRINK_WHOLE = 0.3
+MEMORY = 20
 TRIALS = 12
 ALONE = 1 << 24  # multiplications in F Z that one thread does in a millisecond
 IDLE = 4
@@ -204,6 +204,5 @@ class Batch:
     def _losses(self, products: Tensor, squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weighted loss [B], its gradient in the products [n, B, K], and w c [n, B]."""
         y = self.reduced.y[:, None].expand(-1, self.problems)
-        losses, residual, c = softmax_losses(products, squared, y, self.scale)
-        total = (losses * self.weights).sum(dim=0, dtype=torch.float64)
-        return total, residual.mul_(self.weights[..., None]), c * self.weights
+        losses, residual, c = softmax_losses(products, squared, y, self.scale, self.weights)
+        return (losses * self.weights).sum(dim=0, dtype=torch.float64), residual, c

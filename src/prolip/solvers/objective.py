@@ -31,7 +31,7 @@ def cross_entropy(v: Tensor, text: Tensor, y: Tensor, scale: float) -> tuple[Ten
 
 
 def softmax_losses(
-    products: Tensor, squared: Tensor, y: Tensor, scale: float
+    products: Tensor, squared: Tensor, y: Tensor, scale: float, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses from inner products v T' and squared lengths |v|^2.
 
@@ -45,6 +45,8 @@ def softmax_losses(
         Labels [..].
     scale
         What cosines are multiplied by.
+    weights
+        What the gradient and c of each sample are multiplied by [..]; the losses are not.
 
     Returns
     -------
@@ -53,12 +55,14 @@ def softmax_losses(
     shrink = squared.clamp_min(TINY).rsqrt()
     slope = scale * shrink
     logits = products * slope.unsqueeze(-1)
-    logp = logits.log_softmax(dim=-1)
     label = y.unsqueeze(-1)
-    losses = -logp.gather(-1, label).squeeze(-1)
-    residual = logp.exp_()
-    residual.scatter_add_(-1, label, torch.full_like(losses, -1.0).unsqueeze(-1))
+    p = logits.softmax(dim=-1)
+    top, best = p.max(dim=-1, keepdim=True)  # never below 1 / K, so that its logarithm is safe
+    losses = (logits.gather(-1, best) - logits.gather(-1, label) - top.log()).squeeze(-1)
+    residual = p.scatter_add_(-1, label, torch.full_like(top, -1.0))
     c = logits.mul_(residual).sum(dim=-1).mul_(shrink.square()).neg_()
+    if weights is not None:
+        slope, c = slope * weights, c.mul_(weights)
     return losses, residual.mul_(slope.unsqueeze(-1)), c
 
 

@@ -10,9 +10,9 @@ Left. The gradient with respect to W is X' (something), so W - W0 = X' A at ever
     (B) rows >  Do   X'X = U diag(e) U',       F = X U;         W - W0 = U Z
 
 In both F'F = diag(e), |W - W0| = |Z| and X (W - W0) = F Z. One decomposition serves every lam and every
-fold of a cross-validation (a fold gives the rows that it holds out the weight 0). Small problems run in
-float64: their time goes into calls, not into numbers, and then neither the order of rows nor the number of
-threads can be seen.
+fold of a cross-validation (a fold gives the rows that it holds out the weight 0). Up to some 700 rows
+everything runs in float64: it is quick enough, and then neither the order of rows nor the number of threads
+can be seen in the result.
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has outside span(T), v_,
 enters by its length alone, and dCE_i/dv_ = c_i v_ with one number c_i per row. So the part of W outside
@@ -38,29 +38,35 @@ from prolip.solvers.reduced import Reduced
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
+PRECISE = 1 << 31
 
 
 def reduce(task: Task, inside: bool = False) -> Reduced:
     """The reduction that suits the task's sizes; `inside` keeps W - W0 within span(T)."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
-    w0, text = task.linear.weight.to(x), task.text.rows.to(x)
-    v0 = x if task.black_box else x @ w0
+    split = task.classes < (1.0 if inside else SPLIT) * task.text.rows.shape[1]
+    w0, wide = task.linear.weight.to(x), x.double() if is_precise(task) else x
+    text = task.text.rows.to(wide)
+    v0 = wide if task.black_box else wide @ w0.to(wide)
     if fixed is not None:
         fixed = fixed.to(x)
         v0 = v0 + fixed
-    split = len(text) < (1.0 if inside else SPLIT) * text.shape[1]
-    if is_small(task):
-        v0, text = v0.double(), text.double()
     basis, curvature = _text_basis(v0, text, task.scale, split)
     if len(x) <= x.shape[1]:
         return ByRows(x, w0, v0, text, basis, curvature, y.to(x.device), split)
-    return ByColumns(x.to(v0.dtype), w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
+    return ByColumns(wide, w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
 
 
 def is_small(task: Task) -> bool:
-    """Whether X X' is so little work that neither float64 nor a single thread would be noticed."""
+    """Whether X X' is so little work that a single thread would not be noticed."""
     return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
+
+
+def is_precise(task: Task) -> bool:
+    """Whether to run in float64: while the decomposition and thirty evaluations stay below a second."""
+    rows, width = task.views * task.n, task.linear.weight.shape[0]
+    return rows * min(rows, width) * (width + 30 * task.classes) <= PRECISE
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:
