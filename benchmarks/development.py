@@ -65,7 +65,7 @@ def more_shots(task: Trial, seed: int) -> dict[str, float]:
         member = methods.create(name, **options, **seeded)
         fitted = member.fit(support)
         test[k] = fitted.logits(x)
-        held[k] = search.held_out_logits(member.settled(fitted.info), parts)
+        held[k] = search.held_out_logits(member.settled(fitted.info).rough(), parts)
     found = {k: accuracy(test[k], y) for k in MEMBERS}
     for pool in POOLS:
         logits = [held[k] for k in pool]

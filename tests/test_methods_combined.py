@@ -145,6 +145,15 @@ def test_weights_go_to_the_member_that_knows():
     assert wrong < 0.1
 
 
+@pytest.mark.parametrize("name", ["prolip", "linear_probe"])
+def test_a_rough_fit_is_good_enough_to_compare_by(name):
+    task = problem(shots=8, noise=1.5)
+    method = methods.create(name).settled(methods.create(name).fit(task).info)
+    close, rough = (m.fit(task).logits(task.x[0]).softmax(1) for m in (method, method.rough()))
+    assert torch.allclose(close, rough, atol=0.03)
+    assert not torch.equal(close, rough)
+
+
 def test_equal_weights_where_nothing_can_be_held_out():
     fitted = methods.create("ensemble", members="zero_shot,gda").fit(problem(shots=1))
     assert fitted.weights == (0.5, 0.5)

@@ -118,6 +118,10 @@ class Method(ABC):
         """Adapt again, to a support set that has grown since `before`; methods that can start there do."""
         return self.fit(task)
 
+    def rough(self) -> Method:
+        """The same method, going only as near to its minimum as a comparison on held-out images needs."""
+        return self
+
     def settled(self, info: dict[str, Any]) -> Method:
         """The same method with what a fit chose (`info["chosen"]`) as its options: nothing left to search."""
         known = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]

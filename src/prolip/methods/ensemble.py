@@ -109,7 +109,7 @@ def held_out(
 ) -> list[Tensor]:
     """For each member, the logits of every held-out image, under what it chose on the whole support set."""
     return [
-        torch.cat(search.held_out_logits(member.settled(found.info), parts))
+        torch.cat(search.held_out_logits(member.settled(found.info).rough(), parts))
         for member, found in zip(members, fitted, strict=True)
     ]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -31,6 +31,7 @@ from prolip.solvers.linear import SoftmaxRegression
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
 DEFAULT = 100.0
+ROUGH = 1e-2
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class LinearProbe(Method):
         "embedding", or "pre" for what comes before the projection.
     seed
         Of the folds.
+    tol
+        Gap to the minimum, relative to it, to stop at.
     """
 
     name: ClassVar[str] = "linear_probe"
@@ -55,6 +58,7 @@ class LinearProbe(Method):
     C: str | float = "auto"
     features: str = "embedding"
     seed: int = 0
+    tol: float = 1e-4
 
     def __post_init__(self) -> None:
         if self.features not in SPACES:
@@ -72,7 +76,7 @@ class LinearProbe(Method):
         if isinstance(C, str):
             C, more["search"] = self._search(task, validation)
         f, y = self._rows(task)
-        found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * C))
+        found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * C), tol=self.tol)
         more |= {"chosen": {"C": C}, "converged": found.minimum.converged}
         info = self.report(task, started, **more)
         return LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features, info)
@@ -80,6 +84,10 @@ class LinearProbe(Method):
     def count(self, shape: Shape) -> int:
         """K x D, or K x Do on the features before the projection."""
         return shape.classes * (shape.dim if self.features == "embedding" else shape.features)
+
+    def rough(self) -> LinearProbe:
+        """To a hundredth."""
+        return replace(self, tol=ROUGH)
 
     def _rows(self, task: Task) -> tuple[Tensor, Tensor]:
         x, y = task.rows()
@@ -130,7 +138,7 @@ class _Path:
         for i, problem in enumerate(self.problems):
             lam = 1 / (2 * len(problem.y) * 10**exponent)
             start = None if near is None else self.starts[near][i]
-            found = problem.solve(lam, start=start, tol=1e-2, evaluations=50)
+            found = problem.solve(lam, start=start, tol=ROUGH, evaluations=50)
             starts.append(found.unknowns)
             logits.append(self.held[i] @ found.weight.T + found.bias)
         self.starts[exponent] = starts

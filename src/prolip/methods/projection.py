@@ -19,6 +19,7 @@ from prolip.methods.base import Progress
 from prolip.methods.bias import Bias, BiasMethod
 
 CLASSES = 300  # where there are more, lam is chosen on a sample of so many: on 1,000 it would take minutes
+ROUGH = 0.015
 
 
 class Matrix(Bias):
@@ -78,6 +79,8 @@ class Projection(BiasMethod):
     fit_scale, inside
         What cosines are multiplied by in the fit, where not by `scale`; and whether W - W0 stays within the
         span of the class texts. lam="auto" chooses both.
+    tol
+        Of "exact": see `prolip.solvers.exact`.
     """
 
     in_sum: ClassVar[dict[str, Any]] = {"lam": "1/N", "scale": "fixed"}
@@ -90,6 +93,7 @@ class Projection(BiasMethod):
     seed: int = 0
     fit_scale: float | None = None
     inside: bool = False
+    tol: float | None = None
 
     def __post_init__(self) -> None:
         if self.solver not in ("exact", "adam"):
@@ -129,7 +133,7 @@ class Projection(BiasMethod):
         if chosen.fit_scale is not None:
             inner = inner.with_scale(chosen.fit_scale)
         if self.solver == "exact":
-            solution = solvers.exact(inner, lam, start=start, inside=chosen.inside)
+            solution = solvers.exact(inner, lam, tol=self.tol, start=start, inside=chosen.inside)
         else:
             solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         told |= {
@@ -163,6 +167,10 @@ class Projection(BiasMethod):
         chosen = {"lam": lam, "scale": task.scale, "fit_scale": fit_scale, "inside": inside}
         told |= {"lam": lam, "chosen": chosen}
         return task, replace(self, **chosen), told  # type: ignore[arg-type]
+
+    def rough(self) -> Projection:
+        """To 1e-4 of the objective."""
+        return replace(self, tol=ROUGH)
 
     def bias(self, task: Task, exact: bool) -> Matrix:
         """The matrix as a term."""
