@@ -24,7 +24,7 @@ from prolip.solvers.solution import Solution
 
 STEPS = 800
 TURNS = 12
-TOL, TOL_WHOLE, TOL_INSIDE = 5e-4, 1.5e-2, 1e-6
+TOL, TOL_WHOLE, TOL_INSIDE = 5e-4, 1.5e-2, 3e-7
 ROUGH = 0.1
 
 
@@ -43,7 +43,7 @@ def exact(
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
         its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.015, to
         within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes;
-        1e-6 with `inside` in float64, where lam may be so small that logits tell how far away the minimum is.
+        3e-7 with `inside` in float64, where lam may be so small that logits tell how far away the minimum is.
     start
         A matrix to start from.
     inside
