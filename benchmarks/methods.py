@@ -7,6 +7,7 @@
 What the sets are stands in `method_tasks.py`. A method may carry options: name:option=value:option=value.
 With --csv, runs are written as they end, and runs that the file already has are not repeated.
 With --rates, the methods that take Adam's steps at four learning rates, with and without a penalty.
+What it showed, and where the order is not the paper's, stands in `docs/methods.md`.
 """
 
 from __future__ import annotations

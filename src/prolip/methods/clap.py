@@ -12,6 +12,8 @@ In their program the rows keep the length that CLIP gives texts, about 10 at s =
 inner minimum, with h_k the squared distance of row k, m_k becomes max(m_k + rho_k h_k, 0) and rho_k becomes
 h_k. As h_k >= 0, multipliers only grow: rows that strayed furthest are called back most.
 
+The fixed multipliers do not weaken with more images: under CLIP it falls behind the other probes at 16 shots.
+
 Differences: the inner minimum is exact (theirs: SGD, 300 epochs on 20 augmented passes); a class without
 images takes the mean multiplier of the others.
 """
