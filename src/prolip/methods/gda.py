@@ -9,7 +9,7 @@ Classes are Gaussians with means mu_k and one covariance. With C the n features 
 alpha is searched over {1e-4, .., 100}, on a validation set or inside the support set (theirs: the whole
 validation split, and on ImageNet the test set). Where there is nothing to hold out, alpha = 0.03,
 which did best on the sets of `benchmarks/development.py`. With two images a class the search
-takes too small an alpha: classes that lend an image to a fold are left with one, unlike the others.
+takes too small an alpha, probably because classes that lend an image to a fold are left with one.
 
 Differences: one image a class and one view leave no spread around class means (theirs come from ten views);
 the spread around the overall mean stands in. A class without images keeps its zero-shot score: its own
