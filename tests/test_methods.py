@@ -484,3 +484,16 @@ def test_wrong_names_and_options_are_explained(name, options, message):
 def test_trained_numbers_are_the_papers(name, count):
     shape = Shape(features=2048, dim=1024, classes=100, images=1600, text_features=512)
     assert methods.create(name).count(shape) == count
+
+
+def test_gda_believes_two_images_more_than_texts_that_say_nothing():
+    generator = torch.Generator().manual_seed(0)
+    centres, text = torch.randn(2, 12, 64, generator=generator)
+    centres = centres + 2.0
+    x = centres.repeat(2, 1) + 1.5 * torch.randn(24, 64, generator=generator)
+    task = Task(x, torch.arange(12).repeat(2), text, scale=10.0)
+    fitted = methods.create("gda").fit(task)
+    test = centres.repeat(20, 1) + 1.5 * torch.randn(240, 64, generator=generator)
+    right = (fitted.predict(test) == torch.arange(12).repeat(20)).double().mean()
+    assert fitted.info["chosen"]["alpha"] >= 1
+    assert right > 0.87

@@ -8,8 +8,9 @@ Classes are Gaussians with means mu_k and one covariance. With C the n features 
 
 alpha is searched over {1e-4, .., 100}, on a validation set or inside the support set (theirs: the whole
 validation split, and on ImageNet the test set). Where there is nothing to hold out, alpha = 0.03,
-which did best on the sets of `benchmarks/development.py`. With two images a class the search
-takes too small an alpha, probably because classes that lend an image to a fold are left with one.
+which did best on the sets of `benchmarks/development.py`. With two or three images a class there are
+as many folds, so that every class lends to each: b_k falls with the length of mu_k, which is longer the fewer
+images it comes from, and a class that lent one would lose to those that did not.
 
 Differences: one image a class and one view leave no spread around class means (theirs come from ten views);
 the spread around the overall mean stands in. A class without images keeps its zero-shot score: its own
@@ -79,7 +80,8 @@ class GDA(Method):
         return 0
 
     def _search(self, task: Task, validation: Task | None) -> tuple[float, dict[str, Any]]:
-        parts = search.splits(task, validation, seed=self.seed)
+        folds = search.FOLDS if task.shots >= 4 else max(2, int(task.shots))
+        parts = search.splits(task, validation, folds=folds, seed=self.seed)
         if not parts:
             return DEFAULT, {"option": "alpha", "on": "nothing to hold out: the fixed default"}
         pairs = []
