@@ -124,7 +124,7 @@ class Space:
             write_tensors(path, tensors, metadata)
         except ProlipError as error:
             raise ProlipError(
-                f"{error} (keeping features: name a store on a disk with room, by PROLIP_CACHE for instance)"
+                f"{error} (the feature store: name one on a disk with room, by PROLIP_CACHE for instance)"
             ) from error
         self._shards = [*self._shards, _Shard.open(path, self._digest, self.width)]
 
