@@ -455,12 +455,17 @@ def test_keys_of_lines_are_unique():
 def test_options_of_every_line_are_options_of_its_method():
     from prolip import methods
 
+    refused = []
     for entry in EXPERIMENTS.values():
         lacking = missing_methods(entry)
         for row in entry.rows:
             if row.method not in lacking:
                 for options in (*row.over, *(row.grid or ({},))):
-                    methods.create(row.method, **{**row.options, **options})
+                    try:
+                        methods.create(row.method, **{**row.options, **options})
+                    except UsageError as error:
+                        refused.append((entry.name, row.key, str(error)))
+    assert refused == []
 
 
 def test_the_grid_is_the_authors():

@@ -53,7 +53,7 @@ class Fake(Encoder):
         return pixels.flatten(1).to(torch.float32) / 255 @ self.projection
 
     def encode_text(self, prompts: Sequence[str]):
-        raise NotImplementedError
+        raise AssertionError("extraction asks for no text")
 
     def by_hand(self, image: Image.Image) -> torch.Tensor:
         """The centre view of a picture, through the same projection, without the extractor."""
