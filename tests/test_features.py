@@ -22,6 +22,7 @@ from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, duplicates, extract
 from prolip.features import store as store_module
+from prolip.features.images import Picture
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -189,6 +190,24 @@ def test_a_bad_picture_is_an_error_that_names_it(photos, store):
     with pytest.raises(BadImage, match=r"7\.png"):
         extract(Fake(), photos, store=store)
     assert extract(Fake(), photos[:4], store=store).encoded == 0  # the first batch was kept
+
+
+def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos, monkeypatch):
+    for bad in photos[3:5]:
+        bad.write_bytes(b"not a picture")
+    opened, second = Picture.open, threading.Event()
+
+    def late(image, name):
+        if image == photos[3]:
+            assert second.wait(10)
+        picture = opened(image, name)
+        if image == photos[4]:
+            threading.Timer(0.05, second.set).start()  # once its contents are known as its own
+        return picture
+
+    monkeypatch.setattr(Picture, "open", late)
+    with pytest.raises(BadImage, match=r"3\.png"):
+        extract(Fake(), photos, workers=2)
 
 
 def test_bad_pictures_can_be_skipped(photos, store):

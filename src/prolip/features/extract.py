@@ -218,7 +218,9 @@ class _Run:
     def _take(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
             if not self.skip_bad:
-                raise outcome
+                # A copy of these contents earlier in the list may have left the work to this one.
+                copies = (i for i, key in self.keys.items() if self.first[key] == index)
+                raise BadImage(self._name(min(copies, default=index)), outcome.reason)
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key
