@@ -35,12 +35,13 @@ class ByColumns:
         self.base, self.text = v0 @ basis, text @ basis
         self.v0_squared = v0.square().sum(dim=1) if split else None
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
         """F Z = X U Z for each problem, [n, B, k]."""
         problems, r, k = z.shape
         z = z.transpose(0, 1).reshape(r, -1)
-        v = self.factor @ z if self.factor is not None else self.x @ (self.vectors @ z)
-        return v.view(-1, problems, k)
+        left, right = (self.x, self.vectors @ z) if self.factor is None else (self.factor, z)
+        flat = None if out is None else out.view(len(out), -1)
+        return torch.mm(left, right, out=flat).view(-1, problems, k)
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G = U' X' G for each problem, [B, r, k]."""

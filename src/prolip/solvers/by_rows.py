@@ -46,10 +46,11 @@ class ByRows:
         few = 2 * len(self.outside) <= self.outside.shape[1]
         return torch.linalg.qr(self.outside.T, mode="r")[1].T if few else self.outside
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
         """F Z for each problem, [n, B, k]."""
         problems, r, k = z.shape
-        return (self.factor @ z.transpose(0, 1).reshape(r, -1)).view(-1, problems, k)
+        flat = None if out is None else out.view(len(out), -1)
+        return torch.mm(self.factor, z.transpose(0, 1).reshape(r, -1), out=flat).view(-1, problems, k)
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G for each problem, [B, r, k]."""

@@ -19,45 +19,59 @@ class History:
         self.steps = like.new_zeros(problems, memory, unknowns)
         self.changes = like.new_zeros(problems, memory, unknowns)
         self.products = torch.eye(memory, dtype=like.dtype, device=like.device).repeat(problems, 1, 1)
+        self.room = like.new_empty(problems, unknowns)
         self.order: list[int] = []  # slots, oldest first
         self.last = -1
 
-    def add(self, step: Tensor, change: Tensor, preconditioner: Tensor) -> Tensor:
-        """Take in a pair [B, N], and return the factor [B] that fits H0 to it.
+    def add(self, moved: tuple[Tensor, Tensor], slopes: tuple[Tensor, Tensor], inverse: Tensor) -> Tensor:
+        """Take in a step, and return the factor [B] that fits H0 to it.
 
         Where a problem stood still or its curvature came out negative, its pair counts as absent.
+
+        Parameters
+        ----------
+        moved, slopes
+            Unknowns and gradients [B, N], before and after.
+        inverse
+            Diagonal of H0 [B, N].
         """
-        curvature = (step * change).sum(dim=1)
-        good = curvature > 1e-8 * step.norm(dim=1) * change.norm(dim=1)
         memory = self.steps.shape[1]
         slot = (self.last + 1) % memory
         if len(self.order) == memory:
             self.order.pop(0)
         self.order.append(slot)
         self.last = slot
-        self.steps[:, slot] = step * good[:, None]
-        self.changes[:, slot] = change * good[:, None]
+        step, change = self.steps[:, slot], self.changes[:, slot]
+        torch.sub(moved[1], moved[0], out=step)
+        torch.sub(slopes[1], slopes[0], out=change)
+        curvature = torch.mul(step, change, out=self.room).sum(dim=1)
+        good = curvature > 1e-8 * step.norm(dim=1) * change.norm(dim=1)
+        step.mul_(good[:, None])
+        change.mul_(good[:, None])
         used = len(self.order)
-        self.products[:, :used, slot] = _dot(self.steps[:, :used], self.changes[:, slot])
-        self.products[:, slot, :used] = _dot(self.changes[:, :used], self.steps[:, slot])
+        self.products[:, :used, slot] = _dot(self.steps[:, :used], change)
+        self.products[:, slot, :used] = _dot(self.changes[:, :used], step)
         self.products[:, slot, slot] = torch.where(good, curvature, torch.ones_like(curvature))
-        fit = curvature / (change.square() * preconditioner).sum(dim=1).clamp_min(1e-30)
+        fit = curvature / torch.mul(change, change, out=self.room).mul_(inverse).sum(dim=1).clamp_min(1e-30)
         return torch.where(good, fit, torch.ones_like(fit))
 
-    def direction(self, gradient: Tensor, preconditioner: Tensor) -> Tensor:
-        """Minus the approximate inverse Hessian times the gradient [B, N]; H0 is diagonal, [B, N]."""
+    def direction(self, gradient: Tensor, inverse: Tensor, fit: Tensor) -> Tensor:
+        """Minus the approximate inverse Hessian times the gradient [B, N].
+
+        H0 is diagonal: `inverse` [B, N], times `fit` [B].
+        """
         if not self.order:
-            return -preconditioner * gradient
+            return (inverse * gradient).mul_(-fit[:, None])
         used = len(self.order)
         steps, changes = self.steps[:, :used], self.changes[:, :used]
         order = torch.tensor(self.order, device=gradient.device)
         back = torch.argsort(order)
         upper = self.products[:, order][:, :, order].triu()
         a = torch.linalg.solve_triangular(upper, _dot(steps, gradient)[:, order, None], upper=True)
-        q = preconditioner * (gradient - _combine(changes, a[:, back, 0]))
+        q = _combine(gradient, -a[:, back, 0], changes).mul_(inverse).mul_(fit[:, None])
         right = upper.diagonal(dim1=1, dim2=2)[..., None] * a - _dot(changes, q)[:, order, None]
         b = torch.linalg.solve_triangular(upper.transpose(1, 2), right, upper=False)
-        return -(q + _combine(steps, b[:, back, 0]))
+        return _combine(q, b[:, back, 0], steps).neg_()
 
 
 def _dot(vectors: Tensor, x: Tensor) -> Tensor:
@@ -65,6 +79,6 @@ def _dot(vectors: Tensor, x: Tensor) -> Tensor:
     return torch.bmm(vectors, x[:, :, None])[:, :, 0]
 
 
-def _combine(vectors: Tensor, weights: Tensor) -> Tensor:
-    """[B, m, N] with [B, m] -> [B, N]."""
-    return torch.bmm(weights[:, None, :], vectors)[:, 0]
+def _combine(x: Tensor, weights: Tensor, vectors: Tensor) -> Tensor:
+    """[B, N] plus weights [B, m] times [B, m, N]."""
+    return torch.baddbmm(x[:, None], weights[:, None, :], vectors)[:, 0]

@@ -9,6 +9,10 @@ and its inverse is where L-BFGS starts from. The curvature is known at W0 only, 
 magnitude on the way, as samples come to be classified with confidence. Too low a guess is mended by
 the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK. (It
 falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE.)
+
+Arrays of n rows are as large as the features, and to the processor a fresh one costs as much as ten sums
+over it: so there are six of them, made once. Two hold where the problems stand (v and its products with T),
+two how both change along a step (F P, F P T'), and two are for logits and what comes of them.
 """
 
 from __future__ import annotations
@@ -33,11 +37,9 @@ STEEP = 0.5  # a step is too short while the slope is more than this share of th
 
 @dataclass(eq=False)
 class Point:
-    """Where B problems stand."""
+    """Where B problems stand. The batch has their embeddings."""
 
     z: Tensor  # [B, r, k]
-    v: Tensor  # [n, B, k]
-    products: Tensor  # v T' [n, B, K]
     value: Tensor  # [B] float64, without the penalty of the rest
     c: Tensor  # w c [n, B]
     gradient: Tensor  # [B, r, k]
@@ -59,7 +61,14 @@ class Batch:
         kron = shrink / len(reduced.y) * reduced.spectrum[:, None] * reduced.curvature
         self.inverse = (kron + 2 * lam[:, None, None].clamp_min(1e-6 * kron.max())).reciprocal()
         z = torch.zeros_like(self.inverse)
-        self.point = self._enter(z, reduced.base[:, None].expand(-1, self.problems, -1))
+        self.z_room = torch.empty_like(z)
+        self.v = reduced.base[:, None].repeat(1, self.problems, 1)  # [n, B, k]
+        self.v_change = torch.empty_like(self.v)
+        shape = (len(reduced.y), self.problems, len(reduced.text))  # [n, B, K]
+        self.products, self.products_change, self.residual = (self.v.new_empty(shape) for _ in range(3))
+        self.room = self.v.new_empty(max(self.v.numel(), self.products.numel()))
+        self.logits = self.room[: self.products.numel()].view(shape)
+        self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
         self.history = History(MEMORY, self.problems, z[0].numel(), z)
 
@@ -78,20 +87,22 @@ class Batch:
 
     def move(self, z: Tensor) -> None:
         """Go on from other unknowns."""
-        self.point = self._enter(z, self.reduced.base[:, None] + self.reduced.forward(z))
+        self.reduced.forward(z, out=self.v).add_(self.reduced.base[:, None])
+        self.point = self._enter(z)
 
     def change_lam(self, lam: Tensor) -> None:
         """Keep place and history, change the problem."""
         shift = 2 * (lam - self.lam)[:, None, None]
         self.inverse = (self.inverse.reciprocal() + shift).reciprocal()
-        self.lam = lam
-        self.move(self.point.z)
+        self.lam, z = lam, self.point.z
+        value = self.point.value + (0.5 * shift[:, 0, 0] * self._dot(z, z)).double()
+        self.point = Point(z, value, self.point.c, self.point.gradient + shift * z)
 
     def update_rest(self) -> bool:
         """Solve for the part outside span(T) at the present w c; keep it where no objective grows by it."""
         rest, point, value = self.rest, self.point, self.value()
         self.rest = self.reduced.solve_rest(point.c, self.lam)
-        self.point = self._enter(point.z, point.v)
+        self.point = self._enter(point.z)
         better = bool((self.value() <= value * (1 + 1e-6)).all())
         if not better:
             self.rest, self.point = rest, point
@@ -123,32 +134,35 @@ class Batch:
             active = ~done & (idle < IDLE)
             if not bool(active.any()):
                 break
-            scaled = inverse * fit[:, None]
-            direction = self.history.direction(gradient, scaled)
-            uphill = (direction * gradient).sum(dim=1) >= 0
+            direction = self.history.direction(gradient, inverse, fit)
+            slope = self._dot(direction, gradient)
+            uphill = slope >= 0
             if bool(uphill.any()):
-                direction = torch.where(uphill[:, None], -scaled * gradient, direction)
+                direction = torch.where(uphill[:, None], -fit[:, None] * inverse * gradient, direction)
+                slope = self._dot(direction, gradient)
             before = self.point
-            self.point = self._search(direction.view_as(before.z), active)
+            self.point = self._search(direction.view_as(before.z), slope, active)
             gained = before.value - self.point.value > torch.finfo(fit.dtype).eps * before.value
             idle = torch.where(gained, torch.zeros_like(idle), idle + 1)
-            step = (self.point.z - before.z).flatten(1)
-            fit = self.history.add(step, (self.point.gradient - before.gradient).flatten(1), inverse)
+            fit = self.history.add(
+                (before.z.flatten(1), self.point.z.flatten(1)),
+                (gradient, self.point.gradient.flatten(1)),
+                inverse,
+            )
 
-    def _search(self, p: Tensor, active: Tensor) -> Point:
-        """A step along p [B, r, k] that lowers the value and leaves the slope less steep.
+    def _search(self, p: Tensor, slope0: Tensor, active: Tensor) -> Point:
+        """A step along p [B, r, k] that lowers the value and leaves the slope less steep than slope0 [B].
 
         Embeddings, and their products with the text, are linear in the step, and squared lengths quadratic:
         once F P and F P T' are known, a trial costs no matrix product.
         """
-        here = self.point
-        fp = self.reduced.forward(p)
-        change = fp @ self.reduced.text.T
-        zz, zp, pp = ((a * b).sum(dim=(1, 2)) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
-        vv, vf, ff = ((a * b).sum(dim=2) for a, b in ((here.v, here.v), (here.v, fp), (fp, fp)))
+        here, text = self.point, self.reduced.text
+        v, fp, change = self.v, self.reduced.forward(p, out=self.v_change), self.products_change
+        torch.matmul(fp, text.T, out=change)
+        zz, zp, pp = (self._dot(a, b) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
+        vv, vf, ff = (self._rows_dot(a, b) for a, b in ((v, v), (v, fp), (fp, fp)))
         if self.rest is not None:
             vv = vv + self.rest.squared
-        slope0 = (here.gradient * p).sum(dim=(1, 2))
         noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
         t = active.to(p.dtype)
         if not self.history.order:  # nothing is known yet: change no embedding's length more than twofold
@@ -156,12 +170,12 @@ class Batch:
         low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
         low_value = here.value
         for trial in range(TRIALS + 1):
-            products = torch.addcmul(here.products, change, t[:, None])
-            losses, residual, c = self._losses(products, vv + t * (2 * vf + t * ff))
+            torch.addcmul(self.products, change, t[:, None], out=self.logits)
+            losses, c = self._losses(vv + t * (2 * vf + t * ff))
             value = losses + (self.lam * (zz + 2 * t * zp + t * t * pp)).double()
             if trial == TRIALS:
                 break
-            turning = (residual * change).sum(dim=(0, 2)) + (c * (vf + t * ff)).sum(dim=0)
+            turning = (self._rows_dot(self.residual, change) + c * (vf + t * ff)).sum(dim=0)
             slope = turning + 2 * self.lam * (zp + t * pp)
             far = ~(value <= here.value + 1e-4 * (t * slope0).double() + noise) | ~(
                 value <= low_value + noise
@@ -180,29 +194,36 @@ class Batch:
             t = torch.where(far, inner, torch.where(short, outer, t))
             if trial == TRIALS - 1:  # out of trials: stay at the best step known
                 t = torch.where(far, low, t)
-        z = torch.addcmul(here.z, p, t[:, None, None])
-        v = torch.addcmul(here.v, fp, t[:, None])
-        return self._arrive(z, v, products, value, residual, c)
+        v.addcmul_(fp, t[:, None])
+        self.products.addcmul_(change, t[:, None])
+        return self._arrive(torch.addcmul(here.z, p, t[:, None, None]), value, c)
 
-    def _enter(self, z: Tensor, v: Tensor) -> Point:
-        squared = v.square().sum(dim=2)
+    def _enter(self, z: Tensor) -> Point:
+        """The point of unknowns whose embeddings are in `v`."""
+        torch.matmul(self.v, self.reduced.text.T, out=self.products)
+        squared = self._rows_dot(self.v, self.v)
         if self.rest is not None:
             squared = squared + self.rest.squared
-        products = v @ self.reduced.text.T
-        losses, residual, c = self._losses(products, squared)
-        value = losses + (self.lam * z.square().sum(dim=(1, 2))).double()
-        return self._arrive(z, v, products, value, residual, c)
+        self.logits.copy_(self.products)
+        losses, c = self._losses(squared)
+        return self._arrive(z, losses + (self.lam * self._dot(z, z)).double(), c)
 
-    def _arrive(
-        self, z: Tensor, v: Tensor, products: Tensor, value: Tensor, residual: Tensor, c: Tensor
-    ) -> Point:
+    def _arrive(self, z: Tensor, value: Tensor, c: Tensor) -> Point:
         self.evaluations += 1
-        slope = loss_gradient(v, residual, c, self.reduced.text)
-        gradient = self.reduced.adjoint(slope) + 2 * self.lam[:, None, None] * z
-        return Point(z, v, products, value, c, gradient)
+        slope = loss_gradient(self.v, self.residual, c, self.reduced.text, out=self.v_change)
+        gradient = self.reduced.adjoint(slope).addcmul_(z, 2 * self.lam[:, None, None])
+        return Point(z, value, c, gradient)
 
-    def _losses(self, products: Tensor, squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted loss [B], its gradient in the products [n, B, K], and w c [n, B]."""
+    def _losses(self, squared: Tensor) -> tuple[Tensor, Tensor]:
+        """Weighted loss [B] of the products in `logits`, and w c [n, B]; the gradient goes to `residual`."""
         y = self.reduced.y[:, None].expand(-1, self.problems)
-        losses, residual, c = softmax_losses(products, squared, y, self.scale, self.weights)
-        return (losses * self.weights).sum(dim=0, dtype=torch.float64), residual, c
+        losses, _, c = softmax_losses(self.logits, squared, y, self.scale, self.weights, out=self.residual)
+        return (losses * self.weights).sum(dim=0, dtype=torch.float64), c
+
+    def _rows_dot(self, a: Tensor, b: Tensor) -> Tensor:
+        """Inner products [n, B] of rows [n, B, ..]; overwrites `logits`."""
+        return torch.mul(a, b, out=self.room[: a.numel()].view_as(a)).sum(dim=2)
+
+    def _dot(self, a: Tensor, b: Tensor) -> Tensor:
+        """Inner products [B] of unknowns. (The products of BLAS round a hundred times worse.)"""
+        return torch.mul(a, b, out=self.z_room.view_as(a)).flatten(1).sum(dim=1)

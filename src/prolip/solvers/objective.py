@@ -31,14 +31,19 @@ def cross_entropy(v: Tensor, text: Tensor, y: Tensor, scale: float) -> tuple[Ten
 
 
 def softmax_losses(
-    products: Tensor, squared: Tensor, y: Tensor, scale: float, weights: Tensor | None = None
+    products: Tensor,
+    squared: Tensor,
+    y: Tensor,
+    scale: float,
+    weights: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses from inner products v T' and squared lengths |v|^2.
 
     Parameters
     ----------
     products
-        v T' [.., K].
+        v T' [.., K]; overwritten.
     squared
         |v|^2 [..], whole: also what lies outside the span of the text.
     y
@@ -47,6 +52,8 @@ def softmax_losses(
         What cosines are multiplied by.
     weights
         What the gradient and c of each sample are multiplied by [..]; the losses are not.
+    out
+        Memory for the gradient [.., K].
 
     Returns
     -------
@@ -54,9 +61,9 @@ def softmax_losses(
     """
     shrink = squared.clamp_min(TINY).rsqrt()
     slope = scale * shrink
-    logits = products * slope.unsqueeze(-1)
+    logits = products.mul_(slope.unsqueeze(-1))
     label = y.unsqueeze(-1)
-    p = logits.softmax(dim=-1)
+    p = torch.softmax(logits, dim=-1, out=out)
     top, best = p.max(dim=-1, keepdim=True)  # never below 1 / K, so that its logarithm is safe
     losses = (logits.gather(-1, best) - logits.gather(-1, label) - top.log()).squeeze(-1)
     residual = p.scatter_add_(-1, label, torch.full_like(top, -1.0))
@@ -66,9 +73,9 @@ def softmax_losses(
     return losses, residual.mul_(slope.unsqueeze(-1)), c
 
 
-def loss_gradient(v: Tensor, residual: Tensor, c: Tensor, text: Tensor) -> Tensor:
+def loss_gradient(v: Tensor, residual: Tensor, c: Tensor, text: Tensor, out: Tensor | None = None) -> Tensor:
     """The gradient with respect to v [.., k], from what `softmax_losses` gives."""
-    return (residual @ text).addcmul_(v, c.unsqueeze(-1))
+    return torch.matmul(residual, text, out=out).addcmul_(v, c.unsqueeze(-1))
 
 
 def value_and_gradient(task: Task, weight: Tensor, lam: float) -> tuple[float, Tensor]:

@@ -45,8 +45,8 @@ class Reduced(Protocol):
     spectrum: Tensor  # e [r]
     y: Tensor  # [n]
 
-    def forward(self, z: Tensor) -> Tensor:
-        """F Z for each problem, [n, B, k]."""
+    def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
+        """F Z for each problem, [n, B, k]; `out`: memory for it."""
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G for each problem, [B, r, k], of G [n, B, k]."""

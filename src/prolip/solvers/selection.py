@@ -212,7 +212,7 @@ def cross_validate(
 def held_out_cosines(batch: Batch, fold: Tensor) -> Tensor:
     """Cosines [n, K] of each row with the texts, under the fit that did not see it."""
     every, own = torch.arange(len(fold), device=fold.device), fold.clamp_min(0)
-    v = batch.point.v[every, own]
+    v = batch.v[every, own]
     squared = v.square().sum(dim=1)
     if batch.rest is not None:
         squared = squared + batch.rest.squared[every, own]

@@ -99,9 +99,9 @@ def minimise(
     count, first = 1, float(gradient.norm())
     noise = 4 * torch.finfo(x.dtype).eps
     history = History(memory, 1, x.numel(), x)
-    scaling = flat[None]
+    inverse, fit = flat[None], flat.new_ones(1)
     if preconditioner is None and first > 0:
-        scaling = scaling / first
+        fit = fit / first
 
     def done(norm: float) -> bool:
         if modulus is None:
@@ -109,7 +109,7 @@ def minimise(
         return norm <= math.sqrt(tol) * first and norm**2 <= 2 * modulus * tol * abs(value)
 
     while not done(norm := float(gradient.norm())) and count < evaluations:
-        direction = history.direction(gradient[None], scaling)[0]
+        direction = history.direction(gradient[None], inverse, fit)[0]
         slope = float(direction @ gradient)
         if not slope < 0:
             break
@@ -117,10 +117,8 @@ def minimise(
         count += step.evaluations
         if step.gradient is None:  # no step gains anything that this precision can see
             return Minimum(x.view(shape), value, norm / first, count, True)
-        fit = history.add(
-            (step.x - x)[None], (step.gradient - gradient)[None], flat[None]
-        )  # the newest pair sets the length of the next step
-        scaling = flat[None] * fit[:, None]
+        # The newest pair sets the length of the next step.
+        fit = history.add((x[None], step.x[None]), (gradient[None], step.gradient[None]), inverse)
         x, value, gradient = step.x, step.value, step.gradient
     norm = float(gradient.norm())
     return Minimum(x.view(shape), value, norm / first if first > 0 else 0.0, count, done(norm))
