@@ -64,7 +64,7 @@ def trial(data: Path, name: str, shots: int, seed: int) -> Trial:
 @cache
 def _development(data: Path, name: str, shots: int) -> list[Trial]:
     if name in TRAINING:
-        return list(photo_trials(data, TRAINING[name], shots))
+        return list(photo_trials(data, TRAINING[name], shots, 1))
     if name.startswith("imagenet"):
         return list(imagenet_trials(data, int(name.removeprefix("imagenet")), shots, SEEDS))
     return list(builtin_trials(name, shots, SEEDS))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, automatic, choose, exact, grid_search, path
+from prolip.solvers import adam, automatic, choose, exact, grid_search, path, selection
 from prolip.solvers.selection import PRIOR, assign_folds
 
 
@@ -36,8 +36,9 @@ def test_a_choice_says_what_was_tried():
     assert lams == sorted(lams, reverse=True)
 
 
-def test_scores_are_those_of_separate_fits():
+def test_scores_are_those_of_separate_fits(monkeypatch):
     """Hold out each fold by hand, fit the rest alone, and score: the batch of weighted folds agrees."""
+    monkeypatch.setattr(selection, "TOL", 1e-3)
     task = make_task(shots=4, noise=1.5)
     choice = choose(task, seed=3)
     fold = assign_folds(task, 5, seed=3)
@@ -45,12 +46,12 @@ def test_scores_are_those_of_separate_fits():
     likelihoods, right = [], 0
     for held in range(5):
         train, test = (fold != held).nonzero()[:, 0], (fold == held).nonzero()[:, 0]
-        weight = exact(task.subset(train), trial.lam, inside=True, tol=1e-4).weight
+        weight = exact(task.subset(train), trial.lam, restrained=True, tol=1e-4).weight
         embedded = task.linear.with_weight(weight)(task.x[0, test])
         logp = (task.scale * torch.nn.functional.normalize(embedded, dim=1) @ task.text.rows.T).log_softmax(1)
         likelihoods += logp.gather(1, task.y[test, None])[:, 0].tolist()
         right += int((logp.argmax(dim=1) == task.y[test]).sum())
-    assert trial.log_likelihood == pytest.approx(sum(likelihoods) / task.n, rel=0.02, abs=0.02)
+    assert trial.log_likelihood == pytest.approx(sum(likelihoods) / task.n, abs=0.002)
     assert trial.accuracy == pytest.approx(right / task.n, abs=1.01 / task.n)
 
 
@@ -116,12 +117,43 @@ def test_rescaled_features_are_the_same_problem(factor):
 def test_the_fit_stays_within_the_span_of_the_texts():
     task = make_task()
     solution, choice = automatic(task)
-    assert choice.inside
+    assert choice.restrained
     assert solution.scale == choice.scale
     change = solution.weight - task.head.weight
     inside = torch.linalg.qr(task.text.rows.T)[0]
     outside = change - change @ inside @ inside.T
     assert float(outside.norm()) < 1e-4 * float(change.norm())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shots", [2, 9])
+def test_the_restrained_fit_is_the_minimum_that_scipy_finds(shots, bias):
+    """Written out, with autograd's gradient, over all of [Do, k]."""
+    from scipy.optimize import minimize
+
+    task = make_task(shots=shots, noise=1.5)
+    b = torch.linspace(-0.5, 0.5, task.head.weight.shape[1])
+    task = Task(task.x, task.y, task.text, Head(task.head.weight, b if bias else None), task.scale)
+    x, text, weight = task.x[0].double(), task.text.rows.double(), task.head.weight.double()
+    b = b.double() if bias else 0.0
+    basis, lam = torch.linalg.qr(text.T)[0], 0.05
+    start = (x @ weight + b).square().sum(dim=1).mean()
+    anchor = x.norm(dim=1) * (start / x.square().sum(dim=1).mean()).sqrt()
+
+    def objective(flat):
+        step = torch.tensor(flat).view(len(weight), -1).requires_grad_()
+        v = x @ (weight + step @ basis.T) + b
+        logits = task.scale * v @ text.T / (v.norm(dim=1) * anchor).sqrt()[:, None]
+        value = torch.nn.functional.cross_entropy(logits, task.y) + lam * step.square().sum()
+        (slope,) = torch.autograd.grad(value, step)
+        return float(value.detach()), slope.flatten().numpy()
+
+    zero = torch.zeros(basis.shape[1] * len(weight), dtype=torch.float64).numpy()
+    best = minimize(objective, zero, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-14})
+    solution = exact(task, lam, restrained=True)
+    assert solution.objective == pytest.approx(best.fun, rel=1e-5)
+    found = weight + torch.tensor(best.x).view(len(weight), -1) @ basis.T
+    assert float((solution.weight.double() - found).norm()) < 1e-3 * float((found - weight).norm())
 
 
 def test_a_chosen_scale_predicts_held_out_images_better():

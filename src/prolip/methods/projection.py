@@ -76,9 +76,9 @@ class Projection(BiasMethod):
         Of "adam".
     seed
         Of the folds that lam="auto" is chosen on.
-    fit_scale, inside
-        What cosines are multiplied by in the fit, where not by `scale`; and whether W - W0 stays within the
-        span of the class texts. lam="auto" chooses both.
+    fit_scale, restrained
+        What cosines are multiplied by in the fit, where not by `scale`; and whether to fit the restrained
+        form of the objective (`prolip.solvers.selection`). lam="auto" settles both.
     tol
         Of "exact": see `prolip.solvers.exact`.
     """
@@ -92,7 +92,7 @@ class Projection(BiasMethod):
     epochs: int = 300
     seed: int = 0
     fit_scale: float | None = None
-    inside: bool = False
+    restrained: bool = False
     tol: float | None = None
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class Projection(BiasMethod):
         if chosen.fit_scale is not None:
             inner = inner.with_scale(chosen.fit_scale)
         if self.solver == "exact":
-            solution = solvers.exact(inner, lam, tol=self.tol, start=start, inside=chosen.inside)
+            solution = solvers.exact(inner, lam, tol=self.tol, start=start, restrained=chosen.restrained)
         else:
             solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         told |= {
@@ -150,7 +150,7 @@ class Projection(BiasMethod):
         if not isinstance(self.scale, str):
             task = task.with_scale(self.scale)
         told: dict[str, Any] = {"lam_rule": self.lam}
-        fit_scale, inside = self.fit_scale, self.inside
+        fit_scale, restrained = self.fit_scale, self.restrained
         if self.lam == "auto" and validation is not None:
             found = solvers.grid_search(self.inner(task), self.inner(validation.with_scale(task.scale)))
             lam, told["validation_accuracy"] = found.solution.lam, found.accuracy
@@ -161,10 +161,10 @@ class Projection(BiasMethod):
                 inner = search.some_classes(inner, CLASSES, self.seed)
             choice = solvers.choose(inner, scale=how, seed=self.seed)
             task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
-            fit_scale, inside = choice.fit_scale, choice.inside
+            fit_scale, restrained = choice.fit_scale, choice.restrained
         else:
             lam = solvers.lam_value(self.lam, task)
-        chosen = {"lam": lam, "scale": task.scale, "fit_scale": fit_scale, "inside": inside}
+        chosen = {"lam": lam, "scale": task.scale, "fit_scale": fit_scale, "restrained": restrained}
         told |= {"lam": lam, "chosen": chosen}
         return task, replace(self, **chosen), told  # type: ignore[arg-type]
 
@@ -183,7 +183,7 @@ def _report(choice: solvers.Choice) -> dict[str, Any]:
         "reason": choice.reason,
         "unit": choice.unit,
         "fit_scale": choice.fit_scale,
-        "inside": choice.inside,
+        "restrained": choice.restrained,
         "lam": [trial.lam for trial in choice.tried],
         "scale": [trial.scale for trial in choice.tried],
         "accuracy": [round(trial.accuracy, 4) for trial in choice.tried],

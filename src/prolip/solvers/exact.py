@@ -29,7 +29,7 @@ ROUGH = 0.1
 
 
 def exact(
-    task: Task, lam: float, *, tol: float | None = None, start: Tensor | None = None, inside: bool = False
+    task: Task, lam: float, *, tol: float | None = None, start: Tensor | None = None, restrained: bool = False
 ) -> Solution:
     """Minimise the objective over W [Do, D].
 
@@ -43,11 +43,12 @@ def exact(
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
         its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.015, to
         within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes;
-        3e-7 with `inside` in float64, where lam may be so small that logits tell how far away the minimum is.
+        3e-7 for the restrained form in float64, where lam may be so small that logits tell how far away the
+        minimum is.
     start
         A matrix to start from.
-    inside
-        Let W - W0 move within the span of the class texts only. See `selection` for what that is good for.
+    restrained
+        Fit the form of the objective that lam = "auto" uses: see `selection`.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def exact(
     >>> solution.converged, solution.objective < solution.start_objective
     (True, True)
     """
-    return path(task, [lam], tol=tol, start=start, inside=inside)[0]
+    return path(task, [lam], tol=tol, start=start, restrained=restrained)[0]
 
 
 @torch.no_grad()
@@ -67,7 +68,7 @@ def path(
     *,
     tol: float | None = None,
     start: Tensor | None = None,
-    inside: bool = False,
+    restrained: bool = False,
 ) -> list[Solution]:
     """Solutions for several lam, in the order given, with one decomposition and warm starts.
 
@@ -82,12 +83,12 @@ def path(
     solutions = []
     with flushed_denormals(), single_thread(is_small(task)):
         begin = time.perf_counter()
-        reduced = reduce(task, inside)
+        reduced = reduce(task, restrained)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
-        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, inside)
+        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained)
         if tol is None:
             tol = TOL if batch.rest is not None else TOL_WHOLE
-            if inside and reduced.base.dtype == torch.float64:
+            if restrained and reduced.base.dtype == torch.float64:
                 tol = TOL_INSIDE
         if start is not None:
             batch.move(reduced.coordinates(start.to(task.x)))
@@ -118,7 +119,7 @@ def path(
 
 def take_turns(batch: Batch, tol: float) -> bool:
     """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal."""
-    free = batch.rest is not None and not batch.inside and bool((batch.lam > 0).all())
+    free = batch.rest is not None and not batch.restrained and bool((batch.lam > 0).all())
     turns = TURNS if free else 1
     rough = max(tol, ROUGH)
     best = math.inf

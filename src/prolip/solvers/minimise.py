@@ -49,11 +49,11 @@ class Batch:
     """B weighted problems on one reduction."""
 
     def __init__(
-        self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float, inside: bool = False
+        self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float, restrained: bool = False
     ) -> None:
-        """`lam` [B]; `weights` [n, B], each column summing to one; `inside`: W - W0 within span(T)."""
+        """`lam` [B]; `weights` [n, B], each column summing to one; `restrained`: see `selection`."""
         self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
-        self.inside = inside
+        self.restrained = restrained
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
         self.evaluations = 0
@@ -68,6 +68,7 @@ class Batch:
         self.products, self.products_change, self.residual = (self.v.new_empty(shape) for _ in range(3))
         self.room = self.v.new_empty(max(self.v.numel(), self.products.numel()))
         self.logits = self.room[: self.products.numel()].view(shape)
+        self.anchor = self._anchor() if restrained else None
         self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
         self.history = History(MEMORY, self.problems, z[0].numel(), z)
@@ -75,7 +76,7 @@ class Batch:
     def gradient_norm(self) -> Tensor:
         """Norm [B] of the gradient in all that may move."""
         norm = self.point.gradient.flatten(1).norm(dim=1)
-        if self.rest is None or self.inside:
+        if self.rest is None or self.restrained:
             return norm
         return torch.hypot(norm, self.reduced.rest_gradient(self.rest, self.point.c, self.lam))
 
@@ -160,9 +161,7 @@ class Batch:
         v, fp, change = self.v, self.reduced.forward(p, out=self.v_change), self.products_change
         torch.matmul(fp, text.T, out=change)
         zz, zp, pp = (self._dot(a, b) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
-        vv, vf, ff = (self._rows_dot(a, b) for a, b in ((v, v), (v, fp), (fp, fp)))
-        if self.rest is not None:
-            vv = vv + self.rest.squared
+        vv, vf, ff = self._squared(), self._rows_dot(v, fp), self._rows_dot(fp, fp)
         noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
         t = active.to(p.dtype)
         if not self.history.order:  # nothing is known yet: change no embedding's length more than twofold
@@ -201,9 +200,7 @@ class Batch:
     def _enter(self, z: Tensor) -> Point:
         """The point of unknowns whose embeddings are in `v`."""
         torch.matmul(self.v, self.reduced.text.T, out=self.products)
-        squared = self._rows_dot(self.v, self.v)
-        if self.rest is not None:
-            squared = squared + self.rest.squared
+        squared = self._squared()
         self.logits.copy_(self.products)
         losses, c = self._losses(squared)
         return self._arrive(z, losses + (self.lam * self._dot(z, z)).double(), c)
@@ -217,8 +214,25 @@ class Batch:
     def _losses(self, squared: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted loss [B] of the products in `logits`, and w c [n, B]; the gradient goes to `residual`."""
         y = self.reduced.y[:, None].expand(-1, self.problems)
-        losses, _, c = softmax_losses(self.logits, squared, y, self.scale, self.weights, out=self.residual)
+        weights = self.weights
+        share = None if self.anchor is None else (self.anchor / squared.clamp_min(TINY)).sqrt_()
+        if share is not None:  # |v| a in the place of |v|^2, with half the slope in the length
+            squared = squared * share
+        losses, _, c = softmax_losses(self.logits, squared, y, self.scale, weights, out=self.residual)
+        if share is not None:
+            c.mul_(0.5 * share)
         return (losses * self.weights).sum(dim=0, dtype=torch.float64), c
+
+    def _squared(self) -> Tensor:
+        """|v|^2 [n, B], with what lies outside span(T)."""
+        inside = self._rows_dot(self.v, self.v)
+        return inside if self.rest is None else inside + self.rest.squared
+
+    def _anchor(self) -> Tensor:
+        """a^2 [n, B]: as long as the inputs are, and on average as the embeddings are at W0."""
+        inputs = self.reduced.x.to(self.weights).square().sum(dim=1, keepdim=True)  # [n, 1]
+        means = [(self.weights * squared).sum(dim=0) for squared in (self._squared(), inputs)]
+        return (inputs * (means[0] / means[1].clamp_min(TINY))).clamp_min(1e-6 * means[0])
 
     def _rows_dot(self, a: Tensor, b: Tensor) -> Tensor:
         """Inner products [n, B] of rows [n, B, ..]; overwrites `logits`."""

@@ -41,11 +41,11 @@ SMALL = 1 << 26  # multiplications
 PRECISE = 1 << 31
 
 
-def reduce(task: Task, inside: bool = False) -> Reduced:
-    """The reduction that suits the task's sizes; `inside` keeps W - W0 within span(T)."""
+def reduce(task: Task, restrained: bool = False) -> Reduced:
+    """The reduction that suits the task's sizes; `restrained`: for a W - W0 within span(T)."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
-    split = task.classes < (1.0 if inside else SPLIT) * task.text.rows.shape[1]
+    split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
     w0, wide = task.linear.weight.to(x), x.double() if is_precise(task) else x
     text = task.text.rows.to(wide)
     v0 = wide if task.black_box else wide @ w0.to(wide)

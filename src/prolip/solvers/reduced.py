@@ -38,6 +38,7 @@ class Rest:
 class Reduced(Protocol):
     """A reduced problem. Unknowns Z [B, r, k] of B problems; embeddings [n, B, k]."""
 
+    x: Tensor  # inputs [n, Do]
     base: Tensor  # V0 Q [n, k]
     text: Tensor  # T Q [K, k]
     basis: Tensor  # Q [D, k]
