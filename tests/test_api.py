@@ -1,8 +1,10 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import prolip
 from conftest import COLOURS, blotch
@@ -47,6 +49,35 @@ def test_images_in_memory_with_labels_of_any_kind(offline):
     clf.fit(images, np.repeat([7, 11, 100], 3))
     assert clf.classes_ == [7, 11, 100]
     assert clf.predict([blotch(COLOURS["blue"], 99)]) == [100]
+
+
+def test_one_image_a_folder_or_a_generator_will_do(fitted, photos):
+    path = photos / "test" / "red" / "0.png"
+    with Image.open(path) as picture:
+        picture.load()
+    for one in (path, str(path), picture, np.asarray(picture), (p for p in [path])):
+        assert fitted.predict(one) == ["red"]
+    assert fitted.predict(str(photos / "test" / "blue")) == ["blue"] * 4
+    assert fitted.predict(np.stack([np.asarray(picture)] * 2)) == ["red"] * 2
+    with pytest.raises(UsageError, match="not NoneType"):
+        fitted.predict(None)
+    with pytest.raises(InputError, match="all names or all numbers"):
+        FewShotClassifier().fit([path] * 4, [None, "a", None, "a"])
+
+
+def test_copies_count_once(photos, offline):
+    red = photos / "train" / "red"
+    for path in list(red.iterdir()):
+        shutil.copy(path, red / f"copy-{path.name}")
+    shutil.copy(red / "0.png", photos / "train" / "green" / "torn.png")
+    clf = FewShotClassifier(lam=0.01)
+    clf._encoder = offline
+    with pytest.warns(UserWarning, match="copies|two classes") as told:
+        clf.fit(photos)
+    said = " ".join(str(warning.message) for warning in told)
+    assert "7 images are copies" in said
+    assert "'green' and 'red'" in said
+    assert clf.info_["images"] == len(clf.support_) == len(set(clf.support_)) == 18
 
 
 def test_shots_and_seed_choose_the_support_set(photos, offline):

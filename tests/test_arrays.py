@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from prolip import FewShotClassifier
 from prolip.core.errors import InputError
 from prolip.encoders.arrays import Arrays, read_arrays
 
@@ -152,3 +153,23 @@ def test_files_that_cannot_be_read(tmp_path, data):
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="several columns, none headed 'label': a, b"):
         read_arrays(data["images"], tmp_path / "wide.csv")
+
+
+def test_classes_are_told_apart_by_name_not_by_place(tmp_path):
+    rng = np.random.default_rng(3)
+    text = np.eye(4, 8)
+    y = np.arange(24) % 4
+    x = text[y] + 0.1 * rng.normal(size=(24, 8))
+    clf = FewShotClassifier("arrays").fit(*_npz(tmp_path / "a.npz", x, y, text, list("abcd")))
+    order = [2, 0, 3, 1]
+    place = np.argsort(order)
+    assert clf.evaluate(*_npz(tmp_path / "b.npz", x, place[y], text[order], list("cadb")))["accuracy"] == 1
+    with pytest.raises(InputError, match="'z' is not among the 4 classes"):
+        clf.evaluate(*_npz(tmp_path / "c.npz", x, y, text, list("abcz")))
+    with pytest.raises(InputError, match="two classes are called 'a'"):
+        clf.evaluate(*_npz(tmp_path / "d.npz", x, y, text, list("abca")))
+
+
+def _npz(path, x, y, text, classes):
+    np.savez(path, images=x, labels=y, texts=text, classes=classes)
+    return (path,)

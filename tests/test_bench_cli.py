@@ -79,6 +79,7 @@ def test_a_failed_run_says_so_and_exits_1(photos, tmp_path):
         (("bench", "run", "nothing"), "unknown experiment"),
         (("bench", "table", "views", "--results", "absent.sqlite"), "no results"),
         (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
+        (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range, did you mean 1-3?"),
         (("bench", "run", "parameters"), "nothing to run"),
         (("datasets", "no-such-folder"), "does not exist"),
     ],
@@ -96,3 +97,20 @@ def test_datasets_lists_and_looks(tmp_path):
     found = json.loads(prolip("datasets", tmp_path, "--json").stdout)
     assert {entry["state"] for entry in found} == {"missing"}
     assert "missing" in prolip("datasets", tmp_path).stdout
+
+
+def test_results_that_cannot_be_written_are_told(photos, tmp_path):
+    (tmp_path / "file").touch()
+    words = ("--data", photos.parent, "--datasets", "photos", "--methods", "zero_shot", "--jobs", "0")
+    found = prolip("bench", "run", "validation_free", *words, "--results", tmp_path / "file" / "r.sqlite")
+    assert isinstance(found.exception, ProlipError)
+    assert "name a file in a folder that can be written" in str(found.exception)
+
+
+def test_more_shots_than_images_are_told(photos, tmp_path):
+    words = (
+        "--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "6", "8", "32",
+        "--methods", "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite", "--json",
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="fewer than 8 images: for 8, 32 shots some are drawn"):
+        assert prolip("bench", "run", "validation_free", *words).exit_code == 0

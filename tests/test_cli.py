@@ -1,8 +1,11 @@
+import io
 import json
 import subprocess
 import sys
 
 import pytest
+
+from prolip.cli import console
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
 
@@ -49,7 +52,8 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
         (("fit", "PHOTOS", "-o", "OUT", "--model", "ofline"), 2, "did you mean 'offline'"),
         (("fit", "PHOTOS", "-o", "OUT", "--method", "prolib"), 2, "did you mean 'prolip'"),
         (("fit", "PHOTOS", "-o", "OUT", "--device", "abacus"), 2, "choose auto, cpu, cuda or mps"),
-        (("fit", "PHOTOS", "-o", "OUT", "--lam", "-1"), 2, "lam must be"),
+        (("fit", "PHOTOS", "-o", "OUT", "--lam", "-1"), 2, 'lam must be "auto", "1/N"'),
+        (("fit", "PHOTOS", "-o", "OUT", "--lam", "best"), 2, 'lam must be "auto", "1/N"'),
         (("fit", "PHOTOS"), 2, "--out"),
         (("predict", "nowhere", "a.jpg"), 1, "no such folder"),
         (("eval", "PHOTOS", "PHOTOS"), 1, "prolip.json is missing"),
@@ -97,3 +101,71 @@ def test_version(prolip):
     import prolip as package
 
     assert prolip("--version")[1] == f"prolip {package.__version__}\n"
+
+
+STRANGE = "caf\udce9.jpg"  # how Python holds a name whose byte E9 is no UTF-8
+
+
+def test_brackets_in_names_are_printed_as_they_are(capsys):
+    console.table("title [/b]", ["[red]", ""], [["IMG_1 [edited].jpg", "x[/b].jpg"], ["[red] fox", ":dog:"]])
+    console.say("say [red] [/b] :dog:")
+    console.warn("warn [red] [/b]")
+    out, err = capsys.readouterr()
+    for text in ("title [/b]", "[red]", "IMG_1 [edited].jpg", "x[/b].jpg", "[red] fox", ":dog:"):
+        assert text in out
+    assert "say [red] [/b] :dog:" in err
+    assert "warn [red] [/b]" in err
+
+
+def test_names_that_are_no_utf8_are_printed_readably(capsys):
+    console.table(None, ["image"], [[STRANGE]])
+    console.console().print(STRANGE)
+    for tell in (console.say, console.warn, console.fail):
+        tell(STRANGE)
+    out, err = capsys.readouterr()
+    assert out.count(r"caf\udce9.jpg") == 2
+    assert err.count(r"caf\udce9.jpg") == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_json_is_utf8_whatever_is_in_it(monkeypatch, encoding):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    value = {"image": STRANGE, "class": "café 猫 🐈"}
+    console.print_json(value)
+    sys.stdout.flush()
+    assert json.loads(written.getvalue().decode("utf-8")) == value
+
+
+def test_a_fit_reports_images_per_class_with_one_digit(prolip, photos, tmp_path):
+    (photos / "train" / "red" / "0.png").unlink()
+    (photos / "train" / "red" / "1.png").unlink()
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "model [1]", "--lam", "0.01")
+    assert code == 0, err
+    assert "16 (5.3 a class)" in out
+    assert "prolip predict" in out
+    assert out.count("model [1]") == 3
+
+
+def test_a_curve_is_drawn_in_the_format_of_its_name(prolip, colour_model, tmp_path):
+    pytest.importorskip("matplotlib")
+    saved = tmp_path / "model"
+    colour_model.save(saved)
+    for name, start in (("c.svg", b"<?xml"), ("c.pdf", b"%PDF"), ("c.PNG", b"\x89PNG")):
+        code, _, err = prolip("curve", saved, "-o", tmp_path / name)
+        assert code == 0, err
+        assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["c.jpg", "c.txt", "c"])
+def test_a_curve_in_another_format_is_refused_before_any_work(prolip, tmp_path, name):
+    code, _, err = prolip("curve", tmp_path / "no-model", "-o", tmp_path / name)
+    assert code == 2
+    assert "a plot is a .png, .pdf or .svg file" in err
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_suggest_at_least_one(prolip, tmp_path, count):
+    code, _, err = prolip("suggest", tmp_path / "no-model", tmp_path, "-n", count)
+    assert code == 2
+    assert f"--count (-n) must be at least 1, got {count}" in err

@@ -17,6 +17,7 @@ from prolip.core.arrays import unit_rows
 from prolip.encoders import load
 from prolip.encoders.preprocess import Preprocess
 from prolip.export import apply_adapter, load_adapter
+from prolip.export.card import model_card
 from prolip.export.usage import programs
 from prolip.export.write import convert_model, export
 from tiny_models import TEXT, write_clip, write_folder, write_siglip
@@ -363,6 +364,15 @@ def test_the_card_is_for_a_person(model, tmp_path):
     blocks = card.split("```python\n")[1:]
     for block in blocks:
         compile(block.split("```")[0], "card", "exec")
+
+
+def test_the_card_tells_when_test_pictures_were_not_new():
+    measured = {"images": 9, "zero_shot_accuracy": 0.5, "accuracy": 1.0, "per_class": [1.0, 1.0]}
+    for known, told in ((0, "that were not used in the fit"), (4, "of which 4 were used in the fit")):
+        card = model_card(
+            {**CONFIG, "evaluation": {**measured, "duplicates": known}}, {"prolip.json"}, "pets"
+        )
+        assert told in card
 
 
 def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import os
 import random
 import threading
 from collections.abc import Sequence
@@ -17,12 +18,13 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, duplicates, extract
 from prolip.features import store as store_module
 from prolip.features.images import Picture
+from prolip.features.index import embed, open_store
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -471,3 +473,69 @@ def test_keys_with_the_same_beginning_are_told_apart(store):
 def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "elsewhere"))
     assert FeatureStore().root == tmp_path / "elsewhere" / "features"
+
+
+# --- the index of `prolip embed`
+
+
+def features_of(root: Path) -> dict[str, np.ndarray]:
+    """Every image of a store and its features, as `reproject` finds them."""
+    space, entries = open_store(root, Fake())
+    return {path: space.get(key, 0) for path, key in entries}
+
+
+def test_embed_notices_a_changed_picture(photos, tmp_path):
+    root = tmp_path / "store"
+    embed(Fake(), photos, root)
+    noise(99).save(photos[2])
+    done = embed(Fake(), photos, root)
+    assert (done.images, done.encoded, done.already) == (1, 1, 9)
+    assert_same(torch.from_numpy(features_of(root)[str(photos[2])]), Fake().by_hand(noise(99)))
+    assert embed(Fake(), photos, root).already == 10
+
+
+def test_embed_reads_a_touched_picture_but_does_not_encode_it(photos, tmp_path):
+    embed(Fake(), photos, tmp_path / "store")
+    os.utime(photos[2], ns=(0, 0))
+    done = embed(Fake(), photos, tmp_path / "store")
+    assert (done.images, done.encoded, done.already) == (1, 0, 9)
+
+
+def test_the_line_listed_last_counts_in_whichever_shard(photos, tmp_path):
+    root = tmp_path / "store"
+    for number in (1, 2):
+        embed(Fake(), photos, root, shard=(number, 2))
+    noise(99).save(photos[2])
+    assert embed(Fake(), photos, root).already == 9  # its index sorts before those of the shards
+    assert_same(torch.from_numpy(features_of(root)[str(photos[2])]), Fake().by_hand(noise(99)))
+
+
+def test_an_index_without_sizes_is_checked_by_content_once(photos, tmp_path):
+    root = tmp_path / "store"
+    embed(Fake(), photos, root)
+    index = root / "index-1-of-1.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    index.write_text("".join(json.dumps({"path": x["path"], "key": x["key"]}) + "\n" for x in lines))
+    noise(99).save(photos[2])
+    done = embed(Fake(), photos, root)
+    assert (done.images, done.encoded) == (10, 1)
+    assert embed(Fake(), photos, root).already == 10
+
+
+def test_embed_into_a_file_is_refused(photos, tmp_path):
+    with pytest.raises(UsageError, match=r"0\.png is a file: features go into a folder"):
+        embed(Fake(), photos, photos[0])
+    with pytest.raises(ProlipError, match="cannot write"):
+        embed(Fake(), photos, photos[0] / "below")
+
+
+def test_a_name_that_is_no_utf8_is_embedded(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.png")
+    try:
+        noise(1).save(path)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    root = tmp_path / "store"
+    assert embed(Fake(), [path], root).images == 1
+    assert embed(Fake(), [path], root).already == 1
+    assert list(features_of(root)) == [str(tmp_path / r"caf\udce9.png")]

@@ -57,6 +57,24 @@ def test_added_classes_end_where_a_fit_from_scratch_ends(saved, more, tmp_path):
     np.testing.assert_allclose(clf.predict_proba(images), scratch.predict_proba(images)[:, order], atol=0.02)
 
 
+def test_known_images_do_not_make_a_class(saved, more, tmp_path):
+    clf = FewShotClassifier.load(saved)
+    clf.add(more)
+    (more / "yellow").rename(more / "sulphur")
+    with (
+        pytest.raises(UsageError, match="all of these"),
+        pytest.warns(UserWarning, match="'yellow' and 'sulphur'"),
+    ):
+        clf.add(more)
+    blotch((1, 2, 3), 1).save(more / "red" / "new.png")
+    with (
+        pytest.raises(UsageError, match="every image of 'sulphur' is in the model already"),
+        pytest.warns(UserWarning, match="in two classes"),
+    ):
+        clf.add(more)
+    assert "sulphur" not in clf.classes_
+
+
 def test_grown_models_save_and_grow_again(saved, more):
     clf = FewShotClassifier.load(saved)
     clf.add(more)

@@ -100,3 +100,18 @@ def test_unknown_models_and_devices_get_the_nearest_names():
         load("offline:big")
     with pytest.raises(UsageError, match="choose auto, cpu, cuda or mps"):
         load("offline", "tpu")
+
+
+def test_a_cache_that_cannot_be_written_is_gone_without(offline, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="made again at every start; PROLIP_CACHE names another folder"):
+        again = load("offline", "cpu")
+    assert torch.allclose(again.head.weight, offline.head.weight, atol=1e-5)
+
+
+def test_arrays_are_a_model_that_encodes_nothing():
+    with pytest.raises(UsageError, match="known: arrays, hf"):
+        load("zzz")
+    with pytest.raises(UsageError, match="encodes no image"):
+        load("arrays")

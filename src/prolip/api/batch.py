@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prolip.core import InputError, UsageError
-from prolip.core.files import appending, drop_partial_line
+from prolip.core import UsageError
+from prolip.core.files import appending, readable, sha256_tensors
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import NoImageLeft
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
 
 CHUNK = 512
+CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
 FORMATS = (".csv", ".jsonl")
 
 
@@ -54,7 +56,7 @@ def answers(
     if top < 1:
         raise UsageError(f"--top must be at least 1, got {top}")
     source, done = iter(images), 0
-    while batch := list(itertools.islice(source, CHUNK)):
+    while batch := list(itertools.islice(source, CHUNK_ADAPTED if test_time else CHUNK)):
 
         def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
             if progress is not None:
@@ -84,7 +86,7 @@ def answers(
             answer = probabilities.argmax(dim=1)
             refused = clf.outsiders(seen, answer, false_reject, false_accept).tolist()
         for i, row, no in zip(found.kept, probabilities, refused, strict=True):
-            yield one_answer(clf.classes_, str(batch[i]), row, top, no if reject else None)
+            yield one_answer(clf.classes_, readable(str(batch[i])), row, top, no if reject else None)
         done += len(batch)
 
 
@@ -101,51 +103,73 @@ def one_answer(classes: list[Any], image: Any, row: Any, top: int, refused: bool
     return {**answer, "top": ranked}
 
 
+def run_name(clf: FewShotClassifier, **options: Any) -> str:
+    """Eight digits that the answers of one model with the same options have in common, and no others."""
+    tensors = {**clf.fitted_.tensors(), **clf.confidence_.tensors(), "text": clf.text_.rows}
+    told = [
+        sha256_tensors(tensors.items()),
+        clf.confidence_.temperature,
+        clf.classes_,
+        sorted(options.items()),
+    ]
+    return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:8]
+
+
 class AnswerFile:
     """A .csv or .jsonl of answers that grows, and knows which images it has.
+
+    Every answer carries the `run` that it comes from: a file with anything else in it is left as it is.
 
     Parameters
     ----------
     path
-        Where; what is there already is kept, if it has the same columns.
+        Where; answers of the same run that are there already are kept.
     top, reject
         What the answers hold.
+    run
+        See `run_name`.
     """
 
-    def __init__(self, path: Path, top: int, reject: bool) -> None:
+    def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:
         if path.suffix not in FORMATS:
             raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")
-        self.path, self.csv = path, path.suffix == ".csv"
+        self.path, self.csv, self.run = path, path.suffix == ".csv", run
         self.columns = ["image", "class", "probability", *(["rejected"] if reject else [])]
         for rank in range(2, top + 1):
             self.columns += [f"class_{rank}", f"probability_{rank}"]
-        self.done: set[str] = set()
-        if path.is_file():
-            drop_partial_line(path)
-            self.done = set(self._read())
+        self.columns.append("run")
+        self.done = set(self._read()) if path.is_file() else set()
 
     def _read(self) -> Iterator[str]:
-        with self.path.open(encoding="utf-8", newline="") as file:
-            if not self.csv:
-                for number, line in enumerate(file, 1):
-                    try:
-                        yield str(json.loads(line)["image"])
-                    except (ValueError, KeyError, TypeError) as error:
-                        raise InputError(
-                            f"{self.path}, line {number} is no answer: name another file"
-                        ) from error
+        """The images in the file; what an interruption left of a last line is no answer yet."""
+        with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
+            first = file.readline()
+            begun = ",".join(self.columns) + "\n" if self.csv else '{"image": '
+            if not first.endswith("\n"):
+                if first and not begun.startswith(first[: len(begun)]):
+                    raise self._foreign("is not a file of answers")
                 return
-            rows = csv.reader(file)
-            header = next(rows, None)
-            if header is not None and header != self.columns:
-                raise UsageError(
-                    f"{self.path} has the columns {', '.join(header)}, these answers have "
-                    f"{', '.join(self.columns)}: name another file"
-                )
-            yield from (row[0] for row in rows if row)
+            if self.csv and first != begun:
+                raise self._foreign(f"has the columns {first.strip()}, these answers have {begun.strip()}")
+            whole = (line for line in file if line.endswith("\n"))
+            rows = ((row[0], row[-1]) for row in csv.reader(whole) if row)
+            for image, run in rows if self.csv else map(self._parse, itertools.chain([first], whole)):
+                if run != self.run:
+                    raise self._foreign(f"holds answers of another model or with other options (run {run})")
+                yield image
+
+    def _parse(self, line: str) -> tuple[str, Any]:
+        try:
+            answer = json.loads(line)
+            return str(answer["image"]), answer["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._foreign("has a line that is no answer") from error
+
+    def _foreign(self, what: str) -> UsageError:
+        return UsageError(f"{self.path} {what}: name another file, or remove this one")
 
     def write(self, found: Iterable[dict[str, Any]]) -> int:
-        """Append answers as they come; each chunk is on the disk before the next is begun."""
+        """Append answers as they come."""
         count = 0
         with appending(self.path) as file:
             rows = csv.writer(file, lineterminator="\n")
@@ -155,9 +179,9 @@ class AnswerFile:
                 if self.csv:
                     rows.writerow(self._row(answer))
                 else:
-                    file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+                    file.write(json.dumps({**answer, "run": self.run}, ensure_ascii=False) + "\n")
                 count += 1
-                if count % CHUNK == 0:
+                if count % CHUNK_ADAPTED == 0:
                     file.flush()
         return count
 
@@ -167,4 +191,4 @@ class AnswerFile:
             row.append(str(answer["rejected"]).lower())
         for rank in answer["top"][1:]:
             row += [rank["class"], rank["probability"]]
-        return row + [""] * (len(self.columns) - len(row))
+        return [*row, *[""] * (len(self.columns) - len(row) - 1), self.run]

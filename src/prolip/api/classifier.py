@@ -12,6 +12,7 @@ from torch import Tensor
 
 from prolip import encoders, methods
 from prolip.api import growing, keeping, measuring, support
+from prolip.api.inputs import as_images
 from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
 from prolip.encoders.arrays import read_arrays
 from prolip.evaluate.adapting import Adapted, adapt_images
@@ -193,7 +194,7 @@ class FewShotClassifier:
         After a fit that changed the tower, they are those of the changed one.
         """
         encoder = self.fitted_.encoder_for(self.encoder) if hasattr(self, "fitted_") else self.encoder
-        return self._extract(images, (0,), progress, encoder)
+        return self._extract(as_images(images), (0,), progress, encoder)
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Tensor:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
@@ -226,7 +227,9 @@ class FewShotClassifier:
         if self.model == "arrays":
             raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
         adaptation = test_time.create(way, **options)
-        adapted = adapt_images(self.encoder, self.fitted_, images, adaptation, self.skip_bad, progress)
+        adapted = adapt_images(
+            self.encoder, self.fitted_, as_images(images), adaptation, self.skip_bad, progress
+        )
         return replace(adapted, logits=adapted.logits / self.confidence_.temperature)
 
     def predict_proba(self, images: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from prolip.api.inputs import images_and_labels
+from prolip.api.support import fresh_images
 from prolip.core import Task, UsageError
 from prolip.data import as_templates, class_names
 from prolip.encoders.arrays import read_arrays
@@ -35,12 +36,15 @@ def add_images(
     known += [name for name in names if name not in known]
     class_names(map(str, known))
     found = clf._extract(source, range(clf.views), progress)
-    seen = set(clf.support_)
-    fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
+    labels = [given[i] for i in found.kept]
+    fresh = fresh_images(found.hashes, labels, known, dict(zip(clf.support_, task.y.tolist(), strict=True)))
     if not fresh:
         raise UsageError("all of these images are in the model already")
     x = torch.cat([task.x, found.features[:, fresh]], dim=1)
-    y = torch.cat([task.y, torch.tensor([given[found.kept[i]] for i in fresh])])
+    y = torch.cat([task.y, torch.tensor([labels[i] for i in fresh])])
+    empty = [known[k] for k in set(labels) - set(y.tolist())]
+    if empty:
+        raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
     text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
     grown = Task(x, y, text, task.head, task.scale)
     clf.classes_, clf.skipped_ = known, found.bad

@@ -10,13 +10,25 @@ from torch import Tensor
 from prolip.api.inputs import images_and_labels
 from prolip.core import InputError
 from prolip.core.arrays import as_labels
-from prolip.encoders.arrays import read_arrays
+from prolip.encoders.arrays import Arrays, read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
 from prolip.features import duplicates
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
+
+
+def _by_name(arrays: Arrays, classes: list[Any]) -> Tensor:
+    """Labels [n] as numbers of the model's classes, whatever order the file has them in."""
+    assert arrays.y is not None
+    if arrays.classes is None:
+        return as_labels(arrays.y, len(classes))
+    place = {str(name): k for k, name in enumerate(classes)}
+    names = [arrays.classes[k] for k in arrays.y.tolist()]
+    if unknown := [name for name in names if name not in place]:
+        raise InputError(f"class {unknown[0]!r} is not among the {len(classes)} classes of this model")
+    return torch.tensor([place[name] for name in names])
 
 
 def evaluate(clf: FewShotClassifier, images: Any, labels: Any, progress: Progress | None) -> dict[str, Any]:
@@ -27,7 +39,7 @@ def evaluate(clf: FewShotClassifier, images: Any, labels: Any, progress: Progres
         arrays = read_arrays(images, labels)
         if arrays.y is None:
             raise InputError("to evaluate, embeddings need labels")
-        x, y = arrays.x, as_labels(arrays.y, len(clf.classes_))
+        x, y = arrays.x, _by_name(arrays, clf.classes_)
     else:
         source, given, _ = images_and_labels(images, labels, "test", clf.classes_)
         found = clf.features(source, progress=progress)

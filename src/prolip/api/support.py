@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from prolip.api.inputs import images_and_labels
@@ -15,6 +17,30 @@ if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
 
 
+def fresh_images(
+    hashes: Sequence[bytes], y: Sequence[int], classes: Sequence[Any], seen: dict[bytes, int]
+) -> list[int]:
+    """Which pictures are not in their class already: a copy says nothing new, and held out it would be known.
+
+    `seen` has the class of each picture of the model, and takes in these.
+    """
+    fresh, torn = [], []
+    for i, (key, label) in enumerate(zip(hashes, y, strict=True)):
+        if key not in seen:
+            fresh.append(i)
+            seen[key] = label
+        elif seen[key] != label:
+            torn.append((seen[key], label))
+    if torn:
+        first, second = (classes[label] for label in torn[0])
+        warnings.warn(
+            f"{len(torn)} pictures are in two classes, the first in {first!r} and {second!r}: "
+            f"each counts for the class it was first seen in",
+            stacklevel=3,
+        )
+    return fresh
+
+
 def task_of_images(clf: FewShotClassifier, images: Any, labels: Any, progress: Progress | None) -> Task:
     """Sample images, encode them, name their classes; `clf` keeps classes, hashes and what was skipped."""
     source, y, classes = images_and_labels(images, labels, "train")
@@ -23,15 +49,20 @@ def task_of_images(clf: FewShotClassifier, images: Any, labels: Any, progress: P
     found = clf._extract([source[i] for i in chosen], range(clf.views), progress)
     places = [chosen[i] for i in found.kept]
     y = [y[i] for i in places]
+    fresh = fresh_images(found.hashes, y, classes, {})
+    if len(fresh) < len(y):
+        warnings.warn(f"{len(y) - len(fresh)} images are copies of others and do not count", stacklevel=2)
+        places, y = [places[i] for i in fresh], [y[i] for i in fresh]
     missing = [name for k, name in enumerate(classes) if k not in set(y)]
     if missing:
-        raise InputError(f"class {missing[0]!r} has no readable image left ({len(found.bad)} are bad)")
+        why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
+        raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     encoder, templates = clf.encoder, as_templates(clf.templates)
     text = encoder.text(class_names(map(str, classes)), templates)
-    clf.classes_, clf.skipped_, clf.support_ = classes, found.bad, found.hashes
+    clf.classes_, clf.skipped_, clf.support_ = classes, found.bad, [found.hashes[i] for i in fresh]
     pictures = Pictures([source[i] for i in places])
     return TowerTask(
-        found.features, y, text, encoder.head, encoder.scale, encoder, tuple(templates), pictures
+        found.features[:, fresh], y, text, encoder.head, encoder.scale, encoder, tuple(templates), pictures
     )
 
 

@@ -18,6 +18,7 @@ from prolip.bench.experiment import Row
 from prolip.bench.rows import power
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import write_atomic
+from prolip.evaluate.curve_plot import plot_format
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,10 +48,8 @@ def draw(c: Collected) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a .png, .pdf or .svg, whole or not at all."""
-    suffix = path.suffix.lower().lstrip(".")
-    if suffix not in ("png", "pdf", "svg"):
-        raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
-    write_atomic(path, lambda temporary: figure.savefig(temporary, format=suffix, dpi=130))
+    style = plot_format(path)
+    write_atomic(path, lambda temporary: figure.savefig(temporary, format=style, dpi=130))
 
 
 def _shots_ticks(c: Collected) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -121,12 +122,22 @@ class _Source:
     def collect(self, units: Sequence[Unit]) -> None:
         """Draw for every unit, and encode the union of the draws and the test set."""
         drawn: dict[str, set[int]] = {"train": set(), "val": set()}
+        repeated: set[int] = set()  # shots that a class lacks images for
         views = 1
         for unit in units:
             if unit.dataset == self.benchmark.name:
                 views = max(views, unit.views)
                 for part, places in self.draw(unit).items():
                     drawn[part].update(places)
+                    if len(set(places)) < len(places):
+                        repeated.add(unit.shots or 0)
+        if repeated:
+            several = ", ".join(map(str, sorted(repeated)))
+            warnings.warn(
+                f"{self.benchmark.title} has classes with fewer than {min(repeated)} images: for {several} "
+                "shots some are drawn more than once, as the authors do",
+                stacklevel=2,
+            )
         for template in {unit.template for unit in units}:
             self.texts[template] = self.encoder.text(self.benchmark.names, self.templates[template])
         self._encode("train", sorted(drawn["train"]), range(views))

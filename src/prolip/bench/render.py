@@ -64,6 +64,7 @@ def grid(table: Table, deviation: str = " ± ") -> list[list[str]]:
 def rich_table(table: Table) -> Any:
     """For a terminal."""
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     drawn = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     drawn.add_column(table.unit)
@@ -72,7 +73,7 @@ def rich_table(table: Table) -> Any:
     for row in grid(table):
         extra = row[0].startswith("  ")
         heading = not extra and not any(row[1:])
-        drawn.add_row(*row, style="dim" if extra else "bold" if heading else None)
+        drawn.add_row(*map(Text, row), style="dim" if extra else "bold" if heading else None)
     return drawn
 
 

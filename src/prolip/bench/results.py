@@ -94,9 +94,9 @@ class ResultStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -105,8 +105,11 @@ class ResultStore:
                 raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
             self._db.executescript(_SCHEMA)
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.DatabaseError as error:
-            raise ProlipError(f"{self.path} cannot be used for results: {error}") from error
+        except (sqlite3.DatabaseError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ProlipError(
+                f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
+            ) from error
 
     def close(self) -> None:
         """Give back what is still claimed, and close the file."""

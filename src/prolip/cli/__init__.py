@@ -49,7 +49,10 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == 130:
-            _fail("interrupted; what was encoded so far is kept, and the same command goes on from there")
+            _fail(
+                "interrupted; the same command starts from what was kept: features in the store, answers in "
+                "a file, checkpoints"
+            )
         raise
     except Exception as error:
         from prolip.core.errors import ProlipError

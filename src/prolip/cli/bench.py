@@ -276,6 +276,11 @@ def _number(text: str, what: str) -> int:
 
 
 def _range(text: str) -> list[int]:
+    from prolip.core.errors import UsageError
+
     first, dash, last = text.partition("-")
     start = _number(first, "seeds")
-    return list(range(start, _number(last, "seeds") + 1)) if dash else [start]
+    stop = _number(last, "seeds") if dash else start
+    if stop < start:
+        raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
+    return list(range(start, stop + 1))

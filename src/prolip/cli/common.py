@@ -37,3 +37,9 @@ def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
         warn(f"{len(bad)} images could not be read and were left out")
         for name, reason in bad[:5]:
             say(f"  {name}: {reason}", quiet=quiet or not name)
+
+
+def warn_of_copies(count: int) -> None:
+    """Tell that test images are not new to the model."""
+    if count:
+        warn(f"{count} of these images were in the support set: the accuracy is too good")

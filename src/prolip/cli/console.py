@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -10,16 +11,27 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """One JSON document on standard output, in UTF-8 whatever the terminal's encoding.
+
+    A file name with bytes that are no UTF-8 holds lone surrogates; they become JSON's own escapes.
+    """
+    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
+    text = json.dumps(value, ensure_ascii=not utf8)
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console; wide when the output is not a terminal, so that nothing is cut."""
+    """A rich console; wide when the output is not a terminal, so that nothing is cut.
+
+    What the stream's encoding lacks, such as a byte of a file name that is no UTF-8, is printed as an escape.
+    """
     from rich.console import Console
 
     file = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if file.isatty() else 120)
+    if isinstance(file, io.TextIOWrapper):
+        file.reconfigure(errors="backslashreplace")
+    width = None if file.isatty() else 120
+    return Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 class Bar:
@@ -54,10 +66,10 @@ def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
     with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as display:
@@ -72,20 +84,21 @@ def say(message: str, quiet: bool = False) -> None:
 
 def warn(message: str) -> None:
     """A warning, whatever the output format."""
-    console(stderr=True).print(f"[yellow]warning:[/] {_escape(message)}")
+    console(stderr=True).print(f"[yellow]warning:[/] {escape(message)}")
 
 
 def fail(message: str) -> None:
     """The one line of an error."""
-    console(stderr=True).print(f"[red]error:[/] {_escape(message)}", soft_wrap=True)
+    console(stderr=True).print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:
-    """A table; columns from number `right` on are aligned to the right."""
+    """A table; columns from number `right` on are aligned to the right. Brackets are text, not markup."""
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(
-        title=title,
+        title=None if title is None else escape(title),
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -93,9 +106,9 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
         show_header=any(columns),
     )
     for i, name in enumerate(columns):
-        drawn.add_column(name, justify="right" if i >= right else "left", overflow="fold")
+        drawn.add_column(escape(name), justify="right" if i >= right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(Text, row))
     console().print(drawn)
 
 
@@ -104,7 +117,8 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def _escape(message: str) -> str:
+def escape(message: str) -> str:
+    """Text that stands for itself inside rich's markup."""
     from rich.markup import escape
 
     return escape(message)

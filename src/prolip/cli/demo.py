@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prolip.cli.console import bar, console, percent, print_json, say, table
+from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
 def register(app: typer.Typer) -> None:
@@ -48,9 +48,10 @@ def demo(
     ]
     table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
+    report, model, pictures = (escape(str(out / n)) for n in ("report.html", "textures-model", "pictures"))
     console().print(
         f"\nA fit took {min(fits):.2f} to {max(fits):.2f} s; all of this {summary['seconds']:.0f} s.\n"
-        f"Report: [bold]{out / 'report.html'}[/]   plots and results beside it\n"
-        f"Next:   [bold]prolip predict {out / 'textures-model'} {out / 'pictures'} --top 3[/]\n"
+        f"Report: [bold]{report}[/]   plots and results beside it\n"
+        f"Next:   [bold]prolip predict {model} {pictures} --top 3[/]\n"
         f"        [bold]prolip fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)"
     )

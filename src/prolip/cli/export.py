@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, Saved, SkipBad, load, report_skipped
-from prolip.cli.console import bar, console, print_json, say
+from prolip.cli.common import Device, Json, Saved, SkipBad, load, report_skipped, warn_of_copies
+from prolip.cli.console import bar, console, escape, print_json, say
 
 Force = Annotated[
     bool,
@@ -52,12 +52,13 @@ def export(
     if evaluate is not None:
         with bar("encoding", quiet=json) as progress:
             evaluation = clf.evaluate(str(evaluate), progress=progress)
+        warn_of_copies(evaluation["duplicates"])
     say("writing, and checking what was written ...", quiet=json)
     written = clf.export(out, to, force=force, evaluation=evaluation)
     if json:
         print_json({"out": str(out), "files": written})
     else:
-        console().print(f"[bold]{out}[/]: {', '.join(written)}")
+        console().print(f"[bold]{escape(str(out))}[/]: {', '.join(written)}")
 
 
 def convert(
@@ -84,7 +85,7 @@ def convert(
     if json:
         print_json({"out": str(out), "files": written})
     else:
-        console().print(f"[bold]{out}[/]: {', '.join(written)}")
+        console().print(f"[bold]{escape(str(out))}[/]: {', '.join(written)}")
 
 
 def embed(

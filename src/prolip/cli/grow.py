@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
-from prolip.cli.console import bar, console, percent, print_json, say, table
+from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +70,9 @@ def add(
 
 def curve(
     saved: Saved,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Draw the curve to this .png.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Draw the curve: a .png, .pdf or .svg.")
+    ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -78,14 +80,15 @@ def curve(
 
     prolip curve my-model -o curve.png
     """
+    from prolip.core.files import write_bytes
+    from prolip.evaluate.curve_plot import draw_curve, plot_format
+
+    style = "" if out is None else plot_format(out)
     clf = load(saved, device, False, False)
     with bar("fitting", "fits", quiet=json) as progress:
         found = clf.learning_curve(progress=progress)
     if out is not None:
-        from prolip.core.files import write_bytes
-        from prolip.evaluate.curve_plot import draw_curve
-
-        write_bytes(out, draw_curve(found))
+        write_bytes(out, draw_curve(found, style))
     if json:
         print_json({**found.report(), "out": None if out is None else str(out)})
         return
@@ -96,7 +99,7 @@ def curve(
         rows.append([str(forecast.shots), percent(forecast.accuracy), *_interval(forecast), f"{gain:+.1f}"])
     table(None, ["images per class", "accuracy %", "90 % interval", "gain"], rows)
     if out is not None:
-        console().print(f"\nDrawn to [bold]{out}[/]")
+        console().print(f"\nDrawn to [bold]{escape(str(out))}[/]")
 
 
 def suggest(
@@ -113,8 +116,11 @@ def suggest(
 
     prolip suggest my-model unsorted/ -n 20
     """
+    from prolip.core import UsageError
     from prolip.data import list_images
 
+    if count < 1:
+        raise UsageError(f"--count (-n) must be at least 1, got {count}")
     clf = load(saved, device, False if no_store else store, skip_bad)
     paths = list_images(source)
     with bar("encoding", quiet=json) as progress:

@@ -7,8 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
-from prolip.cli.console import bar, console, percent, print_json, table, warn
+from prolip.cli.common import (
+    Device,
+    Json,
+    NoStore,
+    Saved,
+    SkipBad,
+    Store,
+    load,
+    report_skipped,
+    warn_of_copies,
+)
+from prolip.cli.console import bar, console, escape, percent, print_json, table
 
 
 def register(app: typer.Typer) -> None:
@@ -100,14 +110,15 @@ def fit(
         return
     rows = [
         ["classes", f"{info['classes']}"],
-        ["images", f"{info['images']} ({info['shots']:g} a class)"],
+        ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
         *_held_out(clf.confidence_.report),
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
-    console().print(f"\nNow: [bold]prolip predict {out} IMAGE...[/] or [bold]prolip eval {out} DIR[/]")
+    name = escape(str(out))
+    console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
 
 
 def evaluate(
@@ -128,8 +139,7 @@ def evaluate(
     clf = load(saved, device, False if no_store else store, skip_bad)
     with bar("encoding", quiet=json) as progress:
         result = clf.evaluate(str(source), progress=progress)
-    if result["duplicates"]:
-        warn(f"{result['duplicates']} of these images were in the support set: the accuracy is too good")
+    warn_of_copies(result["duplicates"])
     report_skipped([("", "")] * result["skipped"], json)
     if json:
         print_json(result)

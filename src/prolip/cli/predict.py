@@ -38,8 +38,9 @@ def predict(
         bool, typer.Option("--reject", help="No class for images that seem to belong to none.")
     ] = False,
     false_reject: Annotated[
-        float, typer.Option(help="With --reject: what part of images that do belong may be refused.")
-    ] = 0.05,
+        float | None,
+        typer.Option(help="With --reject: what part of images that do belong may be refused; 0.05."),
+    ] = None,
     false_accept: Annotated[
         float | None,
         typer.Option(help="Instead: what part of images of unknown, but similar classes may pass."),
@@ -60,23 +61,36 @@ def predict(
 
     find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
     """
-    from prolip.api.batch import AnswerFile, answers
+    from prolip.api.batch import AnswerFile, answers, run_name
+    from prolip.core import UsageError
+    from prolip.core.files import readable
+    from prolip.evaluate.reject import FALSE_REJECT
 
-    file = None if out is None else AnswerFile(out, top, reject)
+    if not reject and not (false_reject is None and false_accept is None):
+        raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
+    false_reject = FALSE_REJECT if false_reject is None else false_reject
     clf = load(saved, device, False if no_store else store, skip_bad)
+    file = None
+    if out is not None:
+        limits = {"false_reject": false_reject, "false_accept": false_accept} if reject else {}
+        file = AnswerFile(out, top, reject, run_name(clf, top=top, test_time=test_time, **limits))
     already = set() if file is None else file.done
     if already:
         say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
     if clf.model == "arrays":
-        listed = _answers_of_arrays(clf, images[0], top, reject, false_reject, false_accept)
-        done = _keep([one for one in listed if str(one["image"]) not in already], file)
+        listed = [
+            answer
+            for source in images
+            for answer in _answers_of_arrays(clf, source, top, reject, false_reject, false_accept)
+        ]
+        done = _keep([answer for answer in listed if answer["image"] not in already], file)
     else:
         paths, total = _paths(images)
         with bar("adapting" if test_time else "encoding", quiet=json) as progress:
             found = answers(
                 clf,
-                (path for path in paths if path not in already),
+                (path for path in paths if readable(path) not in already),
                 top=top,
                 reject=reject,
                 false_reject=false_reject,
@@ -115,6 +129,7 @@ def _answers_of_arrays(
     clf: Any, source: str, top: int, reject: bool, false_reject: float, false_accept: float | None
 ) -> list[dict[str, Any]]:
     from prolip.api.batch import one_answer
+    from prolip.core.files import readable
     from prolip.encoders.arrays import read_arrays
 
     x = read_arrays(source).x
@@ -124,7 +139,7 @@ def _answers_of_arrays(
         answers = probabilities.argmax(dim=1)
         refused = clf.outsiders(x, answers, false_reject, false_accept).tolist()
     return [
-        one_answer(clf.classes_, i, row, top, no)
+        one_answer(clf.classes_, f"{readable(source)}:{i}", row, top, no)
         for i, (row, no) in enumerate(zip(probabilities, refused, strict=True))
     ]
 

@@ -137,6 +137,11 @@ def drop_partial_line(path: Path) -> None:
             file.truncate(start + tail.rfind(b"\n") + 1)
 
 
+def readable(name: str) -> str:
+    """A file name as text that can be written anywhere: bytes that are no UTF-8 become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prolip.core.errors import InputError
+from prolip.core.files import readable
 
 
 def clean_name(raw: str) -> str:
@@ -29,6 +30,8 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
     """Clean names, in the same order; no two may be the same, or their prompts would be."""
     seen: dict[str, str] = {}
     for name in raw:
+        if readable(name) != name:
+            raise InputError(f"the class name {readable(name)} is no UTF-8 text: rename its folder")
         cleaned = clean_name(name)
         if cleaned in seen:
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from prolip.core.errors import unknown_name
+from prolip.core.errors import UsageError, unknown_name
 from prolip.encoders.base import Encoder, choose_device
 from prolip.encoders.preprocess import Preprocess
 
@@ -29,9 +29,13 @@ def load(name: str, device: str = "auto") -> Encoder:
         `auto`, `cpu`, `cuda` or `mps`.
     """
     kind, _, rest = name.partition(":")
+    if name == "arrays":
+        raise UsageError(
+            "'arrays' stands for embeddings that you have, and encodes no image: name an encoder"
+        )
     if kind not in KINDS:
         raise unknown_name(
-            "model", name, [*KINDS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+            "model", name, [*KINDS, "arrays", "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
     encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, choose_device(device))
     return encoder

@@ -71,6 +71,9 @@ class Arrays:
             raise InputError(f"image embeddings must be [n, D], not empty, got shape {list(x.shape)}")
         require_nonzero_rows(x, "image embeddings")
         classes = None if self.classes is None else tuple(map(str, self.classes))
+        if classes is not None and len(set(classes)) < len(classes):
+            twice = next(name for name in classes if classes.count(name) > 1)
+            raise InputError(f"two classes are called {twice!r}: names must differ")
         text = None if self.text is None else _class_rows(self.text)
         if text is not None and text.shape[1] != x.shape[1]:
             raise InputError(f"images embed into {x.shape[1]} dimensions, text has {text.shape[1]}")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import warnings
 from collections.abc import Sequence
 from copy import copy as shallow_copy
 from copy import deepcopy
@@ -26,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prolip.core.errors import ModelError, UsageError
+from prolip.core.errors import ModelError, ProlipError, UsageError
 from prolip.core.files import cache_dir, sha256_file, sha256_tensors, write_tensors
 from prolip.core.head import Head
 from prolip.core.imagenet import imagenet_names
@@ -147,7 +148,7 @@ class OfflineEncoder(Encoder):
         return changed
 
     def _join(self) -> tuple[Tensor, Tensor]:
-        """W0 and mu, computed once and kept in the cache folder."""
+        """W0 and mu, computed once and kept in the cache folder, where that can be written."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -160,7 +161,13 @@ class OfflineEncoder(Encoder):
                 return kept["weight"], kept["mean"]
         texts = self.encode_text([f"a photo of a {name}." for name in imagenet_names()])
         weight, mean = fit_projection(classifier, texts)
-        write_tensors(path, {"weight": weight, "mean": mean})
+        try:
+            write_tensors(path, {"weight": weight, "mean": mean})
+        except ProlipError as error:
+            warnings.warn(
+                f"{error}: the projection is made again at every start; PROLIP_CACHE names another folder",
+                stacklevel=2,
+            )
         return weight, mean
 
 

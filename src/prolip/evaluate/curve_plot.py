@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 from prolip.core import UsageError
 from prolip.evaluate.curve import Curve
 
 
-def draw_curve(curve: Curve) -> bytes:
-    """A PNG: measured points, and the forecast with its interval."""
+def plot_format(path: Path) -> str:
+    """The format that a file's suffix names: png, pdf or svg."""
+    suffix = path.suffix.lower().lstrip(".")
+    if suffix not in ("png", "pdf", "svg"):
+        raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
+    return suffix
+
+
+def draw_curve(curve: Curve, style: str = "png") -> bytes:
+    """Measured points, and the forecast with its interval; as png, pdf or svg."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -46,5 +55,5 @@ def draw_curve(curve: Curve) -> bytes:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center", ncols=3)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    figure.savefig(buffer, format=style)
     return buffer.getvalue()

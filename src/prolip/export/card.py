@@ -79,6 +79,10 @@ def _classes(config: dict[str, Any]) -> str:
 def _results(config: dict[str, Any]) -> str:
     """Figures: on test pictures where they were given, otherwise on held-out pictures of the support set."""
     measured, where = config.get("evaluation"), "on test pictures that were not used in the fit"
+    if measured and measured.get("duplicates"):
+        where = (
+            f"on pictures of which {measured['duplicates']} were used in the fit, so that it looks too good"
+        )
     if not measured:
         measured, where = config.get("held_out") or {}, "by cross-validation inside the labelled pictures"
     if not measured.get("images"):

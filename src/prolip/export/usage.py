@@ -52,7 +52,7 @@ print(classes[probabilities.argmax()], probabilities.max())
         """
 from prolip.export import load_adapter
 
-encoder = load_adapter("path/to/this/folder")    # encoder.model is the library's own model, adapted
+encoder = load_adapter("path/to/this/folder")    # encoder.head is the adapted projection
 """,
     ),
     "prolip.json": (

@@ -1,28 +1,42 @@
 """A folder of features with the paths of their images: what `prolip embed` writes.
 
     STORE/<space>/...               the features, by content (see store.py)
-    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path": ..., "key": SHA-256 of its content}
+    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "size", "mtime", "listed"}
 
-An index is written as the run goes, a few thousand images at a time, so that a run that was stopped goes on
-where it was: images whose path is listed are passed over without being opened. Shards, i of n, take every
-n-th image, write an index of their own, and may run at once, on one machine or on many.
+A key is the SHA-256 of the image's content; times are nanoseconds. An index is written as the run goes, a few
+thousand images at a time, so that a run that was stopped goes on where it was: images that are listed with
+the size and time of change that they have now are passed over without being opened. Another size or time
+means reading the image, and encoding it if its content is new; of several lines for a path the one listed
+last counts. Shards, i of n, take every n-th image, write an index of their own, and may run at once, on one
+machine or on many.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import appending
+from prolip.core.files import appending, readable, write_error
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
 
 CHUNK = 4096  # images between two writes of the index
+
+
+class Entry(NamedTuple):
+    """What an index says of an image; lines of earlier versions have the key alone."""
+
+    key: bytes
+    size: int | None = None
+    mtime: int | None = None
+    listed: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,14 +72,16 @@ def embed(
     number, shards = shard
     if not 1 <= number <= shards:
         raise UsageError(f"a shard is i/n with i from 1 to n, got {number}/{shards}")
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(root, error) from error
     store = FeatureStore(root)
     index = root / f"index-{number}-of-{shards}.jsonl"
-    listed = list(read_index(index)) if index.is_file() else []
-    space = store.space(encoder)
-    done = {path for path, key in listed if space.get(key, 0) is not None}
-    mine = [path for path in images[number - 1 :: shards] if str(path) not in done]
+    mine, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder))
     already, bad, encoded = len(images[number - 1 :: shards]) - len(mine), [], 0
-    root.mkdir(parents=True, exist_ok=True)
     for start in range(0, len(mine), CHUNK):
         chunk = mine[start : start + CHUNK]
 
@@ -80,38 +96,78 @@ def embed(
             continue
         bad += found.bad
         encoded += found.encoded
-        _append(index, [(str(chunk[i]), key) for i, key in zip(found.kept, found.hashes, strict=True)])
+        now = time.time_ns()
+        pairs = zip(found.kept, found.hashes, strict=True)
+        _append(index, [(str(chunk[i]), Entry(key, *sizes[start + i], now)) for i, key in pairs])
     return Embedded(len(mine) - len(bad), encoded, bad, already)
 
 
-def read_index(file: Path) -> Iterator[tuple[str, bytes]]:
-    """Paths and keys of an index; a last line that was cut off is passed over."""
+def read_index(file: Path) -> Iterator[tuple[str, Entry]]:
+    """Paths and entries of an index; a last line that was cut off is passed over."""
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith("\n"):
                 return
             try:
-                entry = json.loads(line)
-                yield entry["path"], bytes.fromhex(entry["key"])
-            except (ValueError, KeyError, TypeError) as error:
+                said = json.loads(line)
+                known = (said.get("size"), said.get("mtime"), said.get("listed", 0))
+                yield said["path"], Entry(bytes.fromhex(said["key"]), *known)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(f"{file}, line {number} is damaged: {error}; remove the file") from error
 
 
 def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, bytes]]]:
-    """The features of this encoder below `root`, and every image's path and key."""
-    indices = sorted(root.glob("index-*-of-*.jsonl"))
-    if not indices:
+    """The features of this encoder below `root`, and every image's path (as `readable` has it) and key."""
+    if not _indices(root):
         raise InputError(f"{root} is no store of `prolip embed`: it has no index")
     space = FeatureStore(root).space(encoder)
     if not len(space):
         raise InputError(
             f"{root} has no features of {encoder.name} with these weights: embed the images with this model"
         )
-    # An image that had to be embedded again is listed again: the last line counts.
-    return space, list(dict(entry for file in indices for entry in read_index(file)).items())
+    return space, [(readable(path), entry.key) for path, entry in _latest(root).items()]
 
 
-def _append(index: Path, entries: list[tuple[str, bytes]]) -> None:
-    lines = [json.dumps({"path": path, "key": key.hex()}, ensure_ascii=False) for path, key in entries]
+def _indices(root: Path) -> list[Path]:
+    return sorted(root.glob("index-*-of-*.jsonl"))
+
+
+def _latest(root: Path) -> dict[str, Entry]:
+    """By path, the entry that was listed last, in whichever index: shards may have been cut anew since."""
+    found: dict[str, Entry] = {}
+    for file in _indices(root):
+        for path, entry in read_index(file):
+            if path not in found or entry.listed >= found[path].listed:
+                found[path] = entry
+    return found
+
+
+def _changed(
+    images: Sequence[Path], listed: dict[str, Entry], space: Space
+) -> tuple[list[Path], list[tuple[int | None, int | None]]]:
+    """Images that are not listed as they are now, or have lost their features; and each one's size and time.
+
+    These are taken before an image is read, so that a change while it is being read is noticed next time.
+    """
+    changed, sizes = [], []
+    for path in images:
+        entry, now = listed.get(str(path)), _size_and_time(path)
+        if entry is None or None in now or now != entry[1:3] or space.get(entry.key, 0) is None:
+            changed.append(path)
+            sizes.append(now)
+    return changed, sizes
+
+
+def _size_and_time(path: Path) -> tuple[int | None, int | None]:
+    try:
+        found = path.stat()
+    except OSError:  # reading it will say why
+        return None, None
+    return found.st_size, found.st_mtime_ns
+
+
+def _append(index: Path, entries: list[tuple[str, Entry]]) -> None:
     with appending(index) as file:
-        file.write("".join(f"{line}\n" for line in lines))
+        for path, entry in entries:
+            line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)
+            file.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were

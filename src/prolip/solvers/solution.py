@@ -63,7 +63,7 @@ def lam_value(lam: Any, task: Task) -> float:
     try:
         value = float(lam)
     except (TypeError, ValueError):
-        raise UsageError(f'lam must be "1/N", "1/N^2" or a number >= 0, got {lam!r}') from None
+        value = math.nan
     if not (0 <= value < math.inf):
-        raise UsageError(f"lam must be a finite number >= 0, got {value}")
+        raise UsageError(f'lam must be "auto", "1/N", "1/N^2" or a finite number >= 0, got {lam!r}')
     return value
