@@ -20,8 +20,8 @@ class History:
         self.changes = like.new_zeros(problems, memory, unknowns)
         self.products = torch.eye(memory, dtype=like.dtype, device=like.device).repeat(problems, 1, 1)
         self.room = like.new_empty(problems, unknowns)
-        self.order: list[int] = []  # slots, oldest first
-        self.last = -1
+        self.used = 0
+        self.last = -1  # the slot of the newest pair; they are taken in turn
 
     def add(self, moved: tuple[Tensor, Tensor], slopes: tuple[Tensor, Tensor], inverse: Tensor) -> Tensor:
         """Take in a step, and return the factor [B] that fits H0 to it.
@@ -37,10 +37,7 @@ class History:
         """
         memory = self.steps.shape[1]
         slot = (self.last + 1) % memory
-        if len(self.order) == memory:
-            self.order.pop(0)
-        self.order.append(slot)
-        self.last = slot
+        self.last, self.used = slot, min(self.used + 1, memory)
         step, change = self.steps[:, slot], self.changes[:, slot]
         torch.sub(moved[1], moved[0], out=step)
         torch.sub(slopes[1], slopes[0], out=change)
@@ -48,9 +45,8 @@ class History:
         good = curvature > 1e-8 * step.norm(dim=1) * change.norm(dim=1)
         step.mul_(good[:, None])
         change.mul_(good[:, None])
-        used = len(self.order)
-        self.products[:, :used, slot] = _dot(self.steps[:, :used], change)
-        self.products[:, slot, :used] = _dot(self.changes[:, :used], step)
+        self.products[:, : self.used, slot] = _dot(self.steps[:, : self.used], change)
+        self.products[:, slot, : self.used] = _dot(self.changes[:, : self.used], step)
         self.products[:, slot, slot] = torch.where(good, curvature, torch.ones_like(curvature))
         fit = curvature / torch.mul(change, change, out=self.room).mul_(inverse).sum(dim=1).clamp_min(1e-30)
         return torch.where(good, fit, torch.ones_like(fit))
@@ -60,18 +56,21 @@ class History:
 
         H0 is diagonal: `inverse` [B, N], times `fit` [B].
         """
-        if not self.order:
+        if not self.used:
             return (inverse * gradient).mul_(-fit[:, None])
-        used = len(self.order)
+        used = self.used
         steps, changes = self.steps[:, :used], self.changes[:, :used]
-        order = torch.tensor(self.order, device=gradient.device)
-        back = torch.argsort(order)
-        upper = self.products[:, order][:, :, order].triu()
-        a = torch.linalg.solve_triangular(upper, _dot(steps, gradient)[:, order, None], upper=True)
-        q = _combine(gradient, -a[:, back, 0], changes).mul_(inverse).mul_(fit[:, None])
-        right = upper.diagonal(dim1=1, dim2=2)[..., None] * a - _dot(changes, q)[:, order, None]
-        b = torch.linalg.solve_triangular(upper.transpose(1, 2), right, upper=False)
-        return _combine(q, b[:, back, 0], steps).neg_()
+        turn = used - 1 - self.last  # from slots to the order of time
+        upper = _roll(self.products[:, :used, :used], turn, 1, 2).triu()
+        a = torch.linalg.solve_triangular(upper, _roll(_dot(steps, gradient), turn, 1)[..., None], upper=True)
+        q = _combine(gradient, -_roll(a[..., 0], -turn, 1), changes).mul_(inverse).mul_(fit[:, None])
+        right = upper.diagonal(dim1=1, dim2=2) * a[..., 0] - _roll(_dot(changes, q), turn, 1)
+        b = torch.linalg.solve_triangular(upper.transpose(1, 2), right[..., None], upper=False)
+        return _combine(q, _roll(b[..., 0], -turn, 1), steps).neg_()
+
+
+def _roll(x: Tensor, by: int, *dims: int) -> Tensor:
+    return x.roll((by,) * len(dims), dims) if by else x
 
 
 def _dot(vectors: Tensor, x: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class Batch:
         vv, vf, ff = self._squared(), self._rows_dot(v, fp), self._rows_dot(fp, fp)
         noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
         t = active.to(p.dtype)
-        if not self.history.order:  # nothing is known yet: change no embedding's length more than twofold
+        if not self.history.used:  # nothing is known yet: change no embedding's length more than twofold
             t = t * (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt().clamp_max(1.0)
         low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
         low_value = here.value

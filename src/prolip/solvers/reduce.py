@@ -39,6 +39,7 @@ from prolip.solvers.reduced import Reduced
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
 PRECISE = 1 << 31
+COLUMNS = 64
 
 
 def reduce(task: Task, restrained: bool = False) -> Reduced:
@@ -48,7 +49,7 @@ def reduce(task: Task, restrained: bool = False) -> Reduced:
     split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
     w0, wide = task.linear.weight.to(x), x.double() if is_precise(task) else x
     text = task.text.rows.to(wide)
-    v0 = wide if task.black_box else wide @ w0.to(wide)
+    v0 = wide if task.black_box else _product(wide, w0)
     if fixed is not None:
         fixed = fixed.to(x)
         v0 = v0 + fixed
@@ -56,6 +57,13 @@ def reduce(task: Task, restrained: bool = False) -> Reduced:
     if len(x) <= x.shape[1]:
         return ByRows(x, w0, v0, text, basis, curvature, y.to(x.device), split)
     return ByColumns(wide, w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
+
+
+def _product(x: Tensor, w0: Tensor) -> Tensor:
+    """X W0 in the precision of X; a wider copy of W0 as a whole would cost more than the product."""
+    if x.dtype == w0.dtype:
+        return x @ w0
+    return torch.cat([x @ part.to(x) for part in w0.split(COLUMNS, dim=1)], dim=1)
 
 
 def is_small(task: Task) -> bool:
