@@ -24,7 +24,7 @@ from prolip.solvers.solution import Solution
 
 STEPS = 800
 TURNS = 12
-TOL, TOL_WHOLE, TOL_INSIDE = 5e-4, 1.5e-2, 3e-7
+TOL, TOL_WHOLE, TOL_RESTRAINED = 7e-4, 1.5e-2, 3e-7
 ROUGH = 0.1
 
 
@@ -41,7 +41,7 @@ def exact(
         Weight of |W - W0|^2.
     tol
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
-        its value at W0. By default 0.0005, which leaves the objective within 1e-6 of the minimum; 0.015, to
+        its value at W0. By default 0.0007, which leaves the objective within 1e-6 of the minimum; 0.015, to
         within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes;
         3e-7 for the restrained form in float64, where lam may be so small that logits tell how far away the
         minimum is.
@@ -89,7 +89,7 @@ def path(
         if tol is None:
             tol = TOL if batch.rest is not None else TOL_WHOLE
             if restrained and reduced.base.dtype == torch.float64:
-                tol = TOL_INSIDE
+                tol = TOL_RESTRAINED
         if start is not None:
             batch.move(reduced.coordinates(start.to(task.x)))
         for lam in lams:

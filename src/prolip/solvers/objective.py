@@ -21,6 +21,7 @@ from torch import Tensor
 from prolip.core import Task
 
 TINY = 1e-30
+SAFE = 1e-20  # a probability down to which its logarithm has all its digits
 
 
 def cross_entropy(v: Tensor, text: Tensor, y: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,9 +65,12 @@ def softmax_losses(
     logits = products.mul_(slope.unsqueeze(-1))
     label = y.unsqueeze(-1)
     p = torch.softmax(logits, dim=-1, out=out)
-    top, best = p.max(dim=-1, keepdim=True)  # never below 1 / K, so that its logarithm is safe
-    losses = (logits.gather(-1, best) - logits.gather(-1, label) - top.log()).squeeze(-1)
-    residual = p.scatter_add_(-1, label, torch.full_like(top, -1.0))
+    own = p.gather(-1, label)
+    losses = own.log().neg_().squeeze(-1)
+    if not bool((own > SAFE).all()):  # from the most likely class, whose p is never below 1 / K
+        top, best = p.max(dim=-1, keepdim=True)
+        losses = (logits.gather(-1, best) - logits.gather(-1, label) - top.log()).squeeze(-1)
+    residual = p.scatter_add_(-1, label, torch.full_like(own, -1.0))
     c = logits.mul_(residual).sum(dim=-1).mul_(shrink.square()).neg_()
     if weights is not None:
         slope, c = slope * weights, c.mul_(weights)
