@@ -218,7 +218,16 @@ def test_answers_for_embeddings_go_to_a_file_too(prolip, tmp_path):
 
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
-@pytest.mark.parametrize("text", ["id,price", "id,price\n1,10\n2,20", '{"id": 1}\n{"id": 2}', '{"id": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"image": "a.jpg", "label": "cat"}',
+        "id,price",
+        "id,price\n1,10\n2,20",
+        '{"id": 1}\n{"id": 2}',
+        '{"id": 1}',
+    ],
+)
 def test_a_file_of_something_else_is_left_as_it_is(prolip, archive, model, tmp_path, name, text, end):
     (tmp_path / name).write_text(text + end)
     code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / name)

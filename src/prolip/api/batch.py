@@ -115,6 +115,14 @@ def run_name(clf: FewShotClassifier, **options: Any) -> str:
     return hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:8]
 
 
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 class AnswerFile:
     """A .csv or .jsonl of answers that grows, and knows which images it has.
 
@@ -146,7 +154,7 @@ class AnswerFile:
             first = file.readline()
             begun = ",".join(self.columns) + "\n" if self.csv else '{"image": '
             if not first.endswith("\n"):
-                if first and not begun.startswith(first[: len(begun)]):
+                if first and (not begun.startswith(first[: len(begun)]) or _is_json(first)):
                     raise self._foreign("is not a file of answers")
                 return
             if self.csv and first != begun:
