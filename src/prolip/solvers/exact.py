@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from prolip.core import Task
-from prolip.solvers.minimise import Batch
+from prolip.solvers.minimise import SHRINK_FINE, Batch
 from prolip.solvers.objective import flushed_denormals, single_thread
 from prolip.solvers.reduce import is_small, reduce
 from prolip.solvers.solution import Solution
@@ -85,7 +85,8 @@ def path(
         begin = time.perf_counter()
         reduced = reduce(task, restrained)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
-        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained)
+        shrink = SHRINK_FINE if restrained else None
+        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink)
         if tol is None:
             tol = TOL if batch.rest is not None else TOL_WHOLE
             if restrained and reduced.base.dtype == torch.float64:

@@ -8,7 +8,8 @@ both. In the coordinates of `reduce`, the Hessian is close to the Kronecker prod
 and its inverse is where L-BFGS starts from. The curvature is known at W0 only, and falls by an order of
 magnitude on the way, as samples come to be classified with confidence. Too low a guess is mended by
 the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK. (It
-falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE.)
+falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE. It falls further
+on the way to the exact minimum of a restrained problem, whose lam is small: SHRINK_FINE.)
 
 Arrays of n rows are as large as the features, and to the processor a fresh one costs as much as ten sums
 over it: so there are six of them, made once. Two hold where the problems stand (v and its products with T),
@@ -28,9 +29,10 @@ from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
 SHRINK_WHOLE = 0.3
+SHRINK_FINE = 0.002
 MEMORY = 20
 TRIALS = 12
-ALONE = 1 << 24  # multiplications in F Z that one thread does in a millisecond
+ALONE = 1 << 23  # multiplications in F Z that one thread does in a millisecond
 IDLE = 4
 STEEP = 0.5  # a step is too short while the slope is more than this share of the first
 
@@ -49,7 +51,13 @@ class Batch:
     """B weighted problems on one reduction."""
 
     def __init__(
-        self, reduced: Reduced, lam: Tensor, weights: Tensor, scale: float, restrained: bool = False
+        self,
+        reduced: Reduced,
+        lam: Tensor,
+        weights: Tensor,
+        scale: float,
+        restrained: bool = False,
+        shrink: float | None = None,
     ) -> None:
         """`lam` [B]; `weights` [n, B], each column summing to one; `restrained`: see `selection`."""
         self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
@@ -57,7 +65,7 @@ class Batch:
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
         self.evaluations = 0
-        shrink = SHRINK if self.rest is not None else SHRINK_WHOLE
+        shrink = shrink or (SHRINK if self.rest is not None else SHRINK_WHOLE)
         kron = shrink / len(reduced.y) * reduced.spectrum[:, None] * reduced.curvature
         self.inverse = (kron + 2 * lam[:, None, None].clamp_min(1e-6 * kron.max())).reciprocal()
         z = torch.zeros_like(self.inverse)
