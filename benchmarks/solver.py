@@ -320,7 +320,7 @@ def main() -> None:
         theirs = show_speed(shape, task, args.quick, args.rates) if "speed" in args.only else None
         if "auto" in args.only and shape.auto:
             show_auto(shape, task, theirs or reference(task, 1 / task.shots, quick=True)[0])
-        if "same" in args.only and task.n <= 800:
+        if "same" in args.only and task.n <= 1600:
             show_same(shape, task)
     if "accuracy" in args.only:
         try:

@@ -19,7 +19,7 @@ from torch import Tensor
 from prolip.core import Task
 from prolip.solvers.minimise import SHRINK_FINE, Batch
 from prolip.solvers.objective import flushed_denormals, single_thread
-from prolip.solvers.reduce import is_small, reduce
+from prolip.solvers.reduce import PRECISE, is_small, reduce
 from prolip.solvers.solution import Solution
 
 STEPS = 800
@@ -83,7 +83,8 @@ def path(
     solutions = []
     with flushed_denormals(), single_thread(is_small(task)):
         begin = time.perf_counter()
-        reduced = reduce(task, restrained)
+        # A small lam magnifies rounding: the restrained form runs in float64 on larger tasks too.
+        reduced = reduce(task, restrained, PRECISE * 8 if restrained else PRECISE)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
         shrink = SHRINK_FINE if restrained else None
         batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink)

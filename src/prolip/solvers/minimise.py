@@ -32,7 +32,7 @@ SHRINK_WHOLE = 0.3
 SHRINK_FINE = 0.002
 MEMORY = 20
 TRIALS = 12
-ALONE = 1 << 23  # multiplications in F Z that one thread does in a millisecond
+ALONE = 1 << 23  # multiplications in F Z that one thread does in half a millisecond
 IDLE = 4
 STEEP = 0.5  # a step is too short while the slope is more than this share of the first
 

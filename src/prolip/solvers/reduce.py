@@ -10,9 +10,9 @@ Left. The gradient with respect to W is X' (something), so W - W0 = X' A at ever
     (B) rows >  Do   X'X = U diag(e) U',       F = X U;         W - W0 = U Z
 
 In both F'F = diag(e), |W - W0| = |Z| and X (W - W0) = F Z. One decomposition serves every lam and every
-fold of a cross-validation (a fold gives the rows that it holds out the weight 0). Up to some 700 rows
-everything runs in float64: it is quick enough, and then neither the order of rows nor the number of threads
-can be seen in the result.
+fold of a cross-validation (a fold gives the rows that it holds out the weight 0). Up to some 700 rows (some
+1,600 in the last fit of lam = "auto") everything runs in float64: it is quick enough, and then neither the
+order of rows nor the number of threads can be seen in the result.
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has outside span(T), v_,
 enters by its length alone, and dCE_i/dv_ = c_i v_ with one number c_i per row. So the part of W outside
@@ -38,16 +38,16 @@ from prolip.solvers.reduced import Reduced
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
-PRECISE = 1 << 31
+PRECISE = 1 << 31  # a second
 COLUMNS = 64
 
 
-def reduce(task: Task, restrained: bool = False) -> Reduced:
+def reduce(task: Task, restrained: bool = False, precise: int = PRECISE) -> Reduced:
     """The reduction that suits the task's sizes; `restrained`: for a W - W0 within span(T)."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
     split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
-    w0, wide = task.linear.weight.to(x), x.double() if is_precise(task) else x
+    w0, wide = task.linear.weight.to(x), x.double() if is_precise(task, precise) else x
     text = task.text.rows.to(wide)
     v0 = wide if task.black_box else _product(wide, w0)
     if fixed is not None:
@@ -71,10 +71,10 @@ def is_small(task: Task) -> bool:
     return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
 
 
-def is_precise(task: Task) -> bool:
-    """Whether to run in float64: while the decomposition and thirty evaluations stay below a second."""
+def is_precise(task: Task, limit: int) -> bool:
+    """Whether to run in float64: while a decomposition and thirty evaluations are no more work than this."""
     rows, width = task.views * task.n, task.linear.weight.shape[0]
-    return rows * min(rows, width) * (width + 30 * task.classes) <= PRECISE
+    return rows * min(rows, width) * (width + 30 * task.classes) <= limit
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:
