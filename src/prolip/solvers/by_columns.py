@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest
+from prolip.solvers.reduced import Rest, initial_rest, product, sketch
 
 COPY = 1 << 26  # numbers: up to here X U is kept, beyond it U multiplies each time
 
@@ -25,34 +25,38 @@ class ByColumns:
         curvature: Tensor,
         y: Tensor,
         split: bool,
+        products: torch.dtype,
         fixed: Tensor | None,
     ) -> None:
         self.x, self.w0, self.fixed, self.y = x, w0, fixed, y
         self.basis, self.curvature = basis, curvature
-        e, self.vectors = torch.linalg.eigh(x.T @ x)
-        self.spectrum = e.clamp_min(0)
-        self.factor = x @ self.vectors if x.numel() <= COPY else None
-        self.base, self.text = v0 @ basis, text @ basis
+        wide = x.to(basis.dtype)
+        e, u = torch.linalg.eigh(wide.T @ wide)
+        self.spectrum, self.vectors = e.clamp_min(0), u.to(products)
+        self.factor = (wide @ u).to(products) if x.numel() <= COPY else None
+        self.base, self.text = product(v0, basis), text @ basis
         self.v0_squared = v0.square().sum(dim=1) if split else None
 
     def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
         """F Z = X U Z for each problem, [n, B, k]."""
         problems, r, k = z.shape
         z = z.transpose(0, 1).reshape(r, -1)
-        left, right = (self.x, self.vectors @ z) if self.factor is None else (self.factor, z)
-        flat = None if out is None else out.view(len(out), -1)
-        return torch.mm(left, right, out=flat).view(-1, problems, k)
+        left, right = (self.x, product(self.vectors, z)) if self.factor is None else (self.factor, z)
+        return product(left, right, None if out is None else out.view(len(out), -1)).view(-1, problems, k)
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G = U' X' G for each problem, [B, r, k]."""
         n, problems, k = slope.shape
         slope = slope.reshape(n, -1)
-        z = self.factor.T @ slope if self.factor is not None else self.vectors.T @ (self.x.T @ slope)
+        if self.factor is not None:
+            z = product(self.factor.T, slope)
+        else:
+            z = product(self.vectors.T, product(self.x.T, slope))
         return z.view(-1, problems, k).transpose(0, 1).contiguous()
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = U' (W - W0) Q."""
-        return (self.vectors.T @ ((weight - self.w0).to(self.basis) @ self.basis))[None]
+        return product(self.vectors.T, product(weight - self.w0, self.basis))[None]
 
     def initial_rest(self, problems: int) -> Rest | None:
         """Z_ = 0."""
@@ -63,39 +67,44 @@ class ByColumns:
         parts = []
         start = self._outside(None)
         for b in range(len(lam)):
-            scaled = self.x * weighted[:, b, None]
+            scaled = self.x * weighted[:, b, None].to(self.x)
             system = scaled.T @ self.x
             system.diagonal().add_(2 * lam[b])
             parts.append(-torch.linalg.solve_ex(system, scaled.T @ start)[0])
         squared = torch.stack([(start + self.x @ part).square().sum(dim=1) for part in parts], dim=1)
         penalty = torch.stack([part.square().sum() for part in parts])
-        return Rest(squared, penalty, weighted, lam, parts)
+        return Rest(squared.to(weighted), penalty.to(weighted), weighted, lam, parts)
 
     def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
-        """|X' diag(imbalance) V_|."""
-        left = rest.imbalance(weighted, lam)
+        """|X' diag(imbalance) V_|, from a sketch of V_."""
+        left = rest.imbalance(weighted, lam).to(self.x)
+        few = sketch(self.x, len(self.basis))
         parts: list[Tensor | None] = [*rest.parts] or [None] * len(lam)
-        return torch.stack(
-            [(self.x.T @ (left[:, b, None] * self._outside(part))).norm() for b, part in enumerate(parts)]
-        )
+        norms = [
+            (self.x.T @ (left[:, b, None] * self._outside(part, few))).norm() for b, part in enumerate(parts)
+        ]
+        return torch.stack(norms).to(weighted)
 
     def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
         """W0 + U Z Q' + Z_."""
-        step = (self.vectors @ z[0]) @ self.basis.T
+        step = product(self.vectors, z[0]) @ self.basis.T
         if rest is not None and rest.parts:
             step = step + rest.parts[0]
         return self.w0 + step.to(self.w0)
 
-    def _outside(self, step: Tensor | None) -> Tensor:
-        """V_ [n, D] after a step Z_."""
+    def _outside(self, step: Tensor | None, few: Tensor | None = None) -> Tensor:
+        """V_ [n, D] after a step Z_; with `few`, V_ times it."""
         w0, fixed = self._static
-        v = self.x @ (w0 if step is None else w0 + step)
-        return v if fixed is None else v + fixed
+        w = w0 if step is None else w0 + step
+        v = self.x @ (w if few is None else w @ few)
+        if fixed is None:
+            return v
+        return v + (fixed if few is None else fixed @ few)
 
     @cached_property
     def _static(self) -> tuple[Tensor, Tensor | None]:
         """What W0 and the fixed addend have outside span(T)."""
-        q = self.basis
+        q = self.basis.to(self.x)
         w0 = self.w0.to(q)
         fixed = None if self.fixed is None else self.fixed.to(q)
         return w0 - (w0 @ q) @ q.T, None if fixed is None else fixed - (fixed @ q) @ q.T

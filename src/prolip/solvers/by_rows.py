@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest
+from prolip.solvers.reduced import Rest, initial_rest, product, sketch
 
 
 class ByRows:
@@ -23,22 +23,23 @@ class ByRows:
         curvature: Tensor,
         y: Tensor,
         split: bool,
+        products: torch.dtype,
     ) -> None:
         self.x, self.w0, self.v0, self.y, self.split = x, w0, v0, y, split
         self.basis, self.curvature = basis, curvature
-        wide = x.to(v0.dtype)
-        self.gram = wide @ wide.T
-        e, u = torch.linalg.eigh(self.gram)
+        wide = x.to(basis.dtype)
+        gram = wide @ wide.T
+        e, u = torch.linalg.eigh(gram)
         keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
-        self.spectrum, self.vectors = e[keep], u[:, keep]
-        self.roots = self.spectrum.sqrt()
-        self.factor = self.vectors * self.roots
-        self.base, self.text = v0 @ basis, text @ basis
+        self.spectrum, u = e[keep], u[:, keep]
+        roots = self.spectrum.sqrt()
+        self.gram, self.back, self.factor = gram.to(x), (u / roots).to(products), (u * roots).to(products)
+        self.base, self.text = product(v0, basis), text @ basis
 
     @cached_property
     def outside(self) -> Tensor:
         """V0_ [n, D]."""
-        return self.v0 - self.base @ self.basis.T
+        return torch.addmm(self.v0, self.base.to(self.v0), self.basis.T.to(self.v0), alpha=-1)
 
     @cached_property
     def compact(self) -> Tensor:
@@ -50,17 +51,18 @@ class ByRows:
         """F Z for each problem, [n, B, k]."""
         problems, r, k = z.shape
         flat = None if out is None else out.view(len(out), -1)
-        return torch.mm(self.factor, z.transpose(0, 1).reshape(r, -1), out=flat).view(-1, problems, k)
+        return product(self.factor, z.transpose(0, 1).reshape(r, -1), flat).view(-1, problems, k)
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G for each problem, [B, r, k]."""
         n, problems, k = slope.shape
-        return (self.factor.T @ slope.reshape(n, -1)).view(-1, problems, k).transpose(0, 1).contiguous()
+        z = product(self.factor.T, slope.reshape(n, -1))
+        return z.view(-1, problems, k).transpose(0, 1).contiguous()
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = diag(e^-1/2) U' X (W - W0) Q."""
-        step = (self.x @ (weight.to(self.x) - self.w0)).to(self.basis) @ self.basis
-        return ((self.vectors.T @ step) / self.roots[:, None])[None]
+        step = product(self.x @ (weight.to(self.x) - self.w0), self.basis)
+        return product(self.back.T, step)[None]
 
     def initial_rest(self, problems: int) -> Rest | None:
         """V_ = V0_."""
@@ -71,31 +73,30 @@ class ByRows:
         parts = [self._outside(self.compact, weighted[:, b], float(lam[b])) for b in range(len(lam))]
         squared = torch.stack([part.square().sum(dim=1) for part in parts], dim=1)
         # W_ - W0_ = X' A_ with A_ = -diag(w c) V_ / 2 lam, and V_ - V0_ = K A_.
-        penalty = torch.stack(
-            [
-                -(weighted[:, b, None] * part * (part - self.compact)).sum() / (2 * lam[b])
-                for b, part in enumerate(parts)
-            ]
-        )
-        return Rest(squared, penalty, weighted, lam, parts)
+        turned = torch.stack([(part * (part - self.compact)).sum(dim=1) for part in parts], dim=1)
+        penalty = -(weighted * turned.to(weighted)).sum(dim=0) / (2 * lam)
+        return Rest(squared.to(weighted), penalty, weighted, lam, parts)
 
     def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
-        """|X' diag(imbalance) V_|."""
+        """|X' diag(imbalance) V_|, from a sketch of V_."""
         norms, left = [], rest.imbalance(weighted, lam)
+        few = sketch(self.compact, self.compact.shape[1])
         for b, part in enumerate(rest.parts or [self.compact] * len(lam)):
-            moved = left[:, b, None] * part
+            moved = left[:, b, None].to(part) * (part @ few)
             norms.append((moved * (self.gram @ moved)).sum().clamp_min(0).sqrt())
-        return torch.stack(norms)
+        return torch.stack(norms).to(weighted)
 
     def weight(self, z: Tensor, rest: Rest | None) -> Tensor:
         """W0 + X' (A Q' + A_)."""
-        dual = (self.vectors @ (z[0] / self.roots[:, None])) @ self.basis.T
+        dual = product(self.back, z[0]) @ self.basis.T
         if rest is not None and rest.parts:
             weighted, lam = rest.weighted[:, 0], float(rest.lam[0])
-            dual -= weighted[:, None] * self._outside(self.outside, weighted, lam) / (2 * lam)
+            whole = self.compact is self.outside
+            part = rest.parts[0] if whole else self._outside(self.outside, weighted, lam)
+            dual -= weighted[:, None] * part / (2 * lam)
         return torch.addmm(self.w0, self.x.T, dual.to(self.x.dtype))
 
     def _outside(self, start: Tensor, weighted: Tensor, lam: float) -> Tensor:
-        system = self.gram * weighted
+        system = self.gram * weighted.to(self.gram)
         system.diagonal().add_(2 * lam)
         return torch.linalg.solve_ex(system, start * (2 * lam))[0]

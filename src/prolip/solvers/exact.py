@@ -81,10 +81,10 @@ def path(
             stacklevel=3,
         )
     solutions = []
-    with flushed_denormals(), single_thread(is_small(task)):
+    with flushed_denormals():
         begin = time.perf_counter()
         # A small lam magnifies rounding: the restrained form runs in float64 on larger tasks too.
-        reduced = reduce(task, restrained, PRECISE * 8 if restrained else PRECISE)
+        reduced = reduce(task, restrained, PRECISE * 32 if restrained else PRECISE)
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
         shrink = SHRINK_FINE if restrained else None
         batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink)
@@ -98,7 +98,8 @@ def path(
             evaluations = batch.evaluations
             if lam != float(batch.lam):
                 batch.change_lam(torch.full_like(batch.lam, lam))
-            converged = take_turns(batch, tol)
+            with single_thread(is_small(task)):
+                converged = take_turns(batch, tol)
             weight = reduced.weight(batch.point.z, batch.rest)
             end = time.perf_counter()
             solutions.append(

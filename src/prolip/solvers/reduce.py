@@ -10,9 +10,7 @@ Left. The gradient with respect to W is X' (something), so W - W0 = X' A at ever
     (B) rows >  Do   X'X = U diag(e) U',       F = X U;         W - W0 = U Z
 
 In both F'F = diag(e), |W - W0| = |Z| and X (W - W0) = F Z. One decomposition serves every lam and every
-fold of a cross-validation (a fold gives the rows that it holds out the weight 0). Up to some 700 rows (some
-1,600 in the last fit of lam = "auto") everything runs in float64: it is quick enough, and then neither the
-order of rows nor the number of threads can be seen in the result.
+fold of a cross-validation (a fold gives the rows that it holds out the weight 0).
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has outside span(T), v_,
 enters by its length alone, and dCE_i/dv_ = c_i v_ with one number c_i per row. So the part of W outside
@@ -23,6 +21,11 @@ span(T) answers a linear system once the c_i are known,
 
 and the iterations run on [r, K] unknowns, between two or three such solves. Where K is nearly D there is
 little outside span(T): then Q is [D, D] and that part is empty.
+
+Precision. Neither the order of rows nor the number of threads should be seen in the result. What it takes is
+float64 for the decomposition, for the softmax, and for the arrays [n, K] that the iterations add to step by
+step. The products with F, which take the time, have it where they are small (in the last fit of lam = "auto",
+whose small lam magnifies rounding, where they are not large). With n K above a million all is float32.
 """
 
 from __future__ import annotations
@@ -33,37 +36,32 @@ from torch import Tensor
 from prolip.core import Task
 from prolip.solvers.by_columns import ByColumns
 from prolip.solvers.by_rows import ByRows
-from prolip.solvers.objective import TINY
-from prolip.solvers.reduced import Reduced
+from prolip.solvers.objective import TINY, single_thread
+from prolip.solvers.reduced import Reduced, product
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
-PRECISE = 1 << 31  # a second
-COLUMNS = 64
+PRECISE = 1 << 26  # multiplications
+MIXED = 1 << 20  # numbers
 
 
 def reduce(task: Task, restrained: bool = False, precise: int = PRECISE) -> Reduced:
     """The reduction that suits the task's sizes; `restrained`: for a W - W0 within span(T)."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
-    split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
-    w0, wide = task.linear.weight.to(x), x.double() if is_precise(task, precise) else x
-    text = task.text.rows.to(wide)
-    v0 = wide if task.black_box else _product(wide, w0)
+    w0, y = task.linear.weight.to(x), y.to(x.device)
+    v0 = x if task.black_box else x @ w0
     if fixed is not None:
         fixed = fixed.to(x)
         v0 = v0 + fixed
-    basis, curvature = _text_basis(v0, text, task.scale, split)
-    if len(x) <= x.shape[1]:
-        return ByRows(x, w0, v0, text, basis, curvature, y.to(x.device), split)
-    return ByColumns(wide, w0, v0, text, basis, curvature, y.to(x.device), split, fixed)
-
-
-def _product(x: Tensor, w0: Tensor) -> Tensor:
-    """X W0 in the precision of X; a wider copy of W0 as a whole would cost more than the product."""
-    if x.dtype == w0.dtype:
-        return x @ w0
-    return torch.cat([x @ part.to(x) for part in w0.split(COLUMNS, dim=1)], dim=1)
+    split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
+    products, sums = precisions(task, x.dtype, precise)
+    with single_thread(is_small(task)):
+        text = task.text.rows.to(x.device, sums)
+        basis, curvature = _text_basis(v0, text, task.scale, split)
+        if len(x) <= x.shape[1]:
+            return ByRows(x, w0, v0, text, basis, curvature, y, split, products)
+        return ByColumns(x, w0, v0, text, basis, curvature, y, split, products, fixed)
 
 
 def is_small(task: Task) -> bool:
@@ -71,10 +69,12 @@ def is_small(task: Task) -> bool:
     return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
 
 
-def is_precise(task: Task, limit: int) -> bool:
-    """Whether to run in float64: while a decomposition and thirty evaluations are no more work than this."""
-    rows, width = task.views * task.n, task.linear.weight.shape[0]
-    return rows * min(rows, width) * (width + 30 * task.classes) <= limit
+def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtype, torch.dtype]:
+    """Of products with F, float64 up to so many multiplications; and of sums, softmax and decomposition."""
+    rows = task.views * task.n
+    sums = torch.float64 if rows * task.classes <= MIXED else given
+    few = rows * min(rows, task.linear.weight.shape[0]) * task.classes <= precise
+    return sums if few else given, sums
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:
@@ -91,11 +91,11 @@ def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: fl
 
 def _text_basis(v0: Tensor, text: Tensor, scale: float, split: bool) -> tuple[Tensor, Tensor]:
     """Q [D, k], a basis of span(T), or of everything, in which the softmax curvature at W0 is diag(mu)."""
-    squared = v0.square().sum(dim=1, keepdim=True)
+    squared = v0.square().sum(dim=1, keepdim=True).to(text)
     if not split:
-        mu, q = torch.linalg.eigh(softmax_curvature(v0 @ text.T, squared, text, scale))
+        mu, q = torch.linalg.eigh(softmax_curvature(product(v0, text.T), squared, text, scale))
         return q, mu.clamp_min(0)
     q = torch.linalg.qr(text.T)[0]
     inside = text @ q
-    mu, rotation = torch.linalg.eigh(softmax_curvature((v0 @ q) @ inside.T, squared, inside, scale))
+    mu, rotation = torch.linalg.eigh(softmax_curvature(product(v0, q) @ inside.T, squared, inside, scale))
     return q @ rotation, mu.clamp_min(0)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+SKETCH = 64  # columns
 
 
 @dataclass(eq=False)
@@ -70,6 +73,26 @@ class Reduced(Protocol):
 
 def initial_rest(v0_squared: Tensor, base: Tensor, problems: int) -> Rest:
     """The rest at W0."""
-    squared = (v0_squared - base.square().sum(dim=1)).clamp_min(0)[:, None].expand(-1, problems)
+    squared = (v0_squared.to(base) - base.square().sum(dim=1)).clamp_min(0)[:, None].expand(-1, problems)
     zero = base.new_zeros
     return Rest(squared, zero(problems), zero(len(base), problems), base.new_ones(problems), [])
+
+
+def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """A B, worked out in the precision of A and given in that of B; `out`: memory for it."""
+    if a.dtype == b.dtype:
+        return torch.mm(a, b, out=out)
+    result = a @ b.to(a)
+    return result.to(b) if out is None else out.copy_(result)
+
+
+def sketch(like: Tensor, columns: int) -> Tensor:
+    """S [columns, few] with |A S| close to |A|, whatever A [.., columns] is: random signs, always the same.
+
+    A norm that only tells when to stop need not be exact, to a few percent.
+    """
+    if columns <= SKETCH:
+        return torch.eye(columns, dtype=like.dtype, device=like.device)
+    g = torch.Generator().manual_seed(0)
+    signs = torch.randint(2, (columns, SKETCH), generator=g).to(like)
+    return signs.mul_(2).sub_(1).div_(SKETCH**0.5)
