@@ -7,9 +7,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest, product, sketch
+from prolip.solvers.reduced import Rest, initial_rest, product, pull, sketch
 
 COPY = 1 << 26  # numbers: up to here X U is kept, beyond it U multiplies each time
+ROWS = 1 << 14
 
 
 class ByColumns:
@@ -29,11 +30,11 @@ class ByColumns:
         fixed: Tensor | None,
     ) -> None:
         self.x, self.w0, self.fixed, self.y = x, w0, fixed, y
-        self.basis, self.curvature = basis, curvature
-        wide = x.to(basis.dtype)
-        e, u = torch.linalg.eigh(wide.T @ wide)
+        self.basis, self.curvature, self.products = basis, curvature, products
+        parts = (part.to(basis.dtype) for part in x.split(ROWS))
+        e, u = torch.linalg.eigh(sum((part.T @ part for part in parts), basis.new_zeros(())))
         self.spectrum, self.vectors = e.clamp_min(0), u.to(products)
-        self.factor = (wide @ u).to(products) if x.numel() <= COPY else None
+        self.factor = self._factor(x) if x.numel() <= COPY else None
         self.base, self.text = product(v0, basis), text @ basis
         self.v0_squared = v0.square().sum(dim=1) if split else None
 
@@ -46,13 +47,17 @@ class ByColumns:
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G = U' X' G for each problem, [B, r, k]."""
-        n, problems, k = slope.shape
-        slope = slope.reshape(n, -1)
         if self.factor is not None:
-            z = product(self.factor.T, slope)
-        else:
-            z = product(self.vectors.T, product(self.x.T, slope))
-        return z.view(-1, problems, k).transpose(0, 1).contiguous()
+            return pull(self.factor, slope)
+        z = pull(self.x, slope)
+        return (self.vectors.T @ z.to(self.vectors)).to(z)
+
+    def squared_adjoint(self, slope: Tensor) -> Tensor:
+        """(F * F)' G for each problem, [B, r, k]."""
+        if self.factor is not None:
+            return pull(self.factor.square(), slope)
+        parts = zip(self.x.split(ROWS), slope.split(ROWS), strict=True)
+        return sum((pull(self._factor(x).square_(), part) for x, part in parts), slope.new_zeros(()))
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = U' (W - W0) Q."""
@@ -78,7 +83,7 @@ class ByColumns:
     def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
         """|X' diag(imbalance) V_|, from a sketch of V_."""
         left = rest.imbalance(weighted, lam).to(self.x)
-        few = sketch(self.x, len(self.basis))
+        few = sketch(self._static[0])
         parts: list[Tensor | None] = [*rest.parts] or [None] * len(lam)
         norms = [
             (self.x.T @ (left[:, b, None] * self._outside(part, few))).norm() for b, part in enumerate(parts)
@@ -91,6 +96,9 @@ class ByColumns:
         if rest is not None and rest.parts:
             step = step + rest.parts[0]
         return self.w0 + step.to(self.w0)
+
+    def _factor(self, x: Tensor) -> Tensor:
+        return x.to(self.vectors) @ self.vectors
 
     def _outside(self, step: Tensor | None, few: Tensor | None = None) -> Tensor:
         """V_ [n, D] after a step Z_; with `few`, V_ times it."""

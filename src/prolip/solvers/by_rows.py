@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest, product, sketch
+from prolip.solvers.reduced import Rest, initial_rest, product, pull, sketch
 
 
 class ByRows:
@@ -26,14 +26,14 @@ class ByRows:
         products: torch.dtype,
     ) -> None:
         self.x, self.w0, self.v0, self.y, self.split = x, w0, v0, y, split
-        self.basis, self.curvature = basis, curvature
+        self.basis, self.curvature, self.products = basis, curvature, products
         wide = x.to(basis.dtype)
         gram = wide @ wide.T
         e, u = torch.linalg.eigh(gram)
         keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
         self.spectrum, u = e[keep], u[:, keep]
         roots = self.spectrum.sqrt()
-        self.gram, self.back, self.factor = gram.to(x), (u / roots).to(products), (u * roots).to(products)
+        self.gram, self.back, self.factor = gram.to(v0), (u / roots).to(products), (u * roots).to(products)
         self.base, self.text = product(v0, basis), text @ basis
 
     @cached_property
@@ -55,9 +55,11 @@ class ByRows:
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G for each problem, [B, r, k]."""
-        n, problems, k = slope.shape
-        z = product(self.factor.T, slope.reshape(n, -1))
-        return z.view(-1, problems, k).transpose(0, 1).contiguous()
+        return pull(self.factor, slope)
+
+    def squared_adjoint(self, slope: Tensor) -> Tensor:
+        """(F * F)' G for each problem, [B, r, k]."""
+        return pull(self.factor.square(), slope)
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = diag(e^-1/2) U' X (W - W0) Q."""
@@ -78,11 +80,11 @@ class ByRows:
         return Rest(squared.to(weighted), penalty, weighted, lam, parts)
 
     def rest_gradient(self, rest: Rest, weighted: Tensor, lam: Tensor) -> Tensor:
-        """|X' diag(imbalance) V_|, from a sketch of V_."""
+        """|X' diag(imbalance) V_|; where V_ has many columns, from a sketch of it."""
         norms, left = [], rest.imbalance(weighted, lam)
-        few = sketch(self.compact, self.compact.shape[1])
+        few = sketch(self.v0) if self.compact is self.outside else None
         for b, part in enumerate(rest.parts or [self.compact] * len(lam)):
-            moved = left[:, b, None].to(part) * (part @ few)
+            moved = left[:, b, None].to(part) * (part if few is None else part @ few)
             norms.append((moved * (self.gram @ moved)).sum().clamp_min(0).sqrt())
         return torch.stack(norms).to(weighted)
 

@@ -22,10 +22,11 @@ from prolip.solvers.objective import flushed_denormals, single_thread
 from prolip.solvers.reduce import PRECISE, is_small, reduce
 from prolip.solvers.solution import Solution
 
-STEPS = 800
+STEPS, QUICK = 200, 60
 TURNS = 12
-TOL, TOL_WHOLE, TOL_RESTRAINED = 7e-4, 1.5e-2, 3e-7
-ROUGH = 0.1
+TOL, TOL_WHOLE = 7e-4, 1.5e-2
+FINE, FINE_RESTRAINED = 2e-6, 3e-7
+ROUGH, GAIN = 0.3, 0.07
 
 
 def exact(
@@ -41,10 +42,10 @@ def exact(
         Weight of |W - W0|^2.
     tol
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
-        its value at W0. By default 0.0007, which leaves the objective within 1e-6 of the minimum; 0.015, to
-        within 1e-4, where K is nearly D or above and an evaluation costs as much as two zero-shot passes;
-        3e-7 for the restrained form in float64, where lam may be so small that logits tell how far away the
-        minimum is.
+        its value at W0. By default 0.0007, which leaves the objective within 1e-6 of the minimum; then on to
+        2e-6 (3e-7 for the restrained form), which leaves logits within 1e-4 of the minimum's, unless that is
+        slow. With n K above half a million, where all is float32, 0.0007; 0.015, to within 1e-4 of the
+        objective, where K is nearly D or above and an evaluation costs as much as two zero-shot passes.
     start
         A matrix to start from.
     restrained
@@ -88,10 +89,7 @@ def path(
         weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
         shrink = SHRINK_FINE if restrained else None
         batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink)
-        if tol is None:
-            tol = TOL if batch.rest is not None else TOL_WHOLE
-            if restrained and reduced.base.dtype == torch.float64:
-                tol = TOL_RESTRAINED
+        wanted, fine = (tol, tol) if tol else tolerances(batch)
         if start is not None:
             batch.move(reduced.coordinates(start.to(task.x)))
         for lam in lams:
@@ -99,7 +97,7 @@ def path(
             if lam != float(batch.lam):
                 batch.change_lam(torch.full_like(batch.lam, lam))
             with single_thread(is_small(task)):
-                converged = take_turns(batch, tol)
+                converged = take_turns(batch, wanted, fine)
             weight = reduced.weight(batch.point.z, batch.rest)
             end = time.perf_counter()
             solutions.append(
@@ -120,18 +118,37 @@ def path(
     return solutions
 
 
-def take_turns(batch: Batch, tol: float) -> bool:
-    """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal."""
+def tolerances(batch: Batch) -> tuple[float, float]:
+    """What must be reached, and what is worth going on to where sums have float64."""
+    if batch.v.dtype == torch.float64:
+        return TOL, FINE_RESTRAINED if batch.restrained else FINE
+    return (TOL, TOL) if batch.rest is not None else (TOL_WHOLE, TOL_WHOLE)
+
+
+def take_turns(batch: Batch, tol: float, fine: float) -> bool:
+    """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal.
+
+    Past `tol` they go on to `fine` as long as that is quick.
+    """
     free = batch.rest is not None and not batch.restrained and bool((batch.lam > 0).all())
-    turns = TURNS if free else 1
-    rough = max(tol, ROUGH)
-    best = math.inf
-    for _ in range(turns):
-        batch.descend(tol if turns == 1 else 0.7 * rough, STEPS)
-        excess = float((batch.gradient_norm() / batch.goal(tol)).max())
-        if excess <= 1 or turns == 1 or (rough == tol and excess > 0.8 * best):
+    rough = max(fine, ROUGH) if free or fine < tol else fine
+    best, met = math.inf, False
+    for turn in range(TURNS):
+        value = batch.value()
+        batch.descend(0.7 * rough if free else rough, QUICK if met else STEPS)
+        norm = batch.gradient_norm()
+        excess, met = float((norm / batch.goal(fine)).max()), bool((norm <= batch.goal(tol)).all())
+        slow = excess > (0.5 if met else 0.8) * best
+        if excess <= 1 or (slow and (met or rough == fine or not lower(batch.value(), value))):
             break
-        if not batch.update_rest():
+        if free and not batch.update_rest():
             break
-        rough, best = tol * max(1.0, 0.1 * excess), min(best, excess)
-    return excess <= 1
+        if turn == 0 and fine < tol:
+            batch.refresh()
+        rough, best = fine * max(1.0, GAIN * excess), min(best, excess)
+    return met
+
+
+def lower(value: Tensor, before: Tensor) -> bool:
+    """Whether an objective fell by more than a ten-thousandth."""
+    return bool((value < 0.9999 * before).any())

@@ -15,10 +15,12 @@ from torch import Tensor
 class History:
     """The last m pairs of B problems with N unknowns each."""
 
-    def __init__(self, memory: int, problems: int, unknowns: int, like: Tensor) -> None:
+    def __init__(self, memory: int, like: Tensor) -> None:
+        """For unknowns `like` these [B, N]. Pairs are kept in their precision, whatever that of the rest."""
+        problems, unknowns = like.shape
         self.steps = like.new_zeros(problems, memory, unknowns)
         self.changes = like.new_zeros(problems, memory, unknowns)
-        self.products = torch.eye(memory, dtype=like.dtype, device=like.device).repeat(problems, 1, 1)
+        self.products = torch.eye(memory, dtype=torch.float64, device=like.device).repeat(problems, 1, 1)
         self.room = like.new_empty(problems, unknowns)
         self.used = 0
         self.last = -1  # the slot of the newest pair; they are taken in turn
@@ -46,10 +48,9 @@ class History:
         step.mul_(good[:, None])
         change.mul_(good[:, None])
         self.products[:, : self.used, slot] = _dot(self.steps[:, : self.used], change)
-        self.products[:, slot, : self.used] = _dot(self.changes[:, : self.used], step)
         self.products[:, slot, slot] = torch.where(good, curvature, torch.ones_like(curvature))
         fit = curvature / torch.mul(change, change, out=self.room).mul_(inverse).sum(dim=1).clamp_min(1e-30)
-        return torch.where(good, fit, torch.ones_like(fit))
+        return torch.where(good, fit, torch.ones_like(fit)).to(inverse)
 
     def direction(self, gradient: Tensor, inverse: Tensor, fit: Tensor) -> Tensor:
         """Minus the approximate inverse Hessian times the gradient [B, N].
@@ -60,13 +61,15 @@ class History:
             return (inverse * gradient).mul_(-fit[:, None])
         used = self.used
         steps, changes = self.steps[:, :used], self.changes[:, :used]
+        g, guess = gradient.to(steps), inverse.to(steps)
         turn = used - 1 - self.last  # from slots to the order of time
         upper = _roll(self.products[:, :used, :used], turn, 1, 2).triu()
-        a = torch.linalg.solve_triangular(upper, _roll(_dot(steps, gradient), turn, 1)[..., None], upper=True)
-        q = _combine(gradient, -_roll(a[..., 0], -turn, 1), changes).mul_(inverse).mul_(fit[:, None])
+        right = _roll(_dot(steps, g), turn, 1).to(upper)
+        a = torch.linalg.solve_triangular(upper, right[..., None], upper=True)
+        q = _combine(g, -_roll(a[..., 0], -turn, 1), changes).mul_(guess).mul_(fit[:, None])
         right = upper.diagonal(dim1=1, dim2=2) * a[..., 0] - _roll(_dot(changes, q), turn, 1)
         b = torch.linalg.solve_triangular(upper.transpose(1, 2), right[..., None], upper=False)
-        return _combine(q, _roll(b[..., 0], -turn, 1), steps).neg_()
+        return _combine(q, _roll(b[..., 0], -turn, 1), steps).neg_().to(gradient)
 
 
 def _roll(x: Tensor, by: int, *dims: int) -> Tensor:
@@ -80,4 +83,4 @@ def _dot(vectors: Tensor, x: Tensor) -> Tensor:
 
 def _combine(x: Tensor, weights: Tensor, vectors: Tensor) -> Tensor:
     """[B, N] plus weights [B, m] times [B, m, N]."""
-    return torch.baddbmm(x[:, None], weights[:, None, :], vectors)[:, 0]
+    return torch.baddbmm(x[:, None], weights[:, None, :].to(x), vectors)[:, 0]

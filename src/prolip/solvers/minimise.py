@@ -30,7 +30,8 @@ from prolip.solvers.reduced import Reduced
 SHRINK = 0.05
 SHRINK_WHOLE = 0.3
 SHRINK_FINE = 0.002
-MEMORY = 20
+AGAIN = 0.2
+MEMORY = 40
 TRIALS = 12
 ALONE = 1 << 23  # multiplications in F Z that one thread does in half a millisecond
 IDLE = 4
@@ -79,7 +80,7 @@ class Batch:
         self.anchor = self._anchor() if restrained else None
         self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
-        self.history = History(MEMORY, self.problems, z[0].numel(), z)
+        self.history = History(MEMORY, z.flatten(1).to(reduced.products))
 
     def gradient_norm(self) -> Tensor:
         """Norm [B] of the gradient in all that may move."""
@@ -106,6 +107,19 @@ class Batch:
         self.lam, z = lam, self.point.z
         value = self.point.value + (0.5 * shift[:, 0, 0] * self._dot(z, z)).double()
         self.point = Point(z, value, self.point.c, self.point.gradient + shift * z)
+
+    def refresh(self) -> None:
+        """Guess the Hessian's diagonal again, from the curvature of every row where the problems stand."""
+        text, squared = self.reduced.text, self._squared().clamp_min(TINY)
+        if self.anchor is not None:
+            squared = (squared * self.anchor).sqrt_()
+        factor = self.scale * squared.rsqrt()[:, :, None]
+        p = torch.softmax(torch.mul(self.products, factor, out=self.logits), dim=2, out=self.residual)
+        spread = torch.matmul(p, text.square(), out=self.v_change)
+        mean = torch.matmul(p, text, out=self.room[: spread.numel()].view_as(spread))
+        spread.sub_(mean.square_()).mul_(factor.square_().mul_(self.weights[:, :, None]))
+        curvature = self.reduced.squared_adjoint(spread).mul_(AGAIN)
+        self.inverse = curvature.add_(2 * self.lam[:, None, None]).reciprocal_()
 
     def update_rest(self) -> bool:
         """Solve for the part outside span(T) at the present w c; keep it where no objective grows by it."""

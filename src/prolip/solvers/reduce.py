@@ -25,7 +25,7 @@ little outside span(T): then Q is [D, D] and that part is empty.
 Precision. Neither the order of rows nor the number of threads should be seen in the result. What it takes is
 float64 for the decomposition, for the softmax, and for the arrays [n, K] that the iterations add to step by
 step. The products with F, which take the time, have it where they are small (in the last fit of lam = "auto",
-whose small lam magnifies rounding, where they are not large). With n K above a million all is float32.
+whose small lam magnifies rounding, where they are not large). With n K above half a million all is float32.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from prolip.solvers.reduced import Reduced, product
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
 PRECISE = 1 << 26  # multiplications
-MIXED = 1 << 20  # numbers
+MIXED = 1 << 19  # numbers
 
 
 def reduce(task: Task, restrained: bool = False, precise: int = PRECISE) -> Reduced:
@@ -55,13 +55,13 @@ def reduce(task: Task, restrained: bool = False, precise: int = PRECISE) -> Redu
         fixed = fixed.to(x)
         v0 = v0 + fixed
     split = task.classes < (1.0 if restrained else SPLIT) * task.text.rows.shape[1]
-    products, sums = precisions(task, x.dtype, precise)
+    sums, products, solves = precisions(task, x.dtype, precise)
     with single_thread(is_small(task)):
-        text = task.text.rows.to(x.device, sums)
+        v0, text = v0.to(solves), task.text.rows.to(x.device, sums)
         basis, curvature = _text_basis(v0, text, task.scale, split)
         if len(x) <= x.shape[1]:
             return ByRows(x, w0, v0, text, basis, curvature, y, split, products)
-        return ByColumns(x, w0, v0, text, basis, curvature, y, split, products, fixed)
+        return ByColumns(x.to(solves), w0, v0, text, basis, curvature, y, split, products, fixed)
 
 
 def is_small(task: Task) -> bool:
@@ -69,12 +69,16 @@ def is_small(task: Task) -> bool:
     return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
 
 
-def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtype, torch.dtype]:
-    """Of products with F, float64 up to so many multiplications; and of sums, softmax and decomposition."""
+def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtype, torch.dtype, torch.dtype]:
+    """Of sums, softmax and decomposition; of products with F; of the solves outside span(T).
+
+    float64 up to MIXED numbers in the first, up to `precise` and 4 PRECISE multiplications in the others.
+    """
     rows = task.views * task.n
+    square = rows * min(rows, task.linear.weight.shape[0])
     sums = torch.float64 if rows * task.classes <= MIXED else given
-    few = rows * min(rows, task.linear.weight.shape[0]) * task.classes <= precise
-    return sums if few else given, sums
+    products = sums if square * task.classes <= precise else given
+    return sums, products, sums if square * task.text.rows.shape[1] <= 4 * PRECISE else given
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:

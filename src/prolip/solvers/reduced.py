@@ -48,12 +48,16 @@ class Reduced(Protocol):
     curvature: Tensor  # mu [k], of the softmax at W0, in the basis
     spectrum: Tensor  # e [r]
     y: Tensor  # [n]
+    products: torch.dtype  # of the products with F
 
     def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
         """F Z for each problem, [n, B, k]; `out`: memory for it."""
 
     def adjoint(self, slope: Tensor) -> Tensor:
         """F' G for each problem, [B, r, k], of G [n, B, k]."""
+
+    def squared_adjoint(self, slope: Tensor) -> Tensor:
+        """(F * F)' G for each problem, [B, r, k], of G [n, B, k]."""
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z [1, r, k] of a matrix W, as far as Z can tell."""
@@ -80,19 +84,23 @@ def initial_rest(v0_squared: Tensor, base: Tensor, problems: int) -> Rest:
 
 def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """A B, worked out in the precision of A and given in that of B; `out`: memory for it."""
-    if a.dtype == b.dtype:
+    if a.dtype == b.dtype and (out is None or out.dtype == a.dtype):
         return torch.mm(a, b, out=out)
     result = a @ b.to(a)
     return result.to(b) if out is None else out.copy_(result)
 
 
-def sketch(like: Tensor, columns: int) -> Tensor:
-    """S [columns, few] with |A S| close to |A|, whatever A [.., columns] is: random signs, always the same.
+def pull(a: Tensor, slope: Tensor) -> Tensor:
+    """A' G for each problem, [B, r, k], of A [n, r] and G [n, B, k]."""
+    n, problems, k = slope.shape
+    return product(a.T, slope.reshape(n, -1)).view(-1, problems, k).transpose(0, 1).contiguous()
 
-    A norm that only tells when to stop need not be exact, to a few percent.
+
+def sketch(a: Tensor) -> Tensor:
+    """S [D, few] with |A S| close to |A|, whatever A [.., D] is: random signs, always the same.
+
+    A norm that only tells when to stop need not be exact.
     """
-    if columns <= SKETCH:
-        return torch.eye(columns, dtype=like.dtype, device=like.device)
     g = torch.Generator().manual_seed(0)
-    signs = torch.randint(2, (columns, SKETCH), generator=g).to(like)
+    signs = torch.randint(2, (a.shape[1], SKETCH), generator=g).to(a)
     return signs.mul_(2).sub_(1).div_(SKETCH**0.5)

@@ -98,7 +98,7 @@ def minimise(
     value, gradient = at(x)
     count, first = 1, float(gradient.norm())
     noise = 4 * torch.finfo(x.dtype).eps
-    history = History(memory, 1, x.numel(), x)
+    history = History(memory, x[None])
     inverse, fit = flat[None], flat.new_ones(1)
     if preconditioner is None and first > 0:
         fit = fit / first
