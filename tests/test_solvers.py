@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, exact, lam_value, path
+from prolip.solvers import adam, automatic, exact, lam_value, path
 from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
 
 
@@ -137,6 +137,15 @@ def test_what_a_solution_says_is_true_of_its_weight():
     assert ours.start_objective == pytest.approx(start, rel=1e-12)
     assert ours.gradient == pytest.approx(float(gradient.norm() / slope.norm()), rel=1e-3)
     assert ours.objective < ours.start_objective
+
+
+def test_a_solution_can_be_trained_on():
+    for shape in ({"n": 12, "width": 30}, {"n": 40, "width": 10}):
+        task = make_task(classes=4, dim=20, **shape)
+        for weight in (exact(task, 0.1).weight, automatic(task)[0].weight):
+            weight.requires_grad_()
+            (task.x @ weight).square().sum().backward()
+            assert bool((weight.grad != 0).any())
 
 
 def test_path_gives_what_separate_fits_give():

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor
 
 from prolip.core import Task
+from prolip.solvers.bracket import Numbers
 from prolip.solvers.minimise import SHRINK_FINE, Batch
-from prolip.solvers.objective import flushed_denormals, single_thread
+from prolip.solvers.objective import TINY, flushed_denormals, single_thread
 from prolip.solvers.reduce import PRECISE, is_small, reduce
 from prolip.solvers.solution import Solution
 
 STEPS, QUICK = 200, 60
 TURNS = 12
 TOL, TOL_WHOLE = 7e-4, 1.5e-2
-FINE, FINE_RESTRAINED = 2e-6, 3e-7
+FINE, FINE_RESTRAINED = 1.5e-6, 3e-7
 ROUGH, GAIN = 0.3, 0.07
 
 
@@ -43,8 +44,8 @@ def exact(
     tol
         Stop when the gradient, as a share of its norm at W0, is below tol times the objective, as a share of
         its value at W0. By default 0.0007, which leaves the objective within 1e-6 of the minimum; then on to
-        2e-6 (3e-7 for the restrained form), which leaves logits within 1e-4 of the minimum's, unless that is
-        slow. With n K above half a million, where all is float32, 0.0007; 0.015, to within 1e-4 of the
+        1.5e-6 (3e-7 for the restrained form), which leaves logits within 1e-4 of the minimum's, unless it
+        is slow. With n K above half a million, where all is float32, 0.0007; 0.015, to within 1e-4 of the
         objective, where K is nearly D or above and an evaluation costs as much as two zero-shot passes.
     start
         A matrix to start from.
@@ -84,20 +85,24 @@ def path(
     solutions = []
     with flushed_denormals():
         begin = time.perf_counter()
-        # A small lam magnifies rounding: the restrained form runs in float64 on larger tasks too.
-        reduced = reduce(task, restrained, PRECISE * 32 if restrained else PRECISE)
-        weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
-        shrink = SHRINK_FINE if restrained else None
-        batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink)
+        with torch.inference_mode():
+            # A small lam magnifies rounding: products of the restrained form keep float64 for longer.
+            reduced = reduce(task, restrained, PRECISE * 32 if restrained else PRECISE)
+            weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
+            shrink = SHRINK_FINE if restrained else None
+            batch = Batch(
+                reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink
+            )
+            if start is not None:
+                batch.move(reduced.coordinates(start.to(task.x)))
         wanted, fine = (tol, tol) if tol else tolerances(batch)
-        if start is not None:
-            batch.move(reduced.coordinates(start.to(task.x)))
         for lam in lams:
             evaluations = batch.evaluations
-            if lam != float(batch.lam):
-                batch.change_lam(torch.full_like(batch.lam, lam))
-            with single_thread(is_small(task)):
+            with torch.inference_mode(), single_thread(is_small(task)):
+                if lam != float(batch.lam):
+                    batch.change_lam(torch.full_like(batch.lam, lam))
                 converged = take_turns(batch, wanted, fine)
+                gradient = float(batch.gradient_norm()[0] / max(batch.start_norm[0], TINY))
             weight = reduced.weight(batch.point.z, batch.rest)
             end = time.perf_counter()
             solutions.append(
@@ -105,9 +110,9 @@ def path(
                     weight=weight,
                     lam=lam,
                     scale=task.scale,
-                    objective=float(batch.value()),
-                    start_objective=float(batch.start_value),
-                    gradient=float(batch.gradient_norm() / batch.start_norm.clamp_min(1e-30)),
+                    objective=float(batch.value()[0]),
+                    start_objective=float(batch.start_value[0]),
+                    gradient=gradient,
                     evaluations=batch.evaluations - evaluations,
                     seconds=end - begin,
                     solver="exact",
@@ -149,6 +154,6 @@ def take_turns(batch: Batch, tol: float, fine: float) -> bool:
     return met
 
 
-def lower(value: Tensor, before: Tensor) -> bool:
+def lower(value: Numbers, before: Numbers) -> bool:
     """Whether an objective fell by more than a ten-thousandth."""
     return bool((value < 0.9999 * before).any())

@@ -45,8 +45,9 @@ class History:
         torch.sub(slopes[1], slopes[0], out=change)
         curvature = torch.mul(step, change, out=self.room).sum(dim=1)
         good = curvature > 1e-8 * step.norm(dim=1) * change.norm(dim=1)
-        step.mul_(good[:, None])
-        change.mul_(good[:, None])
+        if not bool(good.all()):
+            step.mul_(good[:, None])
+            change.mul_(good[:, None])
         self.products[:, : self.used, slot] = _dot(self.steps[:, : self.used], change)
         self.products[:, slot, slot] = torch.where(good, curvature, torch.ones_like(curvature))
         fit = curvature / torch.mul(change, change, out=self.room).mul_(inverse).sum(dim=1).clamp_min(1e-30)

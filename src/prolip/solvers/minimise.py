@@ -18,11 +18,13 @@ two how both change along a step (F P, F P T'), and two are for logits and what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from prolip.solvers.bracket import Bracket, Numbers, numbers
 from prolip.solvers.lbfgs import History
 from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax_losses
 from prolip.solvers.reduced import Reduced
@@ -31,11 +33,11 @@ SHRINK = 0.05
 SHRINK_WHOLE = 0.3
 SHRINK_FINE = 0.002
 AGAIN = 0.2
-MEMORY = 40
+MEMORY, LONG = 20, 40  # pairs of history; of up to FEW unknowns
+FEW = 1 << 13
 TRIALS = 12
 ALONE = 1 << 23  # multiplications in F Z that one thread does in half a millisecond
 IDLE = 4
-STEEP = 0.5  # a step is too short while the slope is more than this share of the first
 
 
 @dataclass(eq=False)
@@ -43,7 +45,9 @@ class Point:
     """Where B problems stand. The batch has their embeddings."""
 
     z: Tensor  # [B, r, k]
-    value: Tensor  # [B] float64, without the penalty of the rest
+    zz: Numbers  # |z|^2
+    squared: Tensor  # |v|^2 [n, B], with what lies outside span(T)
+    value: Numbers  # without the penalty of the rest
     c: Tensor  # w c [n, B]
     gradient: Tensor  # [B, r, k]
 
@@ -77,23 +81,24 @@ class Batch:
         self.products, self.products_change, self.residual = (self.v.new_empty(shape) for _ in range(3))
         self.room = self.v.new_empty(max(self.v.numel(), self.products.numel()))
         self.logits = self.room[: self.products.numel()].view(shape)
+        self.rounding = torch.finfo(z.dtype).eps
         self.anchor = self._anchor() if restrained else None
         self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
-        self.history = History(MEMORY, z.flatten(1).to(reduced.products))
+        self.history = History(LONG if z.numel() <= FEW else MEMORY, z.flatten(1).to(reduced.x.dtype))
 
-    def gradient_norm(self) -> Tensor:
+    def gradient_norm(self) -> Numbers:
         """Norm [B] of the gradient in all that may move."""
-        norm = self.point.gradient.flatten(1).norm(dim=1)
+        norm = numbers(self.point.gradient.flatten(1).norm(dim=1))
         if self.rest is None or self.restrained:
             return norm
-        return torch.hypot(norm, self.reduced.rest_gradient(self.rest, self.point.c, self.lam))
+        return np.hypot(norm, numbers(self.reduced.rest_gradient(self.rest, self.point.c, self.lam)))
 
-    def value(self) -> Tensor:
+    def value(self) -> Numbers:
         """The objective [B]."""
         if self.rest is None:
             return self.point.value
-        return self.point.value + (self.lam * self.rest.penalty).double()
+        return self.point.value + numbers(self.lam * self.rest.penalty)
 
     def move(self, z: Tensor) -> None:
         """Go on from other unknowns."""
@@ -104,13 +109,13 @@ class Batch:
         """Keep place and history, change the problem."""
         shift = 2 * (lam - self.lam)[:, None, None]
         self.inverse = (self.inverse.reciprocal() + shift).reciprocal()
-        self.lam, z = lam, self.point.z
-        value = self.point.value + (0.5 * shift[:, 0, 0] * self._dot(z, z)).double()
-        self.point = Point(z, value, self.point.c, self.point.gradient + shift * z)
+        here = self.point
+        value = here.value + numbers(lam - self.lam) * here.zz
+        self.lam, self.point = lam, replace(here, value=value, gradient=here.gradient + shift * here.z)
 
     def refresh(self) -> None:
         """Guess the Hessian's diagonal again, from the curvature of every row where the problems stand."""
-        text, squared = self.reduced.text, self._squared().clamp_min(TINY)
+        text, squared = self.reduced.text, self.point.squared.clamp_min(TINY)
         if self.anchor is not None:
             squared = (squared * self.anchor).sqrt_()
         factor = self.scale * squared.rsqrt()[:, :, None]
@@ -131,15 +136,14 @@ class Batch:
             self.rest, self.point = rest, point
         return better
 
-    def goal(self, tol: float) -> Tensor:
+    def goal(self, tol: float) -> Numbers:
         """Gradient norms [B] to stop at: tol of the start's, and lower as the objective falls.
 
         Where the support is fitted well the loss and all its gradients are small, far from the minimum too:
         so what counts is the gradient as a share of the start's against the objective as a share of it.
         """
-        share = (self.value() / self.start_value.clamp_min(TINY)).clamp_max(1.0).to(self.start_norm)
-        rounding = 64 * torch.finfo(share.dtype).eps
-        return self.start_norm * (tol * share).clamp_min(rounding) + TINY
+        share = np.minimum(self.value() / np.maximum(self.start_value, TINY), 1.0)
+        return self.start_norm * np.maximum(tol * share, 64 * self.rounding) + TINY
 
     def descend(self, tol: float, steps: int) -> None:
         """L-BFGS until every gradient norm inside span(T) has reached its goal."""
@@ -150,90 +154,79 @@ class Batch:
     def _descend(self, tol: float, steps: int) -> None:
         inverse = self.inverse.flatten(1)
         fit = torch.ones_like(self.lam)
-        idle = torch.zeros_like(self.lam)  # steps in a row that gained no more than rounding
+        idle = np.zeros(self.problems)  # steps in a row that gained no more than rounding
         for _ in range(steps):
             gradient = self.point.gradient.flatten(1)
-            done = gradient.norm(dim=1) <= self.goal(tol)
-            active = ~done & (idle < IDLE)
-            if not bool(active.any()):
+            active = (numbers(gradient.norm(dim=1)) > self.goal(tol)) & (idle < IDLE)
+            if not active.any():
                 break
             direction = self.history.direction(gradient, inverse, fit)
-            slope = self._dot(direction, gradient)
-            uphill = slope >= 0
-            if bool(uphill.any()):
-                direction = torch.where(uphill[:, None], -fit[:, None] * inverse * gradient, direction)
-                slope = self._dot(direction, gradient)
+            slope = numbers(self._dot(direction, gradient))
+            if (slope >= 0).any():
+                uphill = torch.from_numpy(slope >= 0).to(fit.device)[:, None]
+                direction = torch.where(uphill, -fit[:, None] * inverse * gradient, direction)
+                slope = numbers(self._dot(direction, gradient))
             before = self.point
             self.point = self._search(direction.view_as(before.z), slope, active)
-            gained = before.value - self.point.value > torch.finfo(fit.dtype).eps * before.value
-            idle = torch.where(gained, torch.zeros_like(idle), idle + 1)
+            gained = before.value - self.point.value > self.rounding * before.value
+            idle = np.where(gained, 0.0, idle + 1)
             fit = self.history.add(
                 (before.z.flatten(1), self.point.z.flatten(1)),
                 (gradient, self.point.gradient.flatten(1)),
                 inverse,
             )
 
-    def _search(self, p: Tensor, slope0: Tensor, active: Tensor) -> Point:
-        """A step along p [B, r, k] that lowers the value and leaves the slope less steep than slope0 [B].
+    def _search(self, p: Tensor, slope: Numbers, active: np.ndarray) -> Point:
+        """A step along p [B, r, k] that lowers the value and leaves the slope less steep than it is here [B].
 
         Embeddings, and their products with the text, are linear in the step, and squared lengths quadratic:
         once F P and F P T' are known, a trial costs no matrix product.
         """
-        here, text = self.point, self.reduced.text
+        here, lam = self.point, numbers(self.lam)
         v, fp, change = self.v, self.reduced.forward(p, out=self.v_change), self.products_change
-        torch.matmul(fp, text.T, out=change)
-        zz, zp, pp = (self._dot(a, b) for a, b in ((here.z, here.z), (here.z, p), (p, p)))
-        vv, vf, ff = self._squared(), self._rows_dot(v, fp), self._rows_dot(fp, fp)
-        noise = 4 * torch.finfo(p.dtype).eps * here.value.abs()
-        t = active.to(p.dtype)
+        torch.matmul(fp, self.reduced.text.T, out=change)
+        zz, zp, pp = here.zz, numbers(self._dot(here.z, p)), numbers(self._dot(p, p))
+        vv, vf, ff = here.squared, self._rows_dot(v, fp), self._rows_dot(fp, fp)
+        t = active.astype(np.float64)
         if not self.history.used:  # nothing is known yet: change no embedding's length more than twofold
-            t = t * (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt().clamp_max(1.0)
-        low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
-        low_value = here.value
+            longest = (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt()
+            t = np.minimum(numbers(longest), 1.0) * t
+        bracket = Bracket(here.value, slope, 4 * self.rounding * np.abs(here.value))
         for trial in range(TRIALS + 1):
-            torch.addcmul(self.products, change, t[:, None], out=self.logits)
-            losses, c = self._losses(vv + t * (2 * vf + t * ff))
-            value = losses + (self.lam * (zz + 2 * t * zp + t * t * pp)).double()
+            step = torch.from_numpy(t).to(p)
+            torch.addcmul(self.products, change, step[:, None], out=self.logits)
+            turned = vf + step * ff
+            there, apart = vv + step * (vf + turned), zz + t * (2 * zp + t * pp)
+            losses, c = self._losses(there)
+            value = losses + lam * apart
             if trial == TRIALS:
                 break
-            turning = (self._rows_dot(self.residual, change) + c * (vf + t * ff)).sum(dim=0)
-            slope = turning + 2 * self.lam * (zp + t * pp)
-            far = ~(value <= here.value + 1e-4 * (t * slope0).double() + noise) | ~(
-                value <= low_value + noise
-            )
-            short = ~far & (slope < STEEP * slope0) & (t > 0)
-            if not bool((far | short).any()):
+            slopes = (self._rows_dot(self.residual, change) + c * turned).sum(dim=0)
+            after = numbers(slopes) + 2 * lam * (zp + t * pp)
+            other = bracket.next(t, value, after, last=trial == TRIALS - 1)
+            if other is None:
                 break
-            low_value = torch.where(short, value, low_value)
-            low, high = torch.where(short, t, low), torch.where(far, t, high)
-            excess = (value - here.value).to(t) - slope0 * t
-            parabola = torch.nan_to_num(-slope0 * t * t / (2 * excess), nan=0.0)
-            inner = torch.minimum(
-                torch.maximum(parabola, low + 0.05 * (high - low)), low + 0.5 * (high - low)
-            )
-            outer = torch.where(torch.isinf(high), 2.5 * t, 0.5 * (low + high))
-            t = torch.where(far, inner, torch.where(short, outer, t))
-            if trial == TRIALS - 1:  # out of trials: stay at the best step known
-                t = torch.where(far, low, t)
-        v.addcmul_(fp, t[:, None])
-        self.products.addcmul_(change, t[:, None])
-        return self._arrive(torch.addcmul(here.z, p, t[:, None, None]), value, c)
+            t = other
+        v.addcmul_(fp, step[:, None])
+        self.products.addcmul_(change, step[:, None])
+        z = torch.addcmul(here.z, p, step[:, None, None])
+        return Point(z, apart, there, value, c, self._gradient(z, c))
 
     def _enter(self, z: Tensor) -> Point:
         """The point of unknowns whose embeddings are in `v`."""
         torch.matmul(self.v, self.reduced.text.T, out=self.products)
-        squared = self._squared()
+        squared, zz = self._squared(), numbers(self._dot(z, z))
         self.logits.copy_(self.products)
         losses, c = self._losses(squared)
-        return self._arrive(z, losses + (self.lam * self._dot(z, z)).double(), c)
+        return Point(z, zz, squared, losses + numbers(self.lam) * zz, c, self._gradient(z, c))
 
-    def _arrive(self, z: Tensor, value: Tensor, c: Tensor) -> Point:
+    def _gradient(self, z: Tensor, c: Tensor) -> Tensor:
+        """From what `_losses` left in `residual`."""
         self.evaluations += 1
         slope = loss_gradient(self.v, self.residual, c, self.reduced.text, out=self.v_change)
-        gradient = self.reduced.adjoint(slope).addcmul_(z, 2 * self.lam[:, None, None])
-        return Point(z, value, c, gradient)
+        return self.reduced.adjoint(slope).addcmul_(z, 2 * self.lam[:, None, None])
 
-    def _losses(self, squared: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses(self, squared: Tensor) -> tuple[Numbers, Tensor]:
         """Weighted loss [B] of the products in `logits`, and w c [n, B]; the gradient goes to `residual`."""
         y = self.reduced.y[:, None].expand(-1, self.problems)
         weights = self.weights
@@ -243,7 +236,7 @@ class Batch:
         losses, _, c = softmax_losses(self.logits, squared, y, self.scale, weights, out=self.residual)
         if share is not None:
             c.mul_(0.5 * share)
-        return (losses * self.weights).sum(dim=0, dtype=torch.float64), c
+        return numbers((losses * self.weights).sum(dim=0, dtype=torch.float64)), c
 
     def _squared(self) -> Tensor:
         """|v|^2 [n, B], with what lies outside span(T)."""

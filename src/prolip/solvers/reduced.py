@@ -96,11 +96,13 @@ def pull(a: Tensor, slope: Tensor) -> Tensor:
     return product(a.T, slope.reshape(n, -1)).view(-1, problems, k).transpose(0, 1).contiguous()
 
 
-def sketch(a: Tensor) -> Tensor:
+def sketch(a: Tensor) -> Tensor | None:
     """S [D, few] with |A S| close to |A|, whatever A [.., D] is: random signs, always the same.
 
-    A norm that only tells when to stop need not be exact.
+    A norm that only tells when to stop need not be exact. None where D is small enough without.
     """
+    if a.shape[1] <= 2 * SKETCH:
+        return None
     g = torch.Generator().manual_seed(0)
     signs = torch.randint(2, (a.shape[1], SKETCH), generator=g).to(a)
     return signs.mul_(2).sub_(1).div_(SKETCH**0.5)

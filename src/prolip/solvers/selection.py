@@ -130,7 +130,7 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
     return replace(solution, scale=choice.scale, seconds=seconds), choice
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def choose(task: Task, *, scale: str = "fixed", seed: int = 0, folds: int = FOLDS) -> Choice:
     """Choose lam, and with scale="auto" the scale of predictions too.
 
