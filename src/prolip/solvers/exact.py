@@ -87,7 +87,7 @@ def path(
         begin = time.perf_counter()
         with torch.inference_mode():
             # A small lam magnifies rounding: products of the restrained form keep float64 for longer.
-            reduced = reduce(task, restrained, PRECISE * 32 if restrained else PRECISE)
+            reduced = reduce(task, restrained, PRECISE * 128 if restrained else PRECISE)
             weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
             shrink = SHRINK_FINE if restrained else None
             batch = Batch(

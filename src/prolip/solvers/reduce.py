@@ -41,7 +41,7 @@ from prolip.solvers.reduced import Reduced, product
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
-PRECISE = 1 << 22  # multiplications
+PRECISE = 1 << 20  # multiplications
 MIXED = 1 << 19  # numbers
 
 
@@ -72,13 +72,13 @@ def is_small(task: Task) -> bool:
 def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtype, torch.dtype, torch.dtype]:
     """Of sums, softmax and decomposition; of products with F; of the solves outside span(T).
 
-    float64 up to MIXED numbers in the first, up to `precise` and 8 PRECISE multiplications in the others.
+    float64 up to MIXED numbers in the first, up to `precise` and 16 PRECISE multiplications in the others.
     """
     rows = task.views * task.n
     square = rows * min(rows, task.linear.weight.shape[0])
     sums = torch.float64 if rows * task.classes <= MIXED else given
     products = sums if square * task.classes <= precise else given
-    return sums, products, sums if square * task.text.rows.shape[1] <= 8 * PRECISE else given
+    return sums, products, sums if square * task.text.rows.shape[1] <= 16 * PRECISE else given
 
 
 def softmax_curvature(products: Tensor, squared: Tensor, text: Tensor, scale: float) -> Tensor:
