@@ -143,12 +143,14 @@ def reference(
 ) -> tuple[Cost, float | None]:
     """Cost of one fit, and the best objective of the learning rates.
 
-    Every epoch costs the same: 8 of them are timed and multiplied. The objectives come from our own loop,
-    which takes the same steps and is quicker on small tasks.
+    Every epoch costs the same: some are timed and multiplied. The objectives come from our own loop, which
+    takes the same steps and is quicker on small tasks.
     """
     recipe(task, lam, 1)
-    few, more = (cost(lambda n=n: recipe(task, lam, n), 3 if task.n <= 1600 else 1) for n in (2, 10))
-    whole = Cost((more.wall - few.wall) * EPOCHS / 8, (more.cpu - few.cpu) * EPOCHS / 8)
+    epochs, repeats = (60, 5) if task.n <= 160 else (20, 3) if task.n <= 1600 else (8, 1)
+    few, more = (cost(lambda n=n: recipe(task, lam, n), repeats) for n in (2, 2 + epochs))
+    share = EPOCHS / epochs
+    whole = Cost((more.wall - few.wall) * share, (more.cpu - few.cpu) * share)
     if quick:
         return whole, None
     return whole, min(adam(task, lam, lr=rate, epochs=EPOCHS).objective for rate in rates)

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
 from prolip.solvers import adam, automatic, exact, lam_value, path
+from prolip.solvers.bracket import STEEP, Bracket
+from prolip.solvers.minimise import AGAIN, Batch
 from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
+from prolip.solvers.reduce import reduce
+from prolip.solvers.reduced import sketch
 
 
 def make_task(n=20, classes=4, width=12, dim=8, *, views=1, bias=False, residual=False, seed=0, scale=20.0):
@@ -199,16 +203,26 @@ def test_float32_reaches_the_float64_minimum():
     torch.testing.assert_close(b.weight.double(), a.weight, rtol=1e-2, atol=3e-3)
 
 
-def test_order_of_samples_and_threads_do_not_matter():
-    task = make_task(n=40, classes=8, width=64, dim=32, scale=100.0)
+@pytest.mark.parametrize("lam", [0.1, 0.003])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"n": 40, "classes": 8, "width": 64, "dim": 32},
+        {"n": 210, "classes": 30, "width": 256, "dim": 200},  # products with F in float32
+        {"n": 300, "classes": 30, "width": 128, "dim": 64},  # more rows than features
+    ],
+    ids=lambda shape: f"{shape['n']} rows",
+)
+def test_order_of_samples_and_threads_do_not_matter(shape, lam):
+    task = make_task(**shape, scale=100.0)
     x = task.x.float()
     head, text = Head(task.head.weight.float()), task.text.rows.float()
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(task.n, generator=torch.Generator().manual_seed(1))
     unit = torch.nn.functional.normalize
 
     def logits(x, y):
-        weight = exact(Task(x, y, text, head, task.scale), 0.1, tol=1e-3).weight
-        return task.scale * unit(task.x[0].float() @ weight, dim=1) @ unit(text, dim=1).T
+        weight = exact(Task(x, y, text, head, task.scale), lam).weight
+        return task.scale * unit(task.x[0] @ weight.double(), dim=1) @ task.text.rows.T
 
     first = logits(x, task.y)
     reordered = logits(x[:, order], task.y[order])
@@ -218,9 +232,61 @@ def test_order_of_samples_and_threads_do_not_matter():
         other = logits(x, task.y)
     finally:
         torch.set_num_threads(threads)
-    tolerance = 1e-4 * float(first.abs().max())
-    assert float((reordered - first).abs().max()) < tolerance
-    assert float((other - first).abs().max()) < tolerance
+    assert float((reordered - first).abs().max()) < 1e-4
+    assert float((other - first).abs().max()) < 1e-4
+
+
+@pytest.mark.parametrize("shape", [{"n": 12, "width": 20}, {"n": 30, "width": 9}], ids=["rows", "columns"])
+def test_a_fresh_guess_is_the_diagonal_of_the_hessian(shape):
+    task = make_task(**shape, classes=4, dim=8)
+    reduced = reduce(task)
+    y, scale = reduced.y, task.scale
+    lam, weights = torch.tensor([0.2], dtype=torch.float64), reduced.base.new_full((len(y), 1), 1 / len(y))
+    batch = Batch(reduced, lam, weights, scale)
+    batch.descend(0.3, 20)
+    batch.refresh()
+    base, factor, text, z = reduced.base, reduced.factor, reduced.text, batch.point.z[0]
+    length = (base + factor @ z).square().sum(dim=1) + batch.rest.squared[:, 0]
+
+    def loss(z):  # lengths held where they are
+        logits = scale * (base + factor @ z) @ text.T / length.sqrt()[:, None]
+        return torch.nn.functional.cross_entropy(logits, y)
+
+    hessian = torch.autograd.functional.hessian(loss, z).reshape(z.numel(), z.numel())
+    expected = 1 / (AGAIN * hessian.diagonal() + 2 * 0.2)
+    torch.testing.assert_close(batch.inverse.flatten(), expected, rtol=1e-8, atol=0)
+
+
+@given(st.floats(0.01, 100), st.floats(-3, 3), st.floats(0.0, 5))
+def test_a_line_search_ends_lower_and_less_steep(width, place, bend):
+    """On f(t) = ((t - p) / w)^2 + b sin(t - p)^2 / 4, downhill from 0."""
+
+    def at(t):
+        u = t - place
+        value = (u / width) ** 2 + bend * np.sin(u) ** 2 / 4
+        return value, 2 * u / width**2 + bend * np.sin(2 * u) / 4
+
+    value, slope = at(np.zeros(1))
+    sign = -1.0 if slope[0] > 0 else 1.0
+    assume(abs(slope[0]) > 1e-3)
+    bracket, t = Bracket(value, sign * slope, 1e-15 * np.abs(value)), np.ones(1)
+    for trial in range(40):
+        there, turned = at(sign * t)
+        other = bracket.next(t, there, sign * turned, last=trial == 39)
+        if other is None:
+            break
+        t = other
+    assert other is None
+    assert t[0] > 0
+    assert there[0] < value[0]
+    assert sign * turned[0] >= STEEP * sign * slope[0]
+
+
+def test_a_sketch_keeps_norms():
+    g = torch.Generator().manual_seed(3)
+    a = torch.randn(50, 1024, generator=g) * torch.rand(1024, generator=g)
+    assert float((a @ sketch(a)).norm()) == pytest.approx(float(a.norm()), rel=0.1)
+    assert sketch(a[:, :60]) is None
 
 
 def test_lam_zero_warns_and_stops():

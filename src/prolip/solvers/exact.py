@@ -155,5 +155,5 @@ def take_turns(batch: Batch, tol: float, fine: float) -> bool:
 
 
 def lower(value: Numbers, before: Numbers) -> bool:
-    """Whether an objective fell by more than a ten-thousandth."""
-    return bool((value < 0.9999 * before).any())
+    """Whether an objective fell by more than a hundred-thousandth."""
+    return bool((value < 0.99999 * before).any())
