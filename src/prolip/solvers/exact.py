@@ -18,7 +18,7 @@ from torch import Tensor
 
 from prolip.core import Task
 from prolip.solvers.bracket import Numbers
-from prolip.solvers.minimise import SHRINK_FINE, Batch
+from prolip.solvers.minimise import Batch
 from prolip.solvers.objective import TINY, flushed_denormals, single_thread
 from prolip.solvers.reduce import PRECISE, is_small, reduce
 from prolip.solvers.solution import Solution
@@ -89,10 +89,7 @@ def path(
             # A small lam magnifies rounding: products of the restrained form keep float64 for longer.
             reduced = reduce(task, restrained, PRECISE * 128 if restrained else PRECISE)
             weights = torch.full_like(reduced.base[:, :1], 1 / len(reduced.y))
-            shrink = SHRINK_FINE if restrained else None
-            batch = Batch(
-                reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained, shrink
-            )
+            batch = Batch(reduced, reduced.base.new_tensor([lams[0]]), weights, task.scale, restrained)
             if start is not None:
                 batch.move(reduced.coordinates(start.to(task.x)))
         wanted, fine = (tol, tol) if tol else tolerances(batch)

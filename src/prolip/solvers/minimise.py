@@ -8,8 +8,8 @@ both. In the coordinates of `reduce`, the Hessian is close to the Kronecker prod
 and its inverse is where L-BFGS starts from. The curvature is known at W0 only, and falls by an order of
 magnitude on the way, as samples come to be classified with confidence. Too low a guess is mended by
 the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK. (It
-falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE. It falls further
-on the way to the exact minimum of a restrained problem, whose lam is small: SHRINK_FINE.)
+falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE.) Once the way is
+known, `refresh` takes the diagonal of the Hessian itself, with every row's own curvature; the pairs stay.
 
 Arrays of n rows are as large as the features, and to the processor a fresh one costs as much as ten sums
 over it: so there are six of them, made once. Two hold where the problems stand (v and its products with T),
@@ -31,7 +31,6 @@ from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
 SHRINK_WHOLE = 0.3
-SHRINK_FINE = 0.002
 AGAIN = 0.2
 MEMORY, LONG = 20, 40  # pairs of history; of up to FEW unknowns
 FEW = 1 << 13
@@ -62,7 +61,6 @@ class Batch:
         weights: Tensor,
         scale: float,
         restrained: bool = False,
-        shrink: float | None = None,
     ) -> None:
         """`lam` [B]; `weights` [n, B], each column summing to one; `restrained`: see `selection`."""
         self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
@@ -70,7 +68,7 @@ class Batch:
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
         self.evaluations = 0
-        shrink = shrink or (SHRINK if self.rest is not None else SHRINK_WHOLE)
+        shrink = SHRINK if self.rest is not None else SHRINK_WHOLE
         kron = shrink / len(reduced.y) * reduced.spectrum[:, None] * reduced.curvature
         self.inverse = (kron + 2 * lam[:, None, None].clamp_min(1e-6 * kron.max())).reciprocal()
         z = torch.zeros_like(self.inverse)
