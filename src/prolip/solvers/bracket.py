@@ -17,7 +17,7 @@ STEEP = 0.9  # a step is too short while the slope is more than this share of th
 
 def numbers(x: Tensor) -> Numbers:
     """One number per problem [B], where Python can use it."""
-    return x.double().cpu().numpy()
+    return x.cpu().double().numpy()
 
 
 class Bracket:

@@ -4,6 +4,11 @@
 the unknowns take turns: L-BFGS inside span(T), one linear solve for the rest, until the whole gradient is
 small against what it was at W0. The turns converge quickly (each divides the error by ten or more),
 because the parts meet only in the lengths of the embeddings.
+
+Not every problem has a minimum to go to. Where lam is small for the encoder, and an image far from its text,
+the cheapest way to please it is an embedding that shrinks to nothing and leaves in the right direction: the
+objective falls for ever, its slope grows, and what is left to say is when to stop. (With `offline` this
+happens from lam = 1/N down; the restrained form, where lengths count by their root, was not seen to do it.)
 """
 
 from __future__ import annotations
@@ -23,11 +28,10 @@ from prolip.solvers.objective import TINY, flushed_denormals, single_thread
 from prolip.solvers.reduce import PRECISE, is_small, reduce
 from prolip.solvers.solution import Solution
 
-STEPS, QUICK = 200, 60
-TURNS = 12
 TOL, TOL_WHOLE = 7e-4, 1.5e-2
 FINE, FINE_RESTRAINED = 1.5e-6, 3e-7
-ROUGH, GAIN = 0.3, 0.07
+ROUGH, GAIN = 0.3, 0.07  # tolerance of the first turn, and of each later one as a share of what is left
+TURNS, STEPS, QUICK = 12, 200, 60  # at most; steps of a turn before and after TOL is reached
 
 
 def exact(
@@ -130,7 +134,7 @@ def tolerances(batch: Batch) -> tuple[float, float]:
 def take_turns(batch: Batch, tol: float, fine: float) -> bool:
     """Minimise inside span(T) and outside it in turns; whether the whole gradient reached its goal.
 
-    Past `tol` they go on to `fine` as long as that is quick.
+    Past `tol` they go on to `fine` as long as every turn at least halves what is left.
     """
     free = batch.rest is not None and not batch.restrained and bool((batch.lam > 0).all())
     rough = max(fine, ROUGH) if free or fine < tol else fine

@@ -19,7 +19,7 @@ span(T) answers a linear system once the c_i are known,
     (A)  V_ = 2 lam (2 lam I + K diag(w c))^-1 V0_                     [rows, D]
     (B)  Z_ = -(2 lam I + X' diag(w c) X)^-1 X' diag(w c) V0_          [Do, D]
 
-and the iterations run on [r, K] unknowns, between two or three such solves. Where K is nearly D there is
+and the iterations run on [r, K] unknowns, between four or five such solves. Where K is nearly D there is
 little outside span(T): then Q is [D, D] and that part is empty.
 
 Precision. Neither the order of rows nor the number of threads should be seen in the result. What it takes is
