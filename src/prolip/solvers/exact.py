@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from prolip.core import Task
-from prolip.solvers.bracket import Numbers
+from prolip.solvers.line_search import Numbers
 from prolip.solvers.minimise import Batch
 from prolip.solvers.objective import TINY, flushed_denormals, single_thread
 from prolip.solvers.reduce import PRECISE, is_small, reduce

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.solvers.bracket import Bracket, Numbers, numbers
 from prolip.solvers.lbfgs import History
+from prolip.solvers.line_search import LineSearch, Numbers, numbers
 from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax_losses
 from prolip.solvers.reduced import Reduced
 
@@ -175,7 +175,7 @@ class Batch:
             )
 
     def _search(self, p: Tensor, slope: Numbers, active: np.ndarray) -> Point:
-        """A step along p [B, r, k] that lowers the value and leaves the slope less steep than it is here [B].
+        """A step along p [B, r, k], in which the value has this slope [B]: neither too far nor too short.
 
         Embeddings, and their products with the text, are linear in the step, and squared lengths quadratic:
         once F P and F P T' are known, a trial costs no matrix product.
@@ -189,19 +189,16 @@ class Batch:
         if not self.history.used:  # nothing is known yet: change no embedding's length more than twofold
             longest = (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt()
             t = np.minimum(numbers(longest), 1.0) * t
-        bracket = Bracket(here.value, slope, 4 * self.rounding * np.abs(here.value))
+        search = LineSearch(here.value, slope, 4 * self.rounding * np.abs(here.value))
         for trial in range(TRIALS + 1):
             step = torch.from_numpy(t).to(p)
             torch.addcmul(self.products, change, step[:, None], out=self.logits)
-            turned = vf + step * ff
-            there, apart = vv + step * (vf + turned), zz + t * (2 * zp + t * pp)
+            there, apart = vv + step * (2 * vf + step * ff), zz + t * (2 * zp + t * pp)
             losses, c = self._losses(there)
             value = losses + lam * apart
             if trial == TRIALS:
                 break
-            slopes = (self._rows_dot(self.residual, change) + c * turned).sum(dim=0)
-            after = numbers(slopes) + 2 * lam * (zp + t * pp)
-            other = bracket.next(t, value, after, last=trial == TRIALS - 1)
+            other = search.next(t, value, last=trial == TRIALS - 1)
             if other is None:
                 break
             t = other
