@@ -122,7 +122,8 @@ class Batch:
         mean = torch.matmul(p, text, out=self.room[: spread.numel()].view_as(spread))
         spread.sub_(mean.square_()).mul_(factor.square_().mul_(self.weights[:, :, None]))
         curvature = self.reduced.squared_adjoint(spread).mul_(AGAIN)
-        self.inverse = curvature.add_(2 * self.lam[:, None, None]).reciprocal_()
+        lam = self.lam[:, None, None].clamp_min(1e-6 * float(curvature.max()))  # lam may be 0
+        self.inverse = curvature.add_(2 * lam).reciprocal_()
 
     def update_rest(self) -> bool:
         """Solve for the part outside span(T) at the present w c; keep it where no objective grows by it."""
