@@ -30,7 +30,7 @@ class ByColumns:
         fixed: Tensor | None,
     ) -> None:
         self.x, self.w0, self.fixed, self.y = x, w0, fixed, y
-        self.basis, self.curvature, self.products = basis, curvature, products
+        self.basis, self.curvature = basis, curvature
         parts = (part.to(basis.dtype) for part in x.split(ROWS))
         e, u = torch.linalg.eigh(sum((part.T @ part for part in parts), basis.new_zeros(())))
         self.spectrum, self.vectors = e.clamp_min(0), u.to(products)

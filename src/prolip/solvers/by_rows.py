@@ -26,7 +26,7 @@ class ByRows:
         products: torch.dtype,
     ) -> None:
         self.x, self.w0, self.v0, self.y, self.split = x, w0, v0, y, split
-        self.basis, self.curvature, self.products = basis, curvature, products
+        self.basis, self.curvature = basis, curvature
         wide = x.to(basis.dtype)
         gram = wide @ wide.T
         e, u = torch.linalg.eigh(gram)

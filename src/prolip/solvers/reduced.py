@@ -48,7 +48,6 @@ class Reduced(Protocol):
     curvature: Tensor  # mu [k], of the softmax at W0, in the basis
     spectrum: Tensor  # e [r]
     y: Tensor  # [n]
-    products: torch.dtype  # of the products with F
 
     def forward(self, z: Tensor, out: Tensor | None = None) -> Tensor:
         """F Z for each problem, [n, B, k]; `out`: memory for it."""
