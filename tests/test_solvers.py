@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, automatic, exact, lam_value, path
-from prolip.solvers.line_search import ALL, LineSearch
-from prolip.solvers.minimise import AGAIN, Batch
+from prolip.solvers import adam, automatic, exact, lam_value, minimise, path
 from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
-from prolip.solvers.reduce import reduce
-from prolip.solvers.reduced import sketch
+
+FIXED = [HealthCheck.function_scoped_fixture]  # `steps` is the same for every example
 
 
 def make_task(n=20, classes=4, width=12, dim=8, *, views=1, bias=False, residual=False, seed=0, scale=20.0):
@@ -59,6 +57,12 @@ def by_scipy(task, lam, start=None):
         options={"maxiter": 5000, "maxfun": 5000, "gtol": 1e-10, "ftol": 1e-15},
     )
     return result.fun, torch.tensor(result.x.reshape(task.linear.weight.shape))
+
+
+@pytest.fixture(params=[0, minimise.LITTLE], ids=["L-BFGS", "Newton"])
+def steps(request, monkeypatch):
+    """Problems of the size of a test are Newton's: have them solved either way."""
+    monkeypatch.setattr(minimise, "LITTLE", request.param)
 
 
 SHAPES = {
@@ -112,7 +116,7 @@ def test_gradient_with_length_outside_the_text():
 
 @pytest.mark.parametrize("lam", [0.02, 0.5])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_reduced_problem_has_the_full_problems_minimum(shape, lam):
+def test_reduced_problem_has_the_full_problems_minimum(shape, lam, steps):
     task = make_task(**shape)
     value, weight = by_scipy(task, lam)
     ours = exact(task, lam, tol=1e-6)
@@ -194,7 +198,7 @@ def test_adam_is_torchs_adam_on_the_papers_schedule():
     assert seen == [(i, 7) for i in range(1, 8)]
 
 
-def test_float32_reaches_the_float64_minimum():
+def test_float32_reaches_the_float64_minimum(steps):
     task = make_task(n=40, classes=8, width=64, dim=32, scale=100.0)
     small = Task(task.x.float(), task.y, task.text.rows.float(), Head(task.head.weight.float()), task.scale)
     a, b = exact(task, 0.1), exact(small, 0.1)
@@ -213,7 +217,7 @@ def test_float32_reaches_the_float64_minimum():
     ],
     ids=lambda shape: f"{shape['n']} rows",
 )
-def test_order_of_samples_and_threads_do_not_matter(shape, lam):
+def test_order_of_samples_and_threads_do_not_matter(shape, lam, steps):
     task = make_task(**shape, scale=100.0)
     x = task.x.float()
     head, text = Head(task.head.weight.float()), task.text.rows.float()
@@ -234,59 +238,6 @@ def test_order_of_samples_and_threads_do_not_matter(shape, lam):
         torch.set_num_threads(threads)
     assert float((reordered - first).abs().max()) < 1e-4
     assert float((other - first).abs().max()) < 1e-4
-
-
-@pytest.mark.parametrize("shape", [{"n": 12, "width": 20}, {"n": 30, "width": 9}], ids=["rows", "columns"])
-def test_a_fresh_guess_is_the_diagonal_of_the_hessian(shape):
-    task = make_task(**shape, classes=4, dim=8)
-    reduced = reduce(task)
-    y, scale = reduced.y, task.scale
-    lam, weights = torch.tensor([0.2], dtype=torch.float64), reduced.base.new_full((len(y), 1), 1 / len(y))
-    batch = Batch(reduced, lam, weights, scale)
-    batch.descend(0.3, 20)
-    batch.refresh()
-    base, factor, text, z = reduced.base, reduced.factor, reduced.text, batch.point.z[0]
-    length = (base + factor @ z).square().sum(dim=1) + batch.rest.squared[:, 0]
-
-    def loss(z):  # lengths held where they are
-        logits = scale * (base + factor @ z) @ text.T / length.sqrt()[:, None]
-        return torch.nn.functional.cross_entropy(logits, y)
-
-    hessian = torch.autograd.functional.hessian(loss, z).reshape(z.numel(), z.numel())
-    expected = 1 / (AGAIN * hessian.diagonal() + 2 * 0.2)
-    torch.testing.assert_close(batch.inverse.flatten(), expected, rtol=1e-8, atol=0)
-
-
-@given(st.floats(0.01, 100), st.floats(-3, 3), st.floats(0.0, 5))
-def test_a_line_search_ends_neither_far_nor_short(width, place, bend):
-    """On f(t) = ((t - p) / w)^2 + b sin(t - p)^2 / 4, downhill from 0."""
-
-    def at(t):
-        u = t - place
-        return (u / width) ** 2 + bend * np.sin(u) ** 2 / 4
-
-    slope = -2 * place / width**2 - bend * np.sin(2 * place) / 4
-    assume(abs(slope) > 1e-3)
-    down = -np.sign(slope)
-    value, first = at(np.zeros(1)), np.array([-abs(slope)])
-    search, t = LineSearch(value, first, 1e-15 * np.abs(value)), np.ones(1)
-    for trial in range(40):
-        there = at(down * t)
-        other = search.next(t, there, last=trial == 39)
-        if other is None:
-            break
-        t = other
-    assert other is None
-    gained, promised = float(value[0] - there[0]), abs(slope) * float(t[0])
-    assert gained > 0
-    assert gained <= (ALL + 1e-9) * promised + 1e-12 or at(2.5 * down * t)[0] >= there[0] - 1e-12
-
-
-def test_a_sketch_keeps_norms():
-    g = torch.Generator().manual_seed(3)
-    a = torch.randn(50, 1024, generator=g) * torch.rand(1024, generator=g)
-    assert float((a @ sketch(a)).norm()) == pytest.approx(float(a.norm()), rel=0.1)
-    assert sketch(a[:, :60]) is None
 
 
 def test_lam_zero_warns_and_stops():
@@ -311,7 +262,7 @@ def test_lam_that_means_nothing(wrong):
         lam_value(wrong, make_task())
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=FIXED)
 @given(
     n=st.integers(2, 40),
     classes=st.integers(2, 12),
@@ -326,7 +277,7 @@ def test_lam_that_means_nothing(wrong):
     seed=st.integers(0, 3),
 )
 def test_any_problem_ends_finite_and_no_worse(
-    n, classes, width, dim, log_lam, log_size, scale, damage, bias, half, seed
+    n, classes, width, dim, log_lam, log_size, scale, damage, bias, half, seed, steps
 ):
     task = make_task(n, classes, width, dim, bias=bias, seed=seed, scale=scale)
     x, y = task.x.clone(), task.y.clone()
@@ -349,7 +300,7 @@ def test_any_problem_ends_finite_and_no_worse(
     assert value <= start * (1 + 1e-4) + 1e-6
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=FIXED)
 @given(
     n=st.integers(4, 24),
     classes=st.integers(2, 8),
@@ -358,7 +309,7 @@ def test_any_problem_ends_finite_and_no_worse(
     log_lam=st.floats(-1, 2),
     seed=st.integers(0, 5),
 )
-def test_no_optimizer_finds_a_lower_point_nearby(n, classes, width, dim, log_lam, seed):
+def test_no_optimizer_finds_a_lower_point_nearby(n, classes, width, dim, log_lam, seed, steps):
     """The norm makes the objective non-convex, so the neighbourhood of our point is what is asked about."""
     task = make_task(n, classes, width, dim, seed=seed)
     ours = exact(task, 10**log_lam, tol=1e-5)

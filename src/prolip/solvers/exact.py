@@ -1,7 +1,7 @@
 """The minimum itself, not an approach to it.
 
 `reduce` rewrites the problem without approximation, `minimise` holds the optimizer. Here the two parts of
-the unknowns take turns: L-BFGS inside span(T), one linear solve for the rest, until the whole gradient is
+the unknowns take turns: steps inside span(T), one linear solve for the rest, until the whole gradient is
 small against what it was at W0. The turns converge quickly (each divides the error by ten or more),
 because the parts meet only in the lengths of the embeddings.
 

@@ -1,4 +1,4 @@
-"""The optimizer: L-BFGS inside span(T), closed-form solves outside it, for B problems at once.
+"""The optimizer: L-BFGS or Newton inside span(T), closed-form solves outside it, for B problems at once.
 
 The problems share features, labels and text, and differ in the weights of the rows (folds), in lam, or in
 both. In the coordinates of `reduce`, the Hessian is close to the Kronecker product
@@ -10,6 +10,7 @@ magnitude on the way, as samples come to be classified with confidence. Too low 
 the first few pairs; too high a guess slows the whole way down: so it enters with the factor SHRINK. (It
 falls less where classes are as many as dimensions, and nothing is split off: SHRINK_WHOLE.) Once the way is
 known, `refresh` takes the diagonal of the Hessian itself, with every row's own curvature; the pairs stay.
+A single problem so small that operations count, and not their size, takes the steps of `newton` instead.
 
 Arrays of n rows are as large as the features, and to the processor a fresh one costs as much as ten sums
 over it: so there are six of them, made once. Two hold where the problems stand (v and its products with T),
@@ -18,6 +19,7 @@ two how both change along a step (F P, F P T'), and two are for logits and what 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +28,7 @@ from torch import Tensor
 
 from prolip.solvers.lbfgs import History
 from prolip.solvers.line_search import LineSearch, Numbers, numbers
+from prolip.solvers.newton import Hessian, newton_step
 from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax_losses
 from prolip.solvers.reduced import Reduced
 
@@ -35,6 +38,9 @@ AGAIN = 0.2
 MEMORY, LONG = 20, 40  # pairs of history; of up to FEW unknowns
 FEW = 1 << 13
 TRIALS = 12
+LITTLE = 1 << 22  # multiplications in F Z: up to here Newton's steps are quicker
+PRODUCT = 0.25  # of the work of a step: a product with the Hessian
+ROUGHLY = 0.5  # what a Newton step may leave of the gradient, to first order; less as the minimum nears
 ALONE = 1 << 23  # multiplications in F Z that one thread does in half a millisecond
 IDLE = 4
 
@@ -83,7 +89,10 @@ class Batch:
         self.anchor = self._anchor() if restrained else None
         self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
-        self.history = History(LONG if z.numel() <= FEW else MEMORY, z.flatten(1).to(reduced.x.dtype))
+        self.multiplications = z.numel() * len(reduced.y)  # in F Z
+        self.newton = self.problems == 1 and self.multiplications <= LITTLE
+        memory = 0 if self.newton else LONG if z.numel() <= FEW else MEMORY
+        self.history = History(memory, z.flatten(1).to(reduced.x.dtype))
 
     def gradient_norm(self) -> Numbers:
         """Norm [B] of the gradient in all that may move."""
@@ -113,10 +122,7 @@ class Batch:
 
     def refresh(self) -> None:
         """Guess the Hessian's diagonal again, from the curvature of every row where the problems stand."""
-        text, squared = self.reduced.text, self.point.squared.clamp_min(TINY)
-        if self.anchor is not None:
-            squared = (squared * self.anchor).sqrt_()
-        factor = self.scale * squared.rsqrt()[:, :, None]
+        text, factor = self.reduced.text, self._factor()[:, :, None]
         p = torch.softmax(torch.mul(self.products, factor, out=self.logits), dim=2, out=self.residual)
         spread = torch.matmul(p, text.square(), out=self.v_change)
         mean = torch.matmul(p, text, out=self.room[: spread.numel()].view_as(spread))
@@ -124,6 +130,21 @@ class Batch:
         curvature = self.reduced.squared_adjoint(spread).mul_(AGAIN)
         lam = self.lam[:, None, None].clamp_min(1e-6 * float(curvature.max()))  # lam may be 0
         self.inverse = curvature.add_(2 * lam).reciprocal_()
+
+    def hessian(self) -> Hessian:
+        """Of the first problem, where it stands."""
+        here = self.point
+        return Hessian(
+            self.reduced,
+            self.v[:, 0],
+            self.products[:, 0],
+            here.squared,
+            self._factor(),
+            0.5 if self.restrained else 1.0,
+            self.weights,
+            here.c,
+            float(self.lam),
+        )
 
     def update_rest(self) -> bool:
         """Solve for the part outside span(T) at the present w c; keep it where no objective grows by it."""
@@ -145,12 +166,14 @@ class Batch:
         return self.start_norm * np.maximum(tol * share, 64 * self.rounding) + TINY
 
     def descend(self, tol: float, steps: int) -> None:
-        """L-BFGS until every gradient norm inside span(T) has reached its goal."""
-        products = self.point.z.numel() * len(self.reduced.y)
-        with single_thread(alone=products <= ALONE):
-            self._descend(tol, steps)
+        """Step by step until every gradient norm inside span(T) has reached its goal."""
+        with single_thread(alone=self.multiplications <= ALONE):
+            if self.newton:
+                self._newton(tol, steps)
+            else:
+                self._lbfgs(tol, steps)
 
-    def _descend(self, tol: float, steps: int) -> None:
+    def _lbfgs(self, tol: float, steps: int) -> None:
         inverse = self.inverse.flatten(1)
         fit = torch.ones_like(self.lam)
         idle = np.zeros(self.problems)  # steps in a row that gained no more than rounding
@@ -167,13 +190,32 @@ class Batch:
                 slope = numbers(self._dot(direction, gradient))
             before = self.point
             self.point = self._search(direction.view_as(before.z), slope, active)
-            gained = before.value - self.point.value > self.rounding * before.value
-            idle = np.where(gained, 0.0, idle + 1)
+            idle = np.where(self._gained(before), 0.0, idle + 1)
             fit = self.history.add(
                 (before.z.flatten(1), self.point.z.flatten(1)),
                 (gradient, self.point.gradient.flatten(1)),
                 inverse,
             )
+
+    def _newton(self, tol: float, steps: int) -> None:
+        work, idle = 0.0, 0
+        while work < steps and idle < IDLE:
+            before, goal = self.point, float(self.goal(tol)[0])
+            norm = float(before.gradient.norm())
+            if norm <= goal:
+                break
+            share = min(ROUGHLY, math.sqrt(norm / max(self.start_norm[0], TINY)))
+            step, products = newton_step(
+                self.hessian(), before.gradient, self.inverse, max(share * norm, 0.5 * goal)
+            )
+            self.evaluations += products
+            work += 1 + PRODUCT * products
+            self.point = self._search(step, numbers(self._dot(step, before.gradient)), np.ones(1, dtype=bool))
+            idle = 0 if self._gained(before)[0] else idle + 1
+
+    def _gained(self, before: Point) -> np.ndarray:
+        """Where a step lowered the value [B] by more than rounding."""
+        return before.value - self.point.value > self.rounding * before.value
 
     def _search(self, p: Tensor, slope: Numbers, active: np.ndarray) -> Point:
         """A step along p [B, r, k], in which the value has this slope [B]: neither too far nor too short.
@@ -187,7 +229,7 @@ class Batch:
         zz, zp, pp = here.zz, numbers(self._dot(here.z, p)), numbers(self._dot(p, p))
         vv, vf, ff = here.squared, self._rows_dot(v, fp), self._rows_dot(fp, fp)
         t = active.astype(np.float64)
-        if not self.history.used:  # nothing is known yet: change no embedding's length more than twofold
+        if not self.history.used:  # nothing is known yet, or a parabola: change no length more than twofold
             longest = (vv.sum(dim=0) / ff.sum(dim=0).clamp_min(TINY)).sqrt()
             t = np.minimum(numbers(longest), 1.0) * t
         search = LineSearch(here.value, slope, 4 * self.rounding * np.abs(here.value))
@@ -233,6 +275,13 @@ class Batch:
         if share is not None:
             c.mul_(0.5 * share)
         return numbers((losses * self.weights).sum(dim=0, dtype=torch.float64)), c
+
+    def _factor(self) -> Tensor:
+        """What products with the text are multiplied by to be logits, [n, B]."""
+        squared = self.point.squared.clamp_min(TINY)
+        if self.anchor is not None:
+            squared = (squared * self.anchor).sqrt_()
+        return self.scale * squared.rsqrt()
 
     def _squared(self) -> Tensor:
         """|v|^2 [n, B], with what lies outside span(T)."""
