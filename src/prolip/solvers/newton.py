@@ -14,6 +14,8 @@ With q = v T', m = |v|^2, logits l = s q h(m) and e = p - onehot(y), a change u 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -87,17 +89,21 @@ def newton_step(hessian: Hessian, gradient: Tensor, guess: Tensor, enough: float
     """
     step, left = torch.zeros_like(gradient), gradient.neg()
     direction = guess * left
-    height = float((left * direction).sum())
+    height = _dot(left, direction)
     for count in range(1, PRODUCTS + 1):
         product = hessian(direction)
-        curvature = float((direction * product).sum())
+        curvature = _dot(direction, product)
         if not curvature > 0:
             return (direction if count == 1 else step), count
         step.add_(direction, alpha=height / curvature)
         left.sub_(product, alpha=height / curvature)
-        if float(left.norm()) <= enough:
+        if math.sqrt(_dot(left, left)) <= enough:
             break
         near = guess * left
-        last, height = height, float((left * near).sum())
+        last, height = height, _dot(left, near)
         direction = near.add_(direction, alpha=height / last)
     return step, count
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float(torch.dot(a.view(-1), b.view(-1)))
