@@ -4,7 +4,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session", autouse=True)

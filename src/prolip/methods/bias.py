@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from prolip.core import Fitted, Task
 from prolip.core.arrays import unit_rows
 from prolip.methods.base import Method, Progress
-from prolip.solvers.objective import flushed_denormals, single_thread
+from prolip.solvers.arithmetic import flushed_denormals, single_thread
 from prolip.solvers.smooth import autograd, join, minimise, split
 
 SMALL = 1 << 20  # rows x classes: beyond it, the last digits of a minimum cost minutes and change nothing

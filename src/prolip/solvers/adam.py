@@ -15,7 +15,8 @@ from collections.abc import Callable
 import torch
 
 from prolip.core import Task
-from prolip.solvers.objective import cross_entropy, flushed_denormals, value_and_gradient
+from prolip.solvers.arithmetic import flushed_denormals
+from prolip.solvers.objective import cross_entropy, value_and_gradient
 from prolip.solvers.solution import Solution
 
 

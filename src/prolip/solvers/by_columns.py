@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest, product, pull, sketch
+from prolip.solvers.arithmetic import eigh, product
+from prolip.solvers.reduced import Rest, initial_rest, pull, sketch
 
 COPY = 1 << 26  # numbers: up to here X U is kept, beyond it U multiplies each time
 ROWS = 1 << 14
@@ -32,7 +34,7 @@ class ByColumns:
         self.x, self.w0, self.fixed, self.y = x, w0, fixed, y
         self.basis, self.curvature = basis, curvature
         parts = (part.to(basis.dtype) for part in x.split(ROWS))
-        e, u = torch.linalg.eigh(sum((part.T @ part for part in parts), basis.new_zeros(())))
+        e, u = eigh(sum((part.T @ part for part in parts), basis.new_zeros(())))
         self.spectrum, self.vectors = e.clamp_min(0), u.to(products)
         self.factor = self._factor(x) if x.numel() <= COPY else None
         self.base, self.text = product(v0, basis), text @ basis
@@ -58,6 +60,16 @@ class ByColumns:
             return pull(self.factor.square(), slope)
         parts = zip(self.x.split(ROWS), slope.split(ROWS), strict=True)
         return sum((pull(self._factor(x).square_(), part) for x, part in parts), slope.new_zeros(()))
+
+    def rounded(self) -> ByColumns:
+        """With F, or where it is not kept X, and T in bfloat16."""
+        rough = copy(self)
+        rough.text = self.text.bfloat16()
+        if self.factor is None:
+            rough.x = self.x.bfloat16()
+        else:
+            rough.factor = self.factor.bfloat16()
+        return rough
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = U' (W - W0) Q."""

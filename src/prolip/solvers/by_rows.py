@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from prolip.solvers.reduced import Rest, initial_rest, product, pull, sketch
+from prolip.solvers.arithmetic import eigh, product
+from prolip.solvers.reduced import Rest, initial_rest, pull, sketch
 
 
 class ByRows:
@@ -29,7 +31,7 @@ class ByRows:
         self.basis, self.curvature = basis, curvature
         wide = x.to(basis.dtype)
         gram = wide @ wide.T
-        e, u = torch.linalg.eigh(gram)
+        e, u = eigh(gram)
         keep = e > e[-1] * 8 * torch.finfo(e.dtype).eps
         self.spectrum, u = e[keep], u[:, keep]
         roots = self.spectrum.sqrt()
@@ -60,6 +62,12 @@ class ByRows:
     def squared_adjoint(self, slope: Tensor) -> Tensor:
         """(F * F)' G for each problem, [B, r, k]."""
         return pull(self.factor.square(), slope)
+
+    def rounded(self) -> ByRows:
+        """With F and T in bfloat16."""
+        rough = copy(self)
+        rough.factor, rough.text = self.factor.bfloat16(), self.text.bfloat16()
+        return rough
 
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z = diag(e^-1/2) U' X (W - W0) Q."""

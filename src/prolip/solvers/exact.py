@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from prolip.core import Task
+from prolip.solvers.arithmetic import flushed_denormals, single_thread
 from prolip.solvers.line_search import Numbers
 from prolip.solvers.minimise import Batch
-from prolip.solvers.objective import TINY, flushed_denormals, single_thread
-from prolip.solvers.reduce import PRECISE, is_small, reduce
+from prolip.solvers.objective import TINY
+from prolip.solvers.order import in_order
+from prolip.solvers.reduce import PRECISE, is_large, is_small, reduce
 from prolip.solvers.solution import Solution
 
 TOL, TOL_WHOLE = 7e-4, 1.5e-2
@@ -89,6 +91,8 @@ def path(
     solutions = []
     with flushed_denormals():
         begin = time.perf_counter()
+        if is_large(task):
+            task = in_order(task)
         with torch.inference_mode():
             # A small lam magnifies rounding: products of the restrained form keep float64 for longer.
             reduced = reduce(task, restrained, PRECISE * 128 if restrained else PRECISE)
@@ -141,7 +145,8 @@ def take_turns(batch: Batch, tol: float, fine: float) -> bool:
     best, met = math.inf, False
     for turn in range(TURNS):
         value = batch.value()
-        batch.descend(0.7 * rough if free else rough, QUICK if met else STEPS)
+        descend = batch.approach if turn == 0 else batch.descend
+        descend(0.7 * rough if free else rough, QUICK if met else STEPS)
         norm = batch.gradient_norm()
         excess, met = float((norm / batch.goal(fine)).max()), bool((norm <= batch.goal(tol)).all())
         slow = excess > (0.5 if met else 0.8) * best

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from prolip.solvers.arithmetic import total
+
 
 class History:
     """The last m pairs of B problems with N unknowns each."""
@@ -43,14 +45,14 @@ class History:
         step, change = self.steps[:, slot], self.changes[:, slot]
         torch.sub(moved[1], moved[0], out=step)
         torch.sub(slopes[1], slopes[0], out=change)
-        curvature = torch.mul(step, change, out=self.room).sum(dim=1)
+        curvature = total(torch.mul(step, change, out=self.room))
         good = curvature > 1e-8 * step.norm(dim=1) * change.norm(dim=1)
         if not bool(good.all()):
             step.mul_(good[:, None])
             change.mul_(good[:, None])
         self.products[:, : self.used, slot] = _dot(self.steps[:, : self.used], change)
         self.products[:, slot, slot] = torch.where(good, curvature, torch.ones_like(curvature))
-        fit = curvature / torch.mul(change, change, out=self.room).mul_(inverse).sum(dim=1).clamp_min(1e-30)
+        fit = curvature / total(torch.mul(change, change, out=self.room).mul_(inverse)).clamp_min(1e-30)
         return torch.where(good, fit, torch.ones_like(fit)).to(inverse)
 
     def direction(self, gradient: Tensor, inverse: Tensor, fit: Tensor) -> Tensor:

@@ -26,10 +26,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from prolip.solvers.arithmetic import bfloat16_is_quick, product, single_thread, total
 from prolip.solvers.lbfgs import History
 from prolip.solvers.line_search import LineSearch, Numbers, numbers
 from prolip.solvers.newton import Hessian, newton_step
-from prolip.solvers.objective import TINY, loss_gradient, single_thread, softmax_losses
+from prolip.solvers.objective import TINY, loss_gradient, softmax_losses
 from prolip.solvers.reduced import Reduced
 
 SHRINK = 0.05
@@ -41,6 +42,8 @@ TRIALS = 12
 LITTLE = 1 << 22  # multiplications in F Z: up to here Newton's steps are quicker
 PRODUCT = 0.25  # of the work of a step: a product with the Hessian
 ROUGHLY = 0.5  # what a Newton step may leave of the gradient, to first order; less as the minimum nears
+LARGE = 1 << 28  # multiplications in F Z: a product takes milliseconds
+COARSE = 0.015  # tolerance of steps in bfloat16
 ALONE = 1 << 23  # multiplications in F Z that one thread does in half a millisecond
 IDLE = 4
 
@@ -70,6 +73,7 @@ class Batch:
     ) -> None:
         """`lam` [B]; `weights` [n, B], each column summing to one; `restrained`: see `selection`."""
         self.reduced, self.lam, self.weights, self.scale = reduced, lam, weights, scale
+        self.at_work = reduced  # whose products the steps take
         self.restrained = restrained
         self.problems = len(lam)
         self.rest = reduced.initial_rest(self.problems)
@@ -90,6 +94,7 @@ class Batch:
         self.point = self._enter(z)
         self.start_value, self.start_norm = self.point.value, self.gradient_norm()
         self.multiplications = z.numel() * len(reduced.y)  # in F Z
+        self.large = self.v.dtype == torch.float32 and self.multiplications > LARGE
         self.newton = self.problems == 1 and self.multiplications <= LITTLE
         memory = 0 if self.newton else LONG if z.numel() <= FEW else MEMORY
         self.history = History(memory, z.flatten(1).to(reduced.x.dtype))
@@ -108,7 +113,7 @@ class Batch:
         return self.point.value + numbers(self.lam * self.rest.penalty)
 
     def move(self, z: Tensor) -> None:
-        """Go on from other unknowns."""
+        """Go on from other unknowns, or from the same without what rounding has added up to."""
         self.reduced.forward(z, out=self.v).add_(self.reduced.base[:, None])
         self.point = self._enter(z)
 
@@ -164,6 +169,19 @@ class Batch:
         """
         share = np.minimum(self.value() / np.maximum(self.start_value, TINY), 1.0)
         return self.start_norm * np.maximum(tol * share, 64 * self.rounding) + TINY
+
+    def approach(self, tol: float, steps: int) -> None:
+        """As `descend`; where bfloat16 is quick and the problem large, in it, and no further than COARSE.
+
+        Products then err by three thousandths: that costs no step on the way, but does near the minimum.
+        """
+        if self.large and bfloat16_is_quick(self.v):
+            self.at_work = self.reduced.rounded()
+            self.descend(max(tol, COARSE), steps)
+            self.at_work = self.reduced
+            self.move(self.point.z)
+        else:
+            self.descend(tol, steps)
 
     def descend(self, tol: float, steps: int) -> None:
         """Step by step until every gradient norm inside span(T) has reached its goal."""
@@ -224,8 +242,8 @@ class Batch:
         once F P and F P T' are known, a trial costs no matrix product.
         """
         here, lam = self.point, numbers(self.lam)
-        v, fp, change = self.v, self.reduced.forward(p, out=self.v_change), self.products_change
-        torch.matmul(fp, self.reduced.text.T, out=change)
+        v, fp, change = self.v, self.at_work.forward(p, out=self.v_change), self.products_change
+        product(fp.flatten(0, 1), self.at_work.text.T, change.flatten(0, 1))
         zz, zp, pp = here.zz, numbers(self._dot(here.z, p)), numbers(self._dot(p, p))
         vv, vf, ff = here.squared, self._rows_dot(v, fp), self._rows_dot(fp, fp)
         t = active.astype(np.float64)
@@ -261,8 +279,8 @@ class Batch:
     def _gradient(self, z: Tensor, c: Tensor) -> Tensor:
         """From what `_losses` left in `residual`."""
         self.evaluations += 1
-        slope = loss_gradient(self.v, self.residual, c, self.reduced.text, out=self.v_change)
-        return self.reduced.adjoint(slope).addcmul_(z, 2 * self.lam[:, None, None])
+        slope = loss_gradient(self.v, self.residual, c, self.at_work.text, out=self.v_change)
+        return self.at_work.adjoint(slope).addcmul_(z, 2 * self.lam[:, None, None])
 
     def _losses(self, squared: Tensor) -> tuple[Numbers, Tensor]:
         """Weighted loss [B] of the products in `logits`, and w c [n, B]; the gradient goes to `residual`."""
@@ -300,4 +318,4 @@ class Batch:
 
     def _dot(self, a: Tensor, b: Tensor) -> Tensor:
         """Inner products [B] of unknowns. (The products of BLAS round a hundred times worse.)"""
-        return torch.mul(a, b, out=self.z_room.view_as(a)).flatten(1).sum(dim=1)
+        return total(torch.mul(a, b, out=self.z_room.view_as(a)).flatten(1))

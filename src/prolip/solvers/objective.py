@@ -12,13 +12,11 @@ where the sample is classified well and wants to be shorter, so that its cosines
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
 from prolip.core import Task
+from prolip.solvers.arithmetic import product
 
 TINY = 1e-30
 SAFE = 1e-20  # a probability down to which its logarithm has all its digits
@@ -79,7 +77,8 @@ def softmax_losses(
 
 def loss_gradient(v: Tensor, residual: Tensor, c: Tensor, text: Tensor, out: Tensor | None = None) -> Tensor:
     """The gradient with respect to v [.., k], from what `softmax_losses` gives."""
-    return torch.matmul(residual, text, out=out).addcmul_(v, c.unsqueeze(-1))
+    flat = None if out is None else out.view(-1, out.shape[-1])
+    return product(residual.flatten(0, -2), text, flat).view_as(v).addcmul_(v, c.unsqueeze(-1))
 
 
 def value_and_gradient(task: Task, weight: Tensor, lam: float) -> tuple[float, Tensor]:
@@ -97,27 +96,3 @@ def value_and_gradient(task: Task, weight: Tensor, lam: float) -> tuple[float, T
         value += float(losses.sum(dtype=torch.float64)) / count
         gradient.addmm_(inputs.T, slope, alpha=1 / count)
     return value, gradient
-
-
-@contextmanager
-def flushed_denormals() -> Iterator[None]:
-    """Count numbers below 1e-38 as zero: a CPU handles them ten times slower, and moments decay into them."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
-
-
-@contextmanager
-def single_thread(alone: bool) -> Iterator[None]:
-    """Where work is small, one thread: on a busy machine threads wait for each other at every operation."""
-    threads = torch.get_num_threads()
-    if not alone or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

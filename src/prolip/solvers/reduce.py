@@ -25,7 +25,12 @@ little outside span(T): then Q is [D, D] and that part is empty.
 Precision. Neither the order of rows nor the number of threads should be seen in the result. What it takes is
 float64 for the decomposition, for the softmax, and for the arrays [n, K] that the iterations add to step by
 step. The products with F, which take the time, have it where they are small (in the last fit of lam = "auto",
-whose small lam magnifies rounding, where they are not large). With n K above half a million all is float32.
+whose small lam magnifies rounding, where they are not large).
+
+With n K above half a million all is float32, and the minimum too far to reach it to the last digit. There the
+result is the same because the way to it is: rows are put into an order of their own, and what would round
+differently with another number of threads is kept to one (`arithmetic`). So even rounding as coarse as
+bfloat16's does no harm, and where the processor multiplies it twice as fast, the first steps use it.
 """
 
 from __future__ import annotations
@@ -34,10 +39,11 @@ import torch
 from torch import Tensor
 
 from prolip.core import Task
+from prolip.solvers.arithmetic import eigh, orthonormal, product, single_thread
 from prolip.solvers.by_columns import ByColumns
 from prolip.solvers.by_rows import ByRows
-from prolip.solvers.objective import TINY, single_thread
-from prolip.solvers.reduced import Reduced, product
+from prolip.solvers.objective import TINY
+from prolip.solvers.reduced import Reduced
 
 SPLIT = 0.75  # separate span(T) from the rest while K is below this share of D
 SMALL = 1 << 26  # multiplications
@@ -69,6 +75,11 @@ def is_small(task: Task) -> bool:
     return (task.views * task.n) ** 2 * task.linear.weight.shape[0] <= SMALL
 
 
+def is_large(task: Task) -> bool:
+    """Whether float64 would take too long."""
+    return task.views * task.n * task.classes > MIXED
+
+
 def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtype, torch.dtype, torch.dtype]:
     """Of sums, softmax and decomposition; of products with F; of the solves outside span(T).
 
@@ -76,7 +87,7 @@ def precisions(task: Task, given: torch.dtype, precise: int) -> tuple[torch.dtyp
     """
     rows = task.views * task.n
     square = rows * min(rows, task.linear.weight.shape[0])
-    sums = torch.float64 if rows * task.classes <= MIXED else given
+    sums = given if is_large(task) else torch.float64
     products = sums if square * task.classes <= precise else given
     return sums, products, sums if square * task.text.rows.shape[1] <= 16 * PRECISE else given
 
@@ -97,9 +108,9 @@ def _text_basis(v0: Tensor, text: Tensor, scale: float, split: bool) -> tuple[Te
     """Q [D, k], a basis of span(T), or of everything, in which the softmax curvature at W0 is diag(mu)."""
     squared = v0.square().sum(dim=1, keepdim=True).to(text)
     if not split:
-        mu, q = torch.linalg.eigh(softmax_curvature(product(v0, text.T), squared, text, scale))
+        mu, q = eigh(softmax_curvature(product(v0, text.T), squared, text, scale))
         return q, mu.clamp_min(0)
-    q = torch.linalg.qr(text.T)[0]
+    q = orthonormal(text.T)
     inside = text @ q
-    mu, rotation = torch.linalg.eigh(softmax_curvature(product(v0, q) @ inside.T, squared, inside, scale))
+    mu, rotation = eigh(softmax_curvature(product(v0, q) @ inside.T, squared, inside, scale))
     return q @ rotation, mu.clamp_min(0)

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from prolip.solvers.arithmetic import product
+
 SKETCH = 64  # columns
 
 
@@ -58,6 +60,9 @@ class Reduced(Protocol):
     def squared_adjoint(self, slope: Tensor) -> Tensor:
         """(F * F)' G for each problem, [B, r, k], of G [n, B, k]."""
 
+    def rounded(self) -> Reduced:
+        """The same problem with its large products in bfloat16."""
+
     def coordinates(self, weight: Tensor) -> Tensor:
         """Z [1, r, k] of a matrix W, as far as Z can tell."""
 
@@ -79,14 +84,6 @@ def initial_rest(v0_squared: Tensor, base: Tensor, problems: int) -> Rest:
     squared = (v0_squared.to(base) - base.square().sum(dim=1)).clamp_min(0)[:, None].expand(-1, problems)
     zero = base.new_zeros
     return Rest(squared, zero(problems), zero(len(base), problems), base.new_ones(problems), [])
-
-
-def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """A B, worked out in the precision of A and given in that of B; `out`: memory for it."""
-    if a.dtype == b.dtype and (out is None or out.dtype == a.dtype):
-        return torch.mm(a, b, out=out)
-    result = a @ b.to(a)
-    return result.to(b) if out is None else out.copy_(result)
 
 
 def pull(a: Tensor, slope: Tensor) -> Tensor:

@@ -56,9 +56,11 @@ from torch import Tensor
 
 from prolip.core import Task
 from prolip.core.errors import unknown_name
+from prolip.solvers.arithmetic import flushed_denormals, single_thread
 from prolip.solvers.exact import exact
 from prolip.solvers.minimise import Batch
-from prolip.solvers.objective import TINY, flushed_denormals, single_thread
+from prolip.solvers.objective import TINY
+from prolip.solvers.order import sample_keys
 from prolip.solvers.reduce import is_small, reduce
 from prolip.solvers.solution import Solution
 
@@ -177,9 +179,7 @@ def assign_folds(task: Task, folds: int, seed: int) -> Tensor:
     Each class is dealt out in turn, in an order that depends on the images themselves and on the seed, but
     not on their order in the task nor on their scale.
     """
-    x = task.x[0].double().cpu()
-    axis = torch.randn(x.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    key = (50 * (x @ axis) / x.norm(dim=1)) % 1.0
+    key = (50 * sample_keys(task.x[0], seed)) % 1.0
     y = task.y.cpu()
     fold = torch.full_like(y, -1)
     dealt = 0
