@@ -170,13 +170,19 @@ class Batch:
         share = np.minimum(self.value() / np.maximum(self.start_value, TINY), 1.0)
         return self.start_norm * np.maximum(tol * share, 64 * self.rounding) + TINY
 
-    def approach(self, tol: float, steps: int) -> None:
-        """As `descend`; where bfloat16 is quick and the problem large, in it, and no further than COARSE.
+    def go_roughly(self) -> bool:
+        """From now on take products in bfloat16, where it is quick and the problem large; whether that is so.
 
-        Products then err by three thousandths: that costs no step on the way, but does near the minimum.
+        They then err by three thousandths: that costs no step on the way, but does near the minimum.
         """
-        if self.large and bfloat16_is_quick(self.v):
+        rough = self.large and bfloat16_is_quick(self.v)
+        if rough:
             self.at_work = self.reduced.rounded()
+        return rough
+
+    def approach(self, tol: float, steps: int) -> None:
+        """As `descend`; but no further than COARSE where it can go roughly."""
+        if self.go_roughly():
             self.descend(max(tol, COARSE), steps)
             self.at_work = self.reduced
             self.move(self.point.z)

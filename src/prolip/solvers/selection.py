@@ -13,10 +13,11 @@ are cosines as ever.
 lam. The unit is u / N with u = mean |x|^2 / mean |v|^2, because lam is not scale free: multiply x by a and
 divide W by a, and embeddings stay while |W - W0|^2 falls by a^2. For a black box u = 1, and the paper's 1/N
 is one unit. Accuracy is flat over two decades around PRIOR = 0.001 units, whatever the set, the number of
-images and the encoder. So that is the choice unless the images object: 5-fold cross-validation goes down
-a path of lam, and the lam nearest to PRIOR wins among those whose held-out log-likelihood is within two
-standard errors of the best. A fold is a set of weights on the rows, zero where a row is held out: every fold
-shares the reduction and its decomposition, and all folds go down the path as one batch.
+images and the encoder. So that is the choice unless the images object: 5-fold cross-validation goes down a
+path of lam, until it has left the best far behind, and the lam nearest to PRIOR wins among those whose
+held-out log-likelihood is within two standard errors of the best. A fold is a set of weights on the rows,
+zero where a row is held out: every fold shares the reduction and its decomposition, and all folds go down the
+path as one batch.
 
 Scale. The fit runs at the model's own scale. With scale="auto", predictions use the scale at which held-out
 images are likeliest: it changes no answer, only how sure of it the model says it is.
@@ -60,13 +61,14 @@ from prolip.solvers.arithmetic import flushed_denormals, single_thread
 from prolip.solvers.exact import exact
 from prolip.solvers.minimise import Batch
 from prolip.solvers.objective import TINY
-from prolip.solvers.order import sample_keys
-from prolip.solvers.reduce import is_small, reduce
+from prolip.solvers.order import in_order, sample_keys
+from prolip.solvers.reduce import is_large, is_small, reduce
 from prolip.solvers.solution import Solution
 
 PRIOR = 1e-3
 GRID = (1.0, 1e-1, 10**-1.5, 1e-2, 10**-2.5, PRIOR, 10**-3.5)  # in units of u / N
 ERRORS = 2.0  # standard errors that a score may stay below the best
+FAR = 5.0  # standard errors below the best, twice and falling, at which to go no further down
 FOLDS = 5
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-12, 17))  # of the scale of the fit, for predictions
 TOL, STEPS = 0.1, 40  # of a fit inside a fold
@@ -150,6 +152,8 @@ def choose(task: Task, *, scale: str = "fixed", seed: int = 0, folds: int = FOLD
     """
     if scale not in ("fixed", "auto"):
         raise unknown_name("scale", str(scale), ("fixed", "auto"))
+    if is_large(task):
+        task = in_order(task)
     unit = lam_unit(task)
     fold = assign_folds(task, folds, seed)
     if bool((fold < 0).all()):
@@ -204,6 +208,7 @@ def cross_validate(
     kept = (rows[:, None] != torch.arange(folds, device=rows.device)).to(reduced.base)
     lam = torch.full_like(kept[0], GRID[0] * unit)
     batch = Batch(reduced, lam, kept / kept.sum(dim=0), scale, restrained=True)
+    batch.go_roughly()
     tried, likelihoods = [], []
     for step in GRID:
         batch.change_lam(torch.full_like(lam, step * unit))
@@ -217,7 +222,18 @@ def cross_validate(
         likelihood = float(each[best].mean())
         tried.append(Trial(step * unit, scale * temperatures[best], likelihood, float(right), 0.0))
         likelihoods.append(each[best])
+        if is_past(likelihoods):
+            break
     return tried, torch.stack(likelihoods)
+
+
+def is_past(likelihoods: Sequence[Tensor]) -> bool:
+    """Whether the best lam has been passed: log-likelihoods [images] fell twice since, and far below it."""
+    means = [float(each.mean()) for each in likelihoods]
+    best = likelihoods[max(range(len(means)), key=means.__getitem__)]
+    behind = [best - each for each in likelihoods[-2:]]
+    far = all(float(gap.mean()) > FAR * float(gap.std()) / math.sqrt(len(gap)) for gap in behind)
+    return far and means[-1] < means[-2]
 
 
 def held_out_cosines(batch: Batch, fold: Tensor) -> Tensor:
