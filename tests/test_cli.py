@@ -1,3 +1,4 @@
+import importlib
 import io
 import json
 import subprocess
@@ -145,6 +146,14 @@ def test_a_fit_reports_images_per_class_with_one_digit(prolip, photos, tmp_path)
     assert "16 (5.3 a class)" in out
     assert "prolip predict" in out
     assert out.count("model [1]") == 3
+
+
+@pytest.mark.parametrize("turns", [1, 12])
+def test_a_fit_that_reached_no_minimum_says_so(prolip, photos, tmp_path, monkeypatch, turns):
+    monkeypatch.setattr(importlib.import_module("prolip.solvers.exact"), "TURNS", turns)
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--json")
+    assert code == 0, err
+    assert ("no minimum was reached" in err) is (turns == 1)
 
 
 def test_a_curve_is_drawn_in_the_format_of_its_name(prolip, colour_model, tmp_path):

@@ -18,7 +18,7 @@ from prolip.cli.common import (
     report_skipped,
     warn_of_copies,
 )
-from prolip.cli.console import bar, console, escape, percent, print_json, table
+from prolip.cli.console import bar, console, escape, percent, print_json, table, warn
 
 
 def register(app: typer.Typer) -> None:
@@ -104,6 +104,8 @@ def fit(
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
     info = clf.info_
+    if info.get("solver") == "exact" and not info["converged"]:
+        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
     if json:
         held_out = clf.confidence_.report
         print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
