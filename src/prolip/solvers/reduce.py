@@ -29,8 +29,9 @@ whose small lam magnifies rounding, where they are not large).
 
 With n K above half a million all is float32, and the minimum too far to reach it to the last digit. There the
 result is the same because the way to it is: rows are put into an order of their own, and what would round
-differently with another number of threads is kept to one (`arithmetic`). So even rounding as coarse as
-bfloat16's does no harm, and where the processor multiplies it twice as fast, the first steps use it.
+differently with another number of threads is kept to one (`arithmetic`; matrix products were not seen to). So
+even rounding as coarse as bfloat16's does no harm, and where the processor multiplies it twice as fast, the
+first steps use it.
 """
 
 from __future__ import annotations
