@@ -24,7 +24,7 @@ from torch import Tensor
 from prolip.core import Task
 from prolip.solvers.arithmetic import flushed_denormals, single_thread
 from prolip.solvers.line_search import Numbers
-from prolip.solvers.minimise import Batch
+from prolip.solvers.minimise import COARSE, Batch
 from prolip.solvers.objective import TINY
 from prolip.solvers.order import in_order
 from prolip.solvers.reduce import PRECISE, is_large, is_small, reduce
@@ -141,11 +141,10 @@ def take_turns(batch: Batch, tol: float, fine: float) -> bool:
     Past `tol` they go on to `fine` as long as every turn at least halves what is left.
     """
     free = batch.rest is not None and not batch.restrained and bool((batch.lam > 0).all())
-    rough = max(fine, ROUGH) if free or fine < tol else fine
-    best, met = math.inf, False
+    rough, best, met = max(fine, ROUGH), math.inf, False
     for turn in range(TURNS):
         value = batch.value()
-        descend = batch.approach if turn == 0 else batch.descend
+        descend = batch.approach if rough >= COARSE else batch.descend
         descend(0.7 * rough if free else rough, QUICK if met else STEPS)
         norm = batch.gradient_norm()
         excess, met = float((norm / batch.goal(fine)).max()), bool((norm <= batch.goal(tol)).all())
@@ -154,7 +153,7 @@ def take_turns(batch: Batch, tol: float, fine: float) -> bool:
             break
         if free and not batch.update_rest():
             break
-        if turn == 0 and fine < tol:
+        if turn == 0:
             batch.refresh()
         rough, best = fine * max(1.0, GAIN * excess), min(best, excess)
     return met
