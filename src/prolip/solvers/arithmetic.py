@@ -42,7 +42,7 @@ def orthonormal(a: Tensor) -> Tensor:
 
 
 def steady(like: Tensor) -> AbstractContextManager[None]:
-    """For decompositions, which round differently with another number of threads.
+    """For decompositions and solves, which round differently with another number of threads.
 
     In float32, where that would be seen in the result, they have one.
     """

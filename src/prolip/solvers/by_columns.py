@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.arithmetic import eigh, product
+from prolip.solvers.arithmetic import eigh, product, steady
 from prolip.solvers.reduced import Rest, initial_rest, pull, sketch
 
 COPY = 1 << 26  # numbers: up to here X U is kept, beyond it U multiplies each time
@@ -87,7 +87,9 @@ class ByColumns:
             scaled = self.x * weighted[:, b, None].to(self.x)
             system = scaled.T @ self.x
             system.diagonal().add_(2 * lam[b])
-            parts.append(-torch.linalg.solve_ex(system, scaled.T @ start)[0])
+            right = scaled.T @ start
+            with steady(self.base):
+                parts.append(-torch.linalg.solve_ex(system, right)[0])
         squared = torch.stack([(start + self.x @ part).square().sum(dim=1) for part in parts], dim=1)
         penalty = torch.stack([part.square().sum() for part in parts])
         return Rest(squared.to(weighted), penalty.to(weighted), weighted, lam, parts)

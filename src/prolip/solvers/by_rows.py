@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from prolip.solvers.arithmetic import eigh, product
+from prolip.solvers.arithmetic import eigh, product, steady
 from prolip.solvers.reduced import Rest, initial_rest, pull, sketch
 
 
@@ -109,4 +109,5 @@ class ByRows:
     def _outside(self, start: Tensor, weighted: Tensor, lam: float) -> Tensor:
         system = self.gram * weighted.to(self.gram)
         system.diagonal().add_(2 * lam)
-        return torch.linalg.solve_ex(system, start * (2 * lam))[0]
+        with steady(self.base):
+            return torch.linalg.solve_ex(system, start * (2 * lam))[0]
