@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, automatic, exact, lam_value, minimise, path, reduce
+from prolip.solvers import adam, automatic, exact, lam_value, minimise, path
 from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
 
 FIXED = [HealthCheck.function_scoped_fixture]  # `steps` is the same for every example
@@ -242,32 +242,6 @@ def test_order_of_samples_and_threads_do_not_matter(shape, lam, steps):
         torch.set_num_threads(threads)
     assert float((reordered - first).abs().max()) < 1e-4
     assert float((other - first).abs().max()) < 1e-4
-
-
-@pytest.fixture(params=[False, True], ids=["float32", "bfloat16"])
-def large(request, monkeypatch):
-    """Have small problems solved as large ones are, on any processor."""
-    monkeypatch.setattr(reduce, "MIXED", 0)
-    monkeypatch.setattr(minimise, "LITTLE", 0)
-    monkeypatch.setattr(minimise, "LARGE", 0)
-    monkeypatch.setattr(minimise, "bfloat16_is_quick", lambda like: request.param)
-
-
-@pytest.mark.parametrize("shape", [SHAPES["few rows"], SHAPES["more classes than dimensions"]])
-def test_large_problems_reach_the_minimum(shape, large):
-    task = make_task(**shape)
-    value, _ = by_scipy(task, 0.5)
-    assert exact(single(task), 0.5).objective == pytest.approx(value, rel=2e-4)
-    assert exact(single(task), 0.5, tol=1e-5).objective == pytest.approx(value, rel=1e-5, abs=1e-7)
-
-
-@pytest.mark.parametrize("restrained", [False, True])
-@pytest.mark.parametrize("shape", [{"n": 60, "classes": 30, "dim": 16}, {"n": 60, "classes": 6, "dim": 32}])
-def test_large_problems_do_the_same_sums_in_any_order(shape, restrained, large):
-    task = single(make_task(**shape, width=24, views=2))
-    order = torch.randperm(task.n, generator=torch.Generator().manual_seed(1))
-    first = exact(task, 0.1, restrained=restrained)
-    assert torch.equal(exact(task.subset(order), 0.1, restrained=restrained).weight, first.weight)
 
 
 def test_lam_zero_warns_and_stops():

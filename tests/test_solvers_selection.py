@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, automatic, choose, exact, grid_search, minimise, path, reduce, selection
+from prolip.solvers import adam, automatic, choose, exact, grid_search, path, selection
 from prolip.solvers.selection import PRIOR, assign_folds
 
 
@@ -227,22 +227,6 @@ def test_grid_search_with_an_unknown_solver():
     task = make_task(shots=2)
     with pytest.raises(UsageError, match="did you mean 'exact'"):
         grid_search(task, task, "exakt")
-
-
-@pytest.mark.parametrize("quick", [False, True], ids=["float32", "bfloat16"])
-def test_the_choice_for_a_large_problem_is_the_same_in_any_order(quick, monkeypatch):
-    task = make_task(shots=4, noise=1.5)
-    expected = choose(task, scale="auto")
-    monkeypatch.setattr(reduce, "MIXED", 0)
-    monkeypatch.setattr(minimise, "LARGE", 0)
-    monkeypatch.setattr(minimise, "bfloat16_is_quick", lambda like: quick)
-    task = Task(task.x.float(), task.y, task.text.rows.float(), Head(task.head.weight.float()), task.scale)
-    order = torch.randperm(task.n, generator=torch.Generator().manual_seed(2))
-    choice = choose(task, scale="auto")
-    assert choose(task.subset(order), scale="auto") == choice
-    assert choice.lam == pytest.approx(expected.lam, rel=1e-5)
-    for ours, theirs in zip(choice.tried, expected.tried, strict=True):
-        assert ours.log_likelihood == pytest.approx(theirs.log_likelihood, abs=0.02)
 
 
 def test_a_path_ends_where_the_best_is_far_behind():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from prolip.cli.common import (
     warn_of_copies,
 )
 from prolip.cli.console import bar, console, escape, percent, print_json, table, warn
+
+if TYPE_CHECKING:
+    from prolip.api import FewShotClassifier
 
 
 def register(app: typer.Typer) -> None:
@@ -103,24 +106,7 @@ def fit(
         clf.fit(str(source), progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
-    info = clf.info_
-    if info.get("solver") == "exact" and not info["converged"]:
-        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
-    if json:
-        held_out = clf.confidence_.report
-        print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
-        return
-    rows = [
-        ["classes", f"{info['classes']}"],
-        ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
-        ["method", _describe(info)],
-        ["fit", f"{info['seconds']:.2f} s"],
-        *_held_out(clf.confidence_.report),
-        ["saved", str(out)],
-    ]
-    table(None, ["", ""], rows, right=9)
-    name = escape(str(out))
-    console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
+    _report(clf, out, json)
 
 
 def evaluate(
@@ -201,6 +187,28 @@ def _templates(given: list[str] | None) -> str | list[str] | None:
     if given and len(given) == 1 and "{}" not in given[0]:
         return given[0]
     return given or None
+
+
+def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
+    """What was fitted, and how well it does."""
+    info = clf.info_
+    if info.get("solver") == "exact" and not info["converged"]:
+        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
+    if json:
+        held_out = clf.confidence_.report
+        print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
+        return
+    rows = [
+        ["classes", f"{info['classes']}"],
+        ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
+        ["method", _describe(info)],
+        ["fit", f"{info['seconds']:.2f} s"],
+        *_held_out(clf.confidence_.report),
+        ["saved", str(out)],
+    ]
+    table(None, ["", ""], rows, right=9)
+    name = escape(str(out))
+    console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
 
 
 def _describe(info: dict[str, Any]) -> str:

@@ -69,7 +69,7 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextmanager
 def single_thread(alone: bool) -> Iterator[None]:
-    """Where work is small, one thread: on a busy machine threads wait for each other at every operation."""
+    """One thread, if `alone`: where work is small, several only wait for each other at every operation."""
     threads = torch.get_num_threads()
     if not alone or threads == 1:
         yield

@@ -44,7 +44,7 @@ Where this was settled. `benchmarks/lam.py` has the sets: the built-in digits an
 ImageNet's classes, and the training photos of three of the five sets that `benchmarks/solver.py` reports on,
 split among themselves. One thing came the other way: span(T) and the order of magnitude of PRIOR were first
 seen to do well on test images of those five sets, and then held up here. What `solver.py` reports for "auto"
-is a little flattering by that.
+is a little flattering by that. And the metric of the texts was left out with a test result in view.
 """
 
 from __future__ import annotations
