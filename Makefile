@@ -1,43 +1,53 @@
-# make demo   set up what is needed and run the demonstration
-# make test   set up what the tests need; run lint, types, layers and tests
-# make clean  remove the environment
+# make demo   set up what the main job needs (no torch) and run the demonstration
+# make test   set up both environments; run lint, types, layers and tests
+# make clean  remove the environments
 
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+LIGHT := .venv
+FULL := .venv-full
+INSTALL := bin/python -m pip --disable-pip-version-check install --quiet --progress-bar off -c constraints.txt
 
-.PHONY: demo test lint unit format clean
+.PHONY: demo test lint light full format clean
 
-demo: $(VENV)/.demo
-	$(BIN)/prolip demo
+demo: $(LIGHT)/.demo
+	$(LIGHT)/bin/prolip demo
 
-test: lint unit
+test: lint light full
 
-lint: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+lint: $(FULL)/.installed
+	$(FULL)/bin/ruff check .
+	$(FULL)/bin/ruff format --check .
+	$(FULL)/bin/mypy
+	$(FULL)/bin/lint-imports
 
-unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2
+# The main job, where torch is not installed at all.
+light: $(LIGHT)/.test
+	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
+	$(LIGHT)/bin/pytest -n 2 --ignore tests/full
 
-format: $(VENV)/.dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+# Everything, with every extra.
+full: $(FULL)/.installed
+	$(FULL)/bin/pytest -n 2
 
-$(VENV)/bin/python:
+format: $(FULL)/.installed
+	$(FULL)/bin/ruff check --fix .
+	$(FULL)/bin/ruff format .
+
+%/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "prolip needs Python 3.10 or newer: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $*
 
-$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --progress-bar off -c constraints.txt -e '.[offline,plot]'
+$(LIGHT)/.demo: pyproject.toml constraints.txt | $(LIGHT)/bin/python
+	$(LIGHT)/$(INSTALL) -e '.[plot]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --progress-bar off -c constraints.txt -e '.[dev]'
-	touch $@ $(VENV)/.demo
+$(LIGHT)/.test: pyproject.toml constraints.txt | $(LIGHT)/bin/python
+	$(LIGHT)/$(INSTALL) -e '.[plot,test]'
+	touch $@ $(LIGHT)/.demo
+
+$(FULL)/.installed: pyproject.toml constraints.txt | $(FULL)/bin/python
+	$(FULL)/$(INSTALL) -e '.[dev]'
+	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(LIGHT) $(FULL)

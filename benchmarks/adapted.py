@@ -17,10 +17,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from prolip import methods
-from prolip.core import Head, Task, Text
+from prolip.core import Head, Task
+from prolip.core.arrays import softmax
 from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate import metrics
@@ -45,24 +45,22 @@ class Data:
         for split in ("train", "test"):
             images = read_images(root / "images" / name, split=split)
             self.x[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
-            self.y[split] = torch.tensor(images.labels)
+            self.y[split] = np.array(images.labels)
         self.text = encoder.text(images.names, ["a photo of a {}."])
 
     def draw(self, shots, seed):
         """A task, and everything else that is labelled: what was not drawn, and the test images."""
-        labels = self.y["train"].tolist()
+        train, labels = self.x["train"], self.y["train"]
         chosen = sample_few_shot(labels, shots, seed)
-        rest = sorted(set(range(len(labels))) - set(chosen))
-        x = torch.cat([self.x["train"][rest], self.x["test"]])
-        y = torch.cat([self.y["train"][rest], self.y["test"]])
-        return self._task(self.x["train"][chosen], self.y["train"][chosen]), x, y
+        x = np.concatenate([np.delete(train, chosen, axis=0), self.x["test"]])
+        y = np.concatenate([np.delete(labels, chosen), self.y["test"]])
+        return self._task(train[chosen], labels[chosen]), x, y
 
     def draw_from_all(self, shots, seed):
         """The same, with the support set drawn from training and test images alike."""
-        x, y = torch.cat([self.x["train"], self.x["test"]]), torch.cat([self.y["train"], self.y["test"]])
-        chosen = sample_few_shot(y.tolist(), shots, seed)
-        rest = sorted(set(range(len(y))) - set(chosen))
-        return self._task(x[chosen], y[chosen]), x[rest], y[rest]
+        x, y = (np.concatenate([both["train"], both["test"]]) for both in (self.x, self.y))
+        chosen = sample_few_shot(y, shots, seed)
+        return self._task(x[chosen], y[chosen]), np.delete(x, chosen, axis=0), np.delete(y, chosen)
 
     def _task(self, x, y):
         return Task(x, y, self.text, self.encoder.head, self.encoder.scale)
@@ -82,17 +80,15 @@ def calibration(sets):
                 before, after, best, labels, temperatures = [], [], [], [], []
                 for seed in DRAWS:
                     task, x, y = data.draw_from_all(shots, seed)
-                    method = methods.create("prolip", **options)
-                    fitted = method.fit(task)
-                    t = Confidence.of(method, fitted, task).temperature
+                    fitted, t = fit_calibrated(methods.create("prolip", **options), task)
                     logits = fitted.logits(x)
-                    before.append((logits * fit_factor(fitted)).softmax(1))
-                    after.append((logits / t).softmax(1))
-                    best.append((logits / fit_temperature(logits, y)).softmax(1))
+                    before.append(softmax(logits * fit_factor(fitted)))
+                    after.append(softmax(logits / t))
+                    best.append(softmax(logits / fit_temperature(logits, y)))
                     labels.append(y)
                     temperatures.append(round(t * fit_factor(fitted), 3))
-                y, last = torch.cat(labels), after[0]
-                before, after, best = (torch.cat(part) for part in (before, after, best))
+                y, last = np.concatenate(labels), after[0]
+                before, after, best = (np.concatenate(part) for part in (before, after, best))
                 rows.append(
                     {
                         "set": data.name, "shots": shots, **options, "images": len(y),
@@ -110,14 +106,20 @@ def calibration(sets):
     return rows
 
 
+def fit_calibrated(method, task):
+    """The fitted model, and its temperature."""
+    fitted, held_out = method.fit_held_out(task)
+    return fitted, Confidence.of(fitted, task, held_out).temperature
+
+
 def _loss(probabilities, y):
-    return float(torch.nn.functional.nll_loss(probabilities.clamp_min(1e-12).log(), y))
+    return -float(np.log(np.maximum(probabilities[np.arange(len(y)), y], 1e-12)).mean())
 
 
 def reject(sets):
     """Test images refused, and clothing taken for one of the classes, at 5 % false rejects (or accepts)."""
     rows = []
-    outside = torch.cat(list(sets["clothing10"].x.values()))
+    outside = np.concatenate(list(sets["clothing10"].x.values()))
     for data in (sets["pets37"], sets["dtd10"]):
         for shots in SHOTS:
             found = {"false_reject": [], "false_accept": []}
@@ -126,8 +128,8 @@ def reject(sets):
                 outsiders = Outsiders.of(task)
                 for chosen, rates in found.items():
                     limit, head = outsiders.threshold(**{chosen: 0.05}), data.encoder.head
-                    below = [(outsiders.score(part, head) < limit).double().mean() for part in (x, outside)]
-                    rates.append((float(below[0]), 1 - float(below[1])))
+                    below = [np.mean(outsiders.score(part, head) < limit) for part in (x, outside)]
+                    rates.append((below[0], 1 - below[1]))
             for chosen, rates in found.items():
                 refused, accepted = np.mean(rates, axis=0).tolist()
                 rows.append(
@@ -145,22 +147,20 @@ def growing(sets):
     rows, data = [], sets["pets37"]
     for shots in (4, 16):
         for seed in SEEDS:
-            order = torch.randperm(37, generator=torch.Generator().manual_seed(seed)).tolist()
-            old = set(order[:32])
-            place = {label: k for k, label in enumerate(sorted(old) + sorted(order[32:]))}
-            rows_of = Text(data.text.rows[list(place)])
+            order = np.random.default_rng(seed).permutation(37)
+            order = np.concatenate([np.sort(order[:32]), np.sort(order[32:])])  # old classes, then new ones
+            place = np.argsort(order)
+            text = data.text.subset(order)
             task, x, y = data.draw(shots, seed)
-            labels = torch.tensor([place[int(label)] for label in task.y])
-            y = torch.tensor([place[int(label)] for label in y])
-            whole = Task(task.x, labels, rows_of, task.head, task.scale)
-            first = torch.tensor([i for i in range(task.n) if labels[i] < 32])
-            small = Task(task.x[:, first], labels[first], Text(rows_of.rows[:32]), task.head, task.scale)
+            labels, y = place[task.y], place[y]
+            whole = Task(task.x, labels, text, task.head, task.scale)
+            first, new = np.flatnonzero(labels < 32), np.flatnonzero(labels >= 32)
+            small = Task(task.x[:, first], labels[first], text.subset(range(32)), task.head, task.scale)
             method = methods.create("prolip", lam="auto")
             before = method.fit(small)
             # What a saved folder keeps of the old images: float16 features.
-            new = torch.tensor([i for i in range(task.n) if labels[i] >= 32])
-            kept = torch.cat([task.x[:, first].half().float(), task.x[:, new]], dim=1)
-            joined = Task(kept, torch.cat([labels[first], labels[new]]), rows_of, task.head, task.scale)
+            kept = np.concatenate([task.x[:, first].astype(np.float16), task.x[:, new]], axis=1)
+            joined = Task(kept, labels[np.concatenate([first, new])], text, task.head, task.scale)
             started = time.perf_counter()
             grown = method.refit(joined, before)
             seconds = time.perf_counter() - started
@@ -174,7 +174,7 @@ def growing(sets):
                     "scratch": metrics.accuracy(scratch.logits(x), y),
                     "old_before": metrics.accuracy(before.logits(x[known]), y[known]),
                     "old_after": metrics.accuracy(grown.logits(x[known]), y[known]),
-                    "name_only": metrics.accuracy(before.with_text(rows_of).logits(x), y),
+                    "name_only": metrics.accuracy(before.with_text(text).logits(x), y),
                     "seconds": seconds, "scratch_seconds": time.perf_counter() - started,
                 }
             )  # fmt: skip
@@ -214,22 +214,17 @@ def suggestions(sets):
         for seed in SEEDS:
             task, _, _ = data.draw(4, seed)
             method = methods.create("prolip", lam="auto")
-            pool = [
-                i for i in range(len(data.y["train"]))
-                if not (task.x[0] == data.x["train"][i]).all(1).any()
-            ]  # fmt: skip
+            taken = {own.tobytes() for own in task.x[0]}
+            pool = [i for i, own in enumerate(data.x["train"]) if own.tobytes() not in taken]
             x, y = data.x["train"][pool], data.y["train"][pool]
-            fitted = method.fit(task)
-            t = Confidence.of(method, fitted, task).temperature
+            fitted, t = fit_calibrated(method, task)
             count = 4 * task.classes
-            picked = [s.place for s in suggest(x, (fitted.logits(x) / t).softmax(1), task.x[0], count)]
-            drawn = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:count].tolist()
+            picked = [s.place for s in suggest(x, softmax(fitted.logits(x) / t), task.x[0], count)]
+            drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
             accuracy = {}
             for name, places in (("suggested", picked), ("random", drawn)):
-                more = Task(
-                    torch.cat([task.x, x[places][None]], 1), torch.cat([task.y, y[places]]), task.text,
-                    task.head, task.scale,
-                )  # fmt: skip
+                images = np.concatenate([task.x, x[places][None]], axis=1)
+                more = Task(images, np.concatenate([task.y, y[places]]), task.text, task.head, task.scale)
                 accuracy[name] = metrics.accuracy(method.fit(more).logits(data.x["test"]), data.y["test"])
             rows.append({"set": data.name, "seed": seed, **accuracy})
             print(rows[-1], flush=True)
@@ -240,7 +235,7 @@ def reprojection(_):
     """1,000,000 x 768 float16 to 512, against the bare product of the same matrices."""
     n, width, dim = 1_000_000, 768, 512
     rng = np.random.default_rng(0)
-    weight = torch.from_numpy(rng.normal(size=(width, dim)).astype(np.float32))
+    weight = rng.standard_normal((width, dim), np.float32)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "features.npy"
         array = np.lib.format.open_memmap(source, "w+", np.float16, (n, width))
@@ -248,7 +243,7 @@ def reprojection(_):
             array[start : start + 50_000] = rng.normal(size=(50_000, width))
         array.flush()
         del array
-        block = torch.from_numpy(rng.normal(size=(10_000, width)).astype(np.float32))
+        block = rng.standard_normal((10_000, width), np.float32)
         rows = []
         for dtype in ("float32", "float16"):
             started = time.perf_counter()
@@ -257,7 +252,7 @@ def reprojection(_):
             bare = time.perf_counter() - started
             # A process of its own, so that its peak of memory is its own.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                seconds, peak = pool.submit(_reproject, source, weight.numpy(), dtype).result()
+                seconds, peak = pool.submit(_reproject, source, weight, dtype).result()
             rows.append(
                 {
                     "out": dtype, "seconds": seconds, "bare_product_seconds": bare, "ratio": seconds / bare,

@@ -16,16 +16,18 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-import torch
-
-from method_tasks import DEVELOPMENT, Trial, has, trial
+from lam import Trial
+from method_tasks import DEVELOPMENT, has, trial
 from prolip import methods
+from prolip.core.arrays import Array
+from prolip.evaluate import metrics
 from prolip.methods import search
-from prolip.methods.auto import RULES, rank, stacked
-from prolip.methods.ensemble import stack
+from prolip.methods.auto import RULES, rank
+from prolip.methods.ensemble import fit_pool, stack, stacked, weighted
 
 MEMBERS = {
     "P": ("prolip", {}),
@@ -50,43 +52,41 @@ def one_shot(task: Trial) -> dict[str, float]:
     logits = {
         k: methods.create(name, **options).fit(support).logits(x) for k, (name, options) in MEMBERS.items()
     }
-    averages = {pool: sum(logits[k] for k in pool) for pool in POOLS}
+    averages = {names: sum(logits[k] for k in names) for names in POOLS}
     return accuracies | {name: accuracy(scores, y) for name, scores in (logits | averages).items()}
 
 
 def more_shots(task: Trial, seed: int) -> dict[str, float]:
     """Accuracy of each member and, for each pool, of the ensemble and of what each rule takes."""
     support, x, y = task
-    parts = search.splits(support, seed=seed)
-    labels = [part.y for part in parts]
-    held, test = {}, {}
-    for k, (name, options) in MEMBERS.items():
-        seeded = {"seed": seed} if "seed" in methods.options(name) else {}
-        member = methods.create(name, **options, **seeded)
-        fitted = member.fit(support)
-        test[k] = fitted.logits(x)
-        held[k] = search.held_out_logits(member.settled(fitted.info).rough(), parts)
+    everyone = fit_pool([member(k, seed) for k in MEMBERS], support, seed)
+    held = dict(zip(MEMBERS, everyone.logits, strict=True))
+    test = {k: fitted.logits(x) for k, fitted in zip(MEMBERS, everyone.fitted, strict=True)}
     found = {k: accuracy(test[k], y) for k in MEMBERS}
-    for pool in POOLS:
-        logits = [held[k] for k in pool]
-        weights = stack([torch.cat(own) for own in logits], torch.cat(labels))
-        ensemble = accuracy(sum(w * test[k] for w, k in zip(weights, pool, strict=True)), y)
-        scores = [search.score(own, labels) for own in (*logits, stacked(logits, labels))]
-        candidates = [*(found[k] for k in pool), ensemble]
-        found[f"{pool} ensemble"] = ensemble
+    for names in POOLS:
+        pool = replace(everyone, logits=tuple(held[k] for k in names))
+        ensemble = accuracy(weighted(stack(pool.logits, pool.y), [test[k] for k in names]), y)
+        scores = [search.score([own], [pool.y]) for own in (*pool.logits, stacked(pool))]
+        candidates = [*(found[k] for k in names), ensemble]
+        found[f"{names} ensemble"] = ensemble
         for rule in RULES:
             place = max(range(len(scores)), key=lambda i, rule=rule: rank(scores[i], rule))
-            found[f"{pool} auto by {rule}"] = candidates[place]
+            found[f"{names} auto by {rule}"] = candidates[place]
     return found
 
 
-def accuracy(logits: torch.Tensor, y: torch.Tensor) -> float:
-    return 100 * float((logits.argmax(dim=1) == y).double().mean())
+def member(k: str, seed: int) -> methods.Method:
+    name, options = MEMBERS[k]
+    seeded = {"seed": seed} if "seed" in methods.options(name) else {}
+    return methods.create(name, **options, **seeded)
+
+
+def accuracy(logits: Array, y: Array) -> float:
+    return 100 * metrics.accuracy(logits, y)
 
 
 def main() -> None:
     given = arguments()
-    torch.set_num_threads(given.threads)
     done = read(given.csv)
     for name in given.sets:
         for shots in given.shots:
@@ -141,7 +141,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shots", nargs="+", type=int, default=[1, 2, 4, 12, 16])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--csv", type=Path, help="Runs are added here as they end, and not repeated.")
-    parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()
 
 

@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from prolip.bench import figures, session
 from prolip.bench.experiments import experiment
@@ -35,6 +34,7 @@ from prolip.bench.units import Unit
 from prolip.core import Head, Text
 from prolip.data import DATASETS, read_dataset
 from prolip.evaluate.problem import Part, Problem
+from solver_tasks import whu
 
 SETS = ("pets37", "dtd10", "clothing10")
 CORES = 2
@@ -80,17 +80,15 @@ def show_splits(data: Path, out: Path) -> None:
 
 def rn50_problem(data: Path, classes: int = 10) -> Problem:
     """WHU-RS19 at ResNet-50's width: features [n, 2048] that its projection takes to the real embeddings."""
-    with np.load(data / "features" / "whurs19_clip_rn50.npz") as stored:
-        v, y = torch.tensor(stored["images"]).float(), torch.tensor(stored["labels"])
-        rows = torch.nn.functional.normalize(torch.tensor(stored["texts"]).float(), dim=-1).mean(dim=0)
-    rng = torch.Generator().manual_seed(0)
-    frame = torch.linalg.qr(torch.randn(2048, 2048, generator=rng)).Q
+    v, y, rows = whu(data, "rn50")
+    rng = np.random.default_rng(0)
+    frame = np.linalg.qr(rng.standard_normal((2048, 2048), np.float32))[0]
     weight, rest = frame[:, :1024], frame[:, 1024:]
-    x = v @ weight.T + 0.5 * torch.randn(len(v), 1024, generator=rng) / 1024**0.5 @ rest.T
-    kept = (y < classes).nonzero()[:, 0]
-    train, test = kept[::2], kept[1::2]
+    x = v @ weight.T + 0.5 * rng.standard_normal((len(v), 1024), np.float32) / 1024**0.5 @ rest.T
+    kept = np.flatnonzero(y < classes)
     parts = {
-        name: Part.whole(x[rows_], y[rows_].tolist()) for name, rows_ in (("train", train), ("test", test))
+        name: Part.whole(x[own], y[own].tolist())
+        for name, own in (("train", kept[::2]), ("test", kept[1::2]))
     }
     names = tuple(f"class {k}" for k in range(classes))
     return Problem("whu", names, Head(weight), 100.0, {"own": Text(rows[:classes], names)}, parts)

@@ -16,17 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from prolip import Task
+from prolip.core.arrays import Array
 from prolip.data import builtin, sample_few_shot
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
 from prolip.solvers import automatic, exact
-from solver import logistic_regression
 from solver_tasks import photos
 
-Trial = tuple[Task, torch.Tensor, torch.Tensor]  # a task, test features, test labels
+Trial = tuple[Task, Array, Array]  # a task, test features, test labels
 
 
 def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
@@ -37,26 +36,22 @@ def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
     for seed in range(1, seeds + 1):
         chosen = sample_few_shot(train.labels, shots, seed)
         y = [train.labels[i] for i in chosen]
-        yield (
-            Task(x[chosen], y, text, encoder.head, encoder.scale),
-            x[len(train) :],
-            torch.tensor(test.labels),
-        )
+        task = Task(x[chosen], y, text, encoder.head, encoder.scale)
+        yield task, x[len(train) :], np.array(test.labels)
 
 
 def imagenet_trials(data: Path, classes: int, shots: int, seeds: int) -> Iterator[Trial]:
     with np.load(data / "features" / "imagenet_fewshot_clip_vit_b_32.npz") as stored:
         held_out = 2 if shots == 4 else 4
-        x, y = torch.tensor(stored[f"train{shots}_x"]), torch.tensor(stored[f"train{shots}_y"])
-        x_test = torch.tensor(stored[f"train{held_out}_x"])
-        y_test = torch.tensor(stored[f"train{held_out}_y"])
-        text = torch.tensor(stored["text"]).float()
+        x, y = stored[f"train{shots}_x"].astype(np.float32), stored[f"train{shots}_y"]
+        x_test, y_test = stored[f"train{held_out}_x"].astype(np.float32), stored[f"train{held_out}_y"]
+        text = stored["text"]
     for seed in range(1, seeds + 1):
-        chosen = torch.randperm(1000, generator=torch.Generator().manual_seed(seed))[:classes].sort().values
-        place = torch.full((1000,), -1)
-        place[chosen] = torch.arange(classes)
+        chosen = np.sort(np.random.default_rng(seed).permutation(1000)[:classes])
+        place = np.full(1000, -1)
+        place[chosen] = np.arange(classes)
         mine, theirs = place[y] >= 0, place[y_test] >= 0
-        yield Task(x[mine], place[y[mine]], text[chosen]), x_test[theirs].float(), place[y_test[theirs]]
+        yield Task(x[mine], place[y[mine]], text[chosen]), x_test[theirs], place[y_test[theirs]]
 
 
 def photo_trials(data: Path, name: str, shots: int, seeds: int) -> Iterator[Trial]:
@@ -64,19 +59,24 @@ def photo_trials(data: Path, name: str, shots: int, seeds: int) -> Iterator[Tria
     task, _, _ = photos(data, name)
     part = min(shots, 16 - shots)
     for seed in range(1, seeds + 1):
-        turn = torch.empty_like(task.y)
+        turn = np.empty_like(task.y)
         for label in range(task.classes):
-            images = (task.y == label).nonzero()[:, 0]
-            order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1000 * seed + label))
-            turn[images[order]] = torch.arange(len(images)) // part
+            images = np.flatnonzero(task.y == label)
+            turn[np.random.default_rng([seed, label]).permutation(images)] = np.arange(len(images)) // part
         for k in range(16 // part):
             fitted = turn == k if shots == part else turn != k
-            yield task.subset(fitted.nonzero()[:, 0]), task.x[0][~fitted], task.y[~fitted]
+            yield task.subset(np.flatnonzero(fitted)), task.x[0][~fitted], task.y[~fitted]
 
 
-def accuracy(task: Task, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> float:
-    v = task.linear.with_weight(weight)(x)
-    return 100 * float(((v @ task.text.rows.T).argmax(dim=1) == y).double().mean())
+def accuracy(task: Task, weight: Array, x: Array, y: Array) -> float:
+    embedded = task.linear.with_weight(weight)(x)
+    return 100 * float(np.mean((embedded @ task.text.rows.T).argmax(axis=1) == y))
+
+
+def regression(task: Task, x: Array, y: Array) -> float:
+    from solver import logistic_regression  # which imports torch
+
+    return 100 * logistic_regression(task, x, y)
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
             weights = (automatic(task)[0].weight, exact(task, 1 / task.shots).weight)
             scores.append([accuracy(task, weight, x, y) for weight in weights])
             if not (task.black_box or task.shots == 1 or arguments.no_regression):
-                scores[-1].append(100 * logistic_regression(task, x, y))
+                scores[-1].append(regression(task, x, y))
         auto, plain, *rest = (statistics.mean(column) for column in zip(*scores, strict=True))
         beside = f"   regression {rest[0]:5.1f}" if rest else ""
         print(f"{name:<40} auto {auto:5.1f}   1/N {plain:5.1f}   {auto - plain:+5.1f}{beside}", flush=True)

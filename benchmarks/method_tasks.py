@@ -14,10 +14,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from lam import builtin_trials, imagenet_trials, photo_trials
+from lam import Trial, builtin_trials, imagenet_trials, photo_trials
 from prolip import Task
 from prolip.data import sample_few_shot
 from solver_tasks import imagenet, photos, whu
@@ -28,8 +27,6 @@ REPORTED = (*BACKBONES, "imagenet", *PHOTOS)
 TRAINING = {f"{name}_train": name for name in PHOTOS}
 DEVELOPMENT = ("digits", "textures", *TRAINING, "imagenet20", "imagenet60", "imagenet200")
 SEEDS = 5
-
-Trial = tuple[Task, Tensor, Tensor]  # a task, and the features and labels to test on
 
 
 def has(name: str, shots: int, seed: int) -> bool:
@@ -47,18 +44,15 @@ def trial(data: Path, name: str, shots: int, seed: int) -> Trial:
         return _development(data, name, shots)[seed - 1]
     if name == "imagenet":
         x, y, text = imagenet(data)
-        mine = slice(0, 4000), slice(4000, 6000), slice(6000, 7000)  # in the order 4, 2, 1
-        fit = torch.zeros(len(y), dtype=torch.bool)
-        fit[mine[(4, 2, 1).index(shots)]] = True
+        fit = np.repeat((4, 2, 1), (4000, 2000, 1000)) == shots
         return Task(x[fit], y[fit], text), x[~fit], y[~fit]
     if name in BACKBONES:
         x, y, text = whu(data, BACKBONES[name])
-        chosen = torch.tensor(sample_few_shot(y.tolist(), shots, seed))
-        rest = torch.ones(len(y), dtype=torch.bool)
-        rest[chosen] = False
+        chosen = sample_few_shot(y, shots, seed)
+        rest = np.setdiff1d(np.arange(len(y)), chosen)
         return Task(x[chosen], y[chosen], text), x[rest], y[rest]
     task, x, y = photos(data, name)
-    return task.subset(torch.tensor(sample_few_shot(task.y.tolist(), shots, seed))), x, y
+    return task.subset(np.array(sample_few_shot(task.y, shots, seed))), x, y
 
 
 @cache

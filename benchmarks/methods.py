@@ -21,12 +21,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from method_tasks import DEVELOPMENT, REPORTED, has, trial
 from prolip import methods
 from prolip.cli.console import bar, console
 from prolip.core import Task
+from prolip.core.arrays import Array
 
 METHODS = (
     "zero_shot",
@@ -72,7 +72,6 @@ COLUMNS = ("set", "shots", "seed", "method", "accuracy", "seconds", "cpu", "chos
 
 def main() -> None:
     given = arguments()
-    torch.set_num_threads(given.threads)
     done = read(given.csv)
     wanted = [
         (name, shots, seed, method)
@@ -96,7 +95,7 @@ def main() -> None:
     report({key: done[key] for key in wanted}, given)
 
 
-def run(spec: str, seed: int, task: Task, x: torch.Tensor, y: torch.Tensor) -> tuple:
+def run(spec: str, seed: int, task: Task, x: Array, y: Array) -> tuple:
     """Accuracy, seconds of the whole fit by the clock and of all cores together, and what was chosen.
 
     NaN where a task lacks what a method needs.
@@ -107,7 +106,7 @@ def run(spec: str, seed: int, task: Task, x: torch.Tensor, y: torch.Tensor) -> t
     started, worked = time.perf_counter(), time.process_time()
     fitted = method.fit(task)
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
-    accuracy = float((fitted.predict(x) == y).double().mean())
+    accuracy = float(np.mean(fitted.predict(x) == y))
     return accuracy, seconds, cpu, str(fitted.info.get("chose") or fitted.info.get("chosen") or "")
 
 
@@ -234,7 +233,6 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--csv", type=Path, help="Runs are added here as they end, and not repeated.")
     parser.add_argument("--markdown", type=Path, help="The tables, for a document.")
-    parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     if not given.data.is_dir():
         sys.exit(f"error: no data at {given.data}: name the folder with features/ and images/ by --data")

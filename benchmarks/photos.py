@@ -17,16 +17,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from prolip import Task, methods, solvers
-from prolip.core import Projected
-from prolip.data import read_images, sample_few_shot, templates_for
+from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, extract
+from solver_tasks import photos, whu
 
-TEMPLATES = {"pets37": "oxford_pets", "dtd10": "dtd"}
 LEARNING_RATES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 
@@ -34,32 +32,11 @@ def report(what: str, seen: str, asked: str, met: bool) -> None:
     print(f"{'ok  ' if met else 'LESS'}  {what:<58} {seen:>22}   asked: {asked}", flush=True)
 
 
-def photo_task(encoder, data: Path, name: str) -> tuple[Task, torch.Tensor, torch.Tensor]:
-    """All training photos of a set as a task, and its test features and labels."""
-    features, labels = {}, {}
-    for split in ("train", "test"):
-        images = read_images(data / "images" / name, split=split)
-        features[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
-        labels[split] = torch.tensor(images.labels)
-    text = encoder.text(images.names, templates_for(TEMPLATES[name]))
-    task = Task(features["train"], labels["train"], text, encoder.head, encoder.scale)
-    return task, features["test"], labels["test"]
-
-
-def whu(data: Path, backbone: str = "rn50") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Embeddings, labels and class rows (the mean of all prompts) of WHU-RS19."""
-    with np.load(data / "features" / f"whurs19_clip_{backbone}.npz") as stored:
-        x, y = torch.tensor(stored["images"]).float(), torch.tensor(stored["labels"])
-        rows = torch.nn.functional.normalize(torch.tensor(stored["texts"]).float(), dim=-1).mean(dim=0)
-    return x, y, rows
-
-
 def show_accuracy(data: Path) -> None:
-    encoder = load("offline")
     for name, zero_shot_asked, asked in (("pets37", 0.40, 0.84), ("dtd10", None, 0.73)):
-        task, x, y = photo_task(encoder, data, name)
+        task, x, y = photos(data, name)
         if zero_shot_asked:
-            seen = accuracy(Projected(encoder.head, task.text, encoder.scale).logits(x), y)
+            seen = accuracy(methods.create("zero_shot").fit(task).logits(x), y)
             report(f"{name}, offline, zero-shot", f"{100 * seen:.1f} %", "40 %", seen >= zero_shot_asked)
         for lam in ("auto", 0.01, "1/N"):
             seen = accuracy(methods.create("prolip", lam=lam).fit(task).logits(x), y)
@@ -86,14 +63,14 @@ def show_speed(data: Path) -> None:
 
 
 def show_rla(data: Path) -> None:
-    x, y, rows = whu(data)
+    x, y, rows = whu(data, "rn50")
     zero_shot = accuracy(methods.create("zero_shot").fit(Task(x, y, rows)).logits(x), y)
     report(
         "WHU-RS19, CLIP RN50, zero-shot", f"{100 * zero_shot:.1f} %", "71.5 %", abs(zero_shot - 0.715) < 5e-4
     )
     seen = []
     for seed in range(1, 6):
-        chosen = sample_few_shot(y.tolist(), 4, seed)
+        chosen = sample_few_shot(y, 4, seed)
         rest = np.setdiff1d(np.arange(len(y)), chosen)
         fitted = methods.create("rla", lam="1/N").fit(Task(x[chosen], y[chosen], rows))
         seen.append(accuracy(fitted.logits(x[rest]), y[rest]))
@@ -103,15 +80,12 @@ def show_rla(data: Path) -> None:
 
 
 def show_objective(data: Path) -> None:
-    x, y, rows = whu(data)
-    tasks = {}
-    for shots in (1, 4, 16):
-        chosen = sample_few_shot(y.tolist(), shots, 1)
-        tasks[f"WHU-RS19 RN50, {shots} shots"] = Task(x[chosen], y[chosen], rows)
-    photos, _, _ = photo_task(load("offline"), data, "pets37")
-    for shots in (1, 4, 16):
-        chosen = torch.tensor(sample_few_shot(photos.y.tolist(), shots, 1))
-        tasks[f"pets37 offline, {shots} shots"] = photos.subset(chosen)
+    whole = {"WHU-RS19 RN50": Task(*whu(data, "rn50")), "pets37 offline": photos(data, "pets37")[0]}
+    tasks = {
+        f"{name}, {shots} shots": task.subset(np.array(sample_few_shot(task.y, shots, 1)))
+        for name, task in whole.items()
+        for shots in (1, 4, 16)
+    }
     for name, task in tasks.items():
         lam = solvers.lam_value("1/N", task)
         exact = solvers.exact(task, lam)
@@ -153,7 +127,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.data.is_dir():
         parser.error(f"no folder {arguments.data}: give the one with features/ and images/ as --data")
-    torch.set_flush_denormal(True)
     for part in arguments.only:
         PARTS[part](arguments.data)
 

@@ -17,57 +17,51 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from prolip import Head, Task
+from prolip.core.arrays import Array, unit_rows
 from prolip.data import as_templates, read_images
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
 
 TEMPLATES = {"pets37": "oxford_pets", "dtd10": "dtd"}
-unit = torch.nn.functional.normalize
 
 
-def whu(data: Path, backbone: str) -> tuple[Tensor, Tensor, Tensor]:
+def whu(data: Path, backbone: str) -> tuple[Array, Array, Array]:
     """Unit embeddings, labels, and class rows (the mean of all prompts) of WHU-RS19."""
     with np.load(data / "features" / f"whurs19_clip_{backbone}.npz") as stored:
-        x, y = torch.tensor(stored["images"]).float(), torch.tensor(stored["labels"]).long()
-        rows = unit(torch.tensor(stored["texts"]).float(), dim=-1).mean(dim=0)
-    return unit(x, dim=1), y, unit(rows, dim=1)
+        x, y = stored["images"].astype(np.float32), stored["labels"].astype(np.int64)
+        rows = unit_rows(stored["texts"].astype(np.float32)).mean(axis=0)
+    return unit_rows(x), y, unit_rows(rows)
 
 
-def imagenet(data: Path) -> tuple[Tensor, Tensor, Tensor]:
+def imagenet(data: Path) -> tuple[Array, Array, Array]:
     """Unit embeddings of seven training images per class, labels, class rows; ViT-B/32."""
     with np.load(data / "features" / "imagenet_fewshot_clip_vit_b_32.npz") as stored:
-        x = torch.cat([torch.tensor(stored[f"train{k}_x"]).float() for k in (4, 2, 1)])
-        y = torch.cat([torch.tensor(stored[f"train{k}_y"]).long() for k in (4, 2, 1)])
-        rows = torch.tensor(stored["text"]).float()
-    return unit(x, dim=1), y, unit(rows, dim=1)
+        x = np.concatenate([stored[f"train{k}_x"].astype(np.float32) for k in (4, 2, 1)])
+        y = np.concatenate([stored[f"train{k}_y"].astype(np.int64) for k in (4, 2, 1)])
+        rows = stored["text"].astype(np.float32)
+    return unit_rows(x), y, unit_rows(rows)
 
 
 @cache
-def photos(data: Path, name: str) -> tuple[Task, Tensor, Tensor]:
+def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
     """All training photos of a set with the offline encoder, and its test features and labels."""
     encoder = load("offline")
     features, labels = {}, {}
     for split in ("train", "test"):
         images = read_images(data / "images" / name, split=split)
         features[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
-        labels[split] = torch.tensor(images.labels)
+        labels[split] = np.array(images.labels)
     text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
     task = Task(features["train"], labels["train"], text, encoder.head, encoder.scale)
     return task, features["test"], labels["test"]
 
 
-def few_shot(y: Tensor, shots: int, seed: int) -> Tensor:
+def few_shot(y: Array, shots: int, seed: int) -> Array:
     """Indices of `shots` random images of each class."""
-    g = torch.Generator().manual_seed(seed)
-    picked = []
-    for label in torch.unique(y):
-        images = (y == label).nonzero()[:, 0]
-        picked.append(images[torch.randperm(len(images), generator=g)[:shots]])
-    return torch.cat(picked)
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(np.flatnonzero(y == label))[:shots] for label in np.unique(y)])
 
 
 def lifted_whu(data: Path, shots: int, width: int) -> Task:
@@ -80,35 +74,38 @@ def lifted_whu(data: Path, shots: int, width: int) -> Task:
 def lifted_imagenet(data: Path, classes: int, shots: int, width: int, dim: int) -> Task:
     """ImageNet ViT-B/32, so many classes and images of each, lifted to `width` and `dim`."""
     x, y, rows = imagenet(data)
-    g = torch.Generator().manual_seed(0)
-    chosen = torch.randperm(len(rows), generator=g)[:classes]
-    parts = [_fill(x[y == label][:shots], shots, g) for label in chosen]
-    return lift(torch.cat(parts), torch.arange(classes).repeat_interleave(shots), rows[chosen], width, dim)
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(rows))[:classes]
+    parts = [_fill(x[y == label][:shots], shots, rng) for label in chosen]
+    return lift(np.concatenate(parts), np.repeat(np.arange(classes), shots), rows[chosen], width, dim)
 
 
-def lift(v: Tensor, y: Tensor, rows: Tensor, width: int, dim: int) -> Task:
+def lift(v: Array, y: Array, rows: Array, width: int, dim: int) -> Task:
     """Features x [n, width] and a head W0 [width, dim] with x W0 = v."""
-    g = torch.Generator().manual_seed(1)
+    rng = np.random.default_rng(1)
+
+    def normal(*shape: int) -> Array:
+        return rng.normal(size=shape).astype(np.float32)
+
     if dim > v.shape[1]:
-        rotation = torch.linalg.qr(torch.randn(dim, v.shape[1], generator=g))[0].T
-        extra = torch.tanh(2 * v @ torch.randn(v.shape[1], dim, generator=g))
+        rotation = np.linalg.qr(normal(dim, v.shape[1]))[0].T
+        extra = np.tanh(2 * v @ normal(v.shape[1], dim))
         extra -= extra @ rotation.T @ rotation
-        v, rows = v @ rotation + 0.2 * unit(extra, dim=1), rows @ rotation
-    w0 = torch.randn(width, dim, generator=g) / width**0.5
-    x = v @ torch.linalg.pinv(w0)
+        v, rows = v @ rotation + 0.2 * unit_rows(extra), rows @ rotation
+    w0 = normal(width, dim) / width**0.5
+    x = v @ np.linalg.pinv(w0)
     if width > dim:
-        random = torch.randn(width, width - dim, generator=g)
-        unseen = torch.linalg.qr(torch.cat([w0, random], dim=1))[0][:, dim:]
-        hidden = torch.tanh(2 * v @ torch.randn(dim, width - dim, generator=g))
-        x = x + unit(hidden, dim=1) * x.norm(dim=1, keepdim=True) @ unseen.T
+        unseen = np.linalg.qr(np.concatenate([w0, normal(width, width - dim)], axis=1))[0][:, dim:]
+        hidden = np.tanh(2 * v @ normal(dim, width - dim))
+        x = x + unit_rows(hidden) * np.linalg.norm(x, axis=1, keepdims=True) @ unseen.T
     return Task(x, y, rows, Head(w0), 100.0)
 
 
-def _fill(images: Tensor, shots: int, g: torch.Generator) -> Tensor:
+def _fill(images: Array, shots: int, rng: np.random.Generator) -> Array:
     missing = shots - len(images)
     if missing <= 0:
         return images
-    a, b = images[torch.randint(len(images), (2, missing), generator=g)]
-    share = 0.2 + 0.6 * torch.rand(missing, 1, generator=g)
-    noise = 0.02 * torch.randn(missing, images.shape[1], generator=g)
-    return torch.cat([images, unit(share * a + (1 - share) * b + noise, dim=1)])
+    a, b = images[rng.integers(len(images), size=(2, missing))]
+    share = 0.2 + 0.6 * rng.random((missing, 1)).astype(np.float32)
+    noise = 0.02 * rng.normal(size=(missing, images.shape[1])).astype(np.float32)
+    return np.concatenate([images, unit_rows(share * a + (1 - share) * b + noise)])

@@ -18,7 +18,21 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+
+from prolip import methods
+from prolip.core import ModelError
+from prolip.core.arrays import softmax
+from prolip.data import read_images, sample_few_shot, templates_for
+from prolip.encoders import load
+from prolip.evaluate.metrics import accuracy
+from prolip.features import FeatureStore, Pictures, extract
+from prolip.methods import test_time
+from prolip.methods.prompts.base import epochs_for
+from prolip.methods.towers import TowerTask
 
 SETS = {"pets37": "oxford_pets", "dtd10": "dtd"}
 SHOTS = (4, 16)
@@ -39,13 +53,6 @@ def peak_megabytes() -> float:
 
 def load_set(data: Path, name: str, shots: int):
     """A task beside its encoder, and test paths and labels."""
-    import torch
-
-    from prolip.data import read_images, sample_few_shot, templates_for
-    from prolip.encoders import load
-    from prolip.features import FeatureStore, Pictures, extract
-    from prolip.methods.towers import TowerTask
-
     encoder = load("offline", "cpu")
     train, test = (read_images(data / "images" / name, split=split) for split in ("train", "test"))
     chosen = sample_few_shot(train.labels, shots, SEED)
@@ -61,14 +68,11 @@ def load_set(data: Path, name: str, shots: int):
         templates,
         Pictures(paths),
     )
-    return task, list(test.paths), torch.tensor(test.labels)
+    return task, list(test.paths), np.array(test.labels)
 
 
 def budget(method: str, task, prompts: int, images: int) -> tuple[int, int] | None:
     """Epochs that the budget allows, and the authors' epochs."""
-    from prolip import methods
-    from prolip.methods.prompts.base import epochs_for
-
     if method not in TEXT and method not in IMAGE:
         return None
     made = methods.create(method)
@@ -83,10 +87,6 @@ def budget(method: str, task, prompts: int, images: int) -> tuple[int, int] | No
 def measure_method(arguments: argparse.Namespace) -> dict:
     """One method on one set: run in a process of its own."""
     import torch
-
-    from prolip import methods
-    from prolip.evaluate.metrics import accuracy
-    from prolip.features import FeatureStore, extract
 
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
@@ -115,20 +115,13 @@ def measure_method(arguments: argparse.Namespace) -> dict:
 
 def measure_test_time(arguments: argparse.Namespace) -> dict:
     """Test-time ProLIP and TPT on the same encoded views of the same images."""
-    from dataclasses import replace
-
     import torch
-
-    from prolip import methods
-    from prolip.evaluate.metrics import accuracy
-    from prolip.features import extract
-    from prolip.methods import test_time
 
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
     name, each, _ = arguments.one
     task, paths, y = load_set(arguments.data, name, 16)
-    chosen = [i for k in range(task.classes) for i in (y == k).nonzero()[: int(each), 0].tolist()]
+    chosen = [i for k in range(task.classes) for i in np.flatnonzero(y == k)[: int(each)]]
     paths, y = [paths[i] for i in chosen], y[chosen]
     encoder = task.encoder
     encoder.preprocess = test_time.view_preprocess(encoder.preprocess)
@@ -142,17 +135,17 @@ def measure_test_time(arguments: argparse.Namespace) -> dict:
     ):
         start = methods.create(method).fit(problem)
         adaptation = test_time.create(way)
-        logits = torch.stack([start.logits(view) for view in found.features], dim=1)  # [n, V, K]
-        surest = adaptation.surest(logits)[..., None].expand(-1, -1, task.classes)
+        logits = np.stack([start.logits(view) for view in found.features], axis=1)  # [n, V, K]
+        surest = np.take_along_axis(logits, adaptation.surest(logits)[..., None], axis=1)
         adaptation.logits(found.features[:, :2], start, encoder)  # so that no first use is measured
         cpu, began = cpu_seconds(), time.perf_counter()
         adapted = adaptation.logits(found.features, start, encoder)
         result[label] = {
             "way": way,
             "centre": accuracy(logits[:, 0], y),
-            "surest": accuracy(logits.softmax(-1).gather(1, surest).mean(dim=1), y),
+            "surest": accuracy(softmax(surest).mean(axis=1), y),
             "adapted": accuracy(adapted, y),
-            "moved": int((adapted.argmax(1) != logits[:, 0].argmax(1)).sum()),
+            "moved": int((adapted.argmax(axis=1) != logits[:, 0].argmax(axis=1)).sum()),
             "ms": 1000 * (time.perf_counter() - began) / len(y),
             "cpu": 1000 * (cpu_seconds() - cpu) / len(y),
         }
@@ -172,9 +165,8 @@ def run(arguments: argparse.Namespace, part: str, *one: str) -> dict:
         "--prompts", str(arguments.prompts), "--images", str(arguments.images),
         "--threads", str(arguments.threads),
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
-    )
+    settings = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": str(arguments.threads)}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **settings})
     if done.returncode:
         sys.exit(f"{' '.join(one)} failed:\n{done.stderr}")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -212,8 +204,8 @@ def row(found: dict, prolip: float) -> list[str]:
         used, full = found["epochs"]
         epochs, ratio = f"{used} of {full}", f"{found['cpu'] / prolip:,.0f}"
         whole = f"{found['cpu'] / prolip * full / used:,.0f}"
-    accuracy, times = f"{100 * found['accuracy']:.1f}", (found["cpu"], found["seconds"])
-    return [accuracy, *(f"{t:.1f}" for t in times), ratio, whole, epochs, f"{found['peak']:.0f}"]
+    share, times = f"{100 * found['accuracy']:.1f}", (found["cpu"], found["seconds"])
+    return [share, *(f"{t:.1f}" for t in times), ratio, whole, epochs, f"{found['peak']:.0f}"]
 
 
 def show_test_time(arguments: argparse.Namespace) -> None:
@@ -246,11 +238,8 @@ def show_tiny(arguments: argparse.Namespace) -> None:
 
     import torch
 
-    from prolip import methods
-    from prolip.core import ModelError
-    from prolip.encoders import load
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    tests = Path(__file__).parents[1] / "tests"
+    sys.path[:0] = [str(tests), str(tests / "full")]
     from tiny_models import TOWERS, tower_task, write_folder
 
     torch.set_num_threads(arguments.threads)
@@ -276,7 +265,7 @@ def show_tiny(arguments: argparse.Namespace) -> None:
                 loss = f"{fitted.info['start_loss']:.2f} to {fitted.info['loss']:.2f}"
                 where = f"{changed} of {len(before)}{'' if kept else ', AND THE BASE MODEL'}"
                 print(f"| {kind} | {method} | {loss} | {made.parameters(task):,} | {where} |", flush=True)
-    print("\nWhich tensors those are, and the paper's counts: tests/test_finetune.py, tests/test_prompts.py.")
+    print("\nWhich tensors those are, and the paper's counts: tests/full/test_{finetune,prompts}.py.")
 
 
 PARTS = {"methods": show_methods, "test_time": show_test_time, "tiny": show_tiny}

@@ -1,11 +1,14 @@
+import importlib.util
 import os
 import sys
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import settings
-from PIL import Image
+
+from pictures import COLOURS, blotch
+
+# What needs torch stands in full/, and is left out where there is none.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["full"]
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -16,7 +19,6 @@ def cache(tmp_path_factory):
     """Every test process keeps its own features, far from the user's."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["PROLIP_CACHE"] = str(folder)
-    torch.set_num_threads(1)
     return folder
 
 
@@ -26,16 +28,6 @@ def offline():
     from prolip.encoders import load
 
     return load("offline", "cpu")
-
-
-def blotch(colour, seed, size=48):
-    """A picture of mostly one colour, no two alike."""
-    rng = np.random.default_rng(seed)
-    pixels = np.array(colour) + rng.normal(0, 25, (size, size, 3))
-    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-
-
-COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "blue": (40, 40, 200)}
 
 
 @pytest.fixture

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-import torch
 
-from conftest import blotch
+from pictures import blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.core import Head, Task, Text, UsageError
+from prolip.core.arrays import cross_entropy, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.held_out import held_out
 from prolip.evaluate.reject import Outsiders
-from prolip.solvers.selection import assign_folds
+from prolip.methods.search import cross_validate
+from prolip.solvers.folds import assign_folds
 
 
 def crowd(shots, seed=0, noise=1.0, classes=4, dim=24):
@@ -27,63 +27,67 @@ def crowd(shots, seed=0, noise=1.0, classes=4, dim=24):
         return centres[y] + noise * rng.normal(size=(len(y), dim)), y
 
     x, y = draw(shots)
-    task = Task(x.astype(np.float32), y, texts.astype(np.float32), Head(torch.eye(dim)), 60.0)
+    task = Task(x.astype(np.float32), y, texts.astype(np.float32), Head(np.eye(dim)), 60.0)
     test_x, test_y = draw(400)
-    return task, torch.from_numpy(test_x.astype(np.float32)), torch.from_numpy(test_y)
+    return task, test_x.astype(np.float32), test_y
+
+
+def draw_labels(probabilities, rng):
+    """A label for each row, by its probabilities."""
+    return np.array([rng.choice(len(row), p=row / row.sum()) for row in probabilities])
 
 
 def test_temperature_is_the_most_likely_one():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(4000, 5, generator=generator) * 2
-    y = torch.multinomial((logits / 1.7).softmax(dim=1), 1, generator=generator)[:, 0]
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(4000, 5))
+    y = draw_labels(softmax(logits / 1.7), rng)
     assert fit_temperature(logits, y) == pytest.approx(1.7, rel=0.05)
-    grid = torch.linspace(0.5, 4, 200)
-    losses = torch.stack([torch.nn.functional.cross_entropy(logits / t, y) for t in grid])
-    assert fit_temperature(logits, y) == pytest.approx(float(grid[losses.argmin()]), abs=0.03)
+    grid = np.linspace(0.5, 4, 200)
+    losses = [cross_entropy(logits / t, y).mean() for t in grid]
+    assert fit_temperature(logits, y) == pytest.approx(grid[np.argmin(losses)], abs=0.03)
 
 
 def test_few_images_cannot_drive_the_temperature_to_an_extreme():
-    right = torch.eye(3) * 5.0
-    assert 0.2 < fit_temperature(right, torch.arange(3)) < 1  # all right: surer, but within reason
+    right = np.eye(3) * 5.0
+    assert 0.2 < fit_temperature(right, np.arange(3)) < 1  # all right: surer, but within reason
 
 
 def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     task, _, _ = crowd(5)
     method = methods.create("prolip", lam=0.01, scale="fixed")
-    fitted = method.fit(task)
-    out = held_out(method, fitted, task, folds=5)
+    out = cross_validate(method, task)
     assert sorted(out.images.tolist()) == list(range(task.n))
-    assert torch.equal(out.y, task.y)
-    fold = assign_folds(task, 5, 0)
+    assert np.array_equal(out.y, task.y)
+    fold = assign_folds(task, 0)
     i = 7
-    alone = method.fit(task.subset((fold != fold[i]).nonzero()[:, 0]))
+    alone = method.fit(task.subset(np.flatnonzero(fold != fold[i])))
     image = task.x[0, i : i + 1]
-    torch.testing.assert_close(out.logits[i], alone.logits(image)[0], atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(out.logits[i], alone.logits(image)[0], atol=1e-3, rtol=1e-3)
     # Asked about a further class, which the fits know nothing of.
-    more = Text(torch.cat([task.text.rows, torch.ones(1, 24)]))
-    out = held_out(method, fitted, task, text=more, folds=5)
+    more = Text(np.vstack([task.text.rows, np.ones(24)]))
+    out = cross_validate(method, task, text=more)
     expected = alone.with_text(more).logits(image)[0]
-    torch.testing.assert_close(out.logits[i], expected, atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(out.logits[i], expected, atol=1e-3, rtol=1e-3)
 
 
 def test_each_fold_takes_an_image_of_every_class_however_few_there_are():
     task, _, _ = crowd(2)
     method = methods.create("prolip", lam=0.01, scale="fixed")
-    out = held_out(method, method.fit(task), task)
-    fold = assign_folds(task, 2, 0)
-    assert torch.bincount(task.y[fold == 0]).tolist() == [1, 1, 1, 1]
-    other = method.fit(task.subset((fold == 1).nonzero()[:, 0]))
-    asked = (fold == 0).nonzero()[:, 0]
-    torch.testing.assert_close(out.logits[asked], other.logits(task.x[0, asked]), atol=1e-2, rtol=1e-2)
+    out = cross_validate(method, task)
+    fold = assign_folds(task, 0)
+    assert np.bincount(task.y[fold == 0]).tolist() == [1, 1, 1, 1]
+    other = method.fit(task.subset(np.flatnonzero(fold == 1)))
+    asked = np.flatnonzero(fold == 0)
+    np.testing.assert_allclose(out.logits[asked], other.logits(task.x[0, asked]), atol=1e-2, rtol=1e-2)
 
 
 def test_calibration_inside_the_support_set_helps_outside_of_it():
     task, x, y = crowd(8, noise=1.6)
     method = methods.create("prolip", lam="1/N", scale="fixed")
-    fitted = method.fit(task)
-    confidence = Confidence.of(method, fitted, task)
-    before = metrics.calibration_error(fitted.logits(x).softmax(dim=1), y)
-    after = metrics.calibration_error((fitted.logits(x) / confidence.temperature).softmax(dim=1), y)
+    fitted, held_out = method.fit_held_out(task)
+    confidence = Confidence.of(fitted, task, held_out)
+    before = metrics.calibration_error(fitted.proba(x), y)
+    after = metrics.calibration_error(softmax(fitted.logits(x) / confidence.temperature), y)
     assert before > 0.1
     assert after < before / 2
     assert confidence.report["calibration_error"] < confidence.report["calibration_error_before"]
@@ -94,8 +98,8 @@ def test_a_few_right_answers_do_not_make_the_model_certain():
     """lam="auto" takes the sharpest scale of its grid here; the temperature takes that back."""
     task, _, _ = crowd(3, noise=0.4)
     method = methods.create("prolip")
-    fitted = method.fit(task)
-    confidence = Confidence.of(method, fitted, task)
+    fitted, held_out = method.fit_held_out(task)
+    confidence = Confidence.of(fitted, task, held_out)
     assert confidence.report["accuracy"] == 1.0
     assert fitted.scale > 8 * task.scale
     assert task.scale / 2 < fitted.scale / confidence.temperature < 4 * task.scale
@@ -103,21 +107,24 @@ def test_a_few_right_answers_do_not_make_the_model_certain():
 
 def test_one_image_per_class_has_a_fixed_temperature():
     task, _, _ = crowd(1)
-    method = methods.create("prolip", lam=0.01, scale="fixed")
-    assert Confidence.of(method, method.fit(task), task).temperature == ONE_SHOT
-    zero_shot = methods.create("zero_shot")
-    assert Confidence.of(zero_shot, zero_shot.fit(task), task).temperature == 1.0
+    for method, temperature in (
+        (methods.create("prolip", lam=0.01), ONE_SHOT),
+        (methods.create("zero_shot"), 1.0),
+    ):
+        fitted, held_out = method.fit_held_out(task)
+        assert len(held_out) == 0
+        assert Confidence.of(fitted, task, held_out).temperature == temperature
 
 
 def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
     task, _, _ = crowd(3)
     outsiders = Outsiders.of(task)
-    x = torch.nn.functional.normalize(task.x[0], dim=1)
+    x = task.x[0] / np.linalg.norm(task.x[0], axis=1, keepdims=True)
     expected, strangers = [], []
     for i in range(task.n):
         rest = [j for j in range(task.n) if j != i]
-        means = torch.stack([x[[j for j in rest if task.y[j] == k]].mean(dim=0) for k in range(4)])
-        cosines = torch.nn.functional.cosine_similarity(x[i : i + 1], means)
+        means = np.stack([x[[j for j in rest if task.y[j] == k]].mean(axis=0) for k in range(4)])
+        cosines = means @ x[i] / np.linalg.norm(means, axis=1)
         expected.append(float(cosines.max()))
         strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
     assert outsiders.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
@@ -128,13 +135,12 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
 
 def test_outsiders_are_refused_and_members_mostly_not():
     task, x, _ = crowd(8, noise=0.5)
-    method = methods.create("prolip", lam=0.01)
-    fitted = method.fit(task)
-    outsiders = Confidence.of(method, fitted, task).outsiders
-    strangers = torch.randn(300, 24, generator=torch.Generator().manual_seed(1))
+    fitted = methods.create("prolip", lam=0.01).fit(task)
+    outsiders = Outsiders.of(task)
+    strangers = np.random.default_rng(1).normal(size=(300, 24))
     head = task.linear
-    assert outsiders.reject(x, head, fitted.predict(x)).double().mean() < 0.15
-    assert outsiders.reject(strangers, head, fitted.predict(strangers)).double().mean() > 0.9
+    assert outsiders.reject(x, head, fitted.predict(x)).mean() < 0.15
+    assert outsiders.reject(strangers, head, fitted.predict(strangers)).mean() > 0.9
     strict, loose = (outsiders.threshold(rate) for rate in (0.3, 0.01))
     assert strict > loose
     with pytest.raises(UsageError, match="false-reject rate must be a fraction"):
@@ -146,15 +152,14 @@ def test_outsiders_are_refused_and_members_mostly_not():
 def test_a_class_without_images_refuses_nothing():
     task, _, _ = crowd(4)
     grown = Outsiders.of(task).extended(5)
-    strangers = torch.randn(50, 24, generator=torch.Generator().manual_seed(1))
-    answers = torch.full((50,), 4)
+    strangers = np.random.default_rng(1).normal(size=(50, 24))
+    answers = np.full(50, 4)
     assert not grown.reject(strangers, task.linear, answers).any()
 
 
 @pytest.fixture(scope="module")
 def red_green(offline):
-    clf = FewShotClassifier(lam=0.01, store=False)
-    clf._encoder = offline
+    clf = FewShotClassifier(offline, lam=0.01, store=False)
     colours = {"red": (200, 40, 40), "green": (40, 180, 40)}
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(colours.values()) for i in range(5)]
     return clf.fit(images, ["red"] * 5 + ["green"] * 5)
@@ -180,8 +185,8 @@ def test_evaluation_tells_calibration_before_after_and_by_chance(red_green):
     assert {"calibration_error", "calibration_error_before", "calibration_error_floor", "rejected"} <= set(
         told
     )
-    probabilities = torch.from_numpy(red_green.predict_proba(images))
-    y = torch.tensor([red_green.classes_.index(name) for name in ["red"] * 4 + ["green"] * 4])
+    probabilities = red_green.predict_proba(images)
+    y = np.array([red_green.classes_.index(name) for name in ["red"] * 4 + ["green"] * 4])
     assert told["calibration_error"] == pytest.approx(metrics.calibration_error(probabilities, y))
 
 
@@ -199,9 +204,7 @@ def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):
 
 
 def test_floor_is_what_chance_gives():
-    generator = torch.Generator().manual_seed(0)
-    p = torch.rand(200, 3, generator=generator).softmax(dim=1)
-    seen = [
-        metrics.calibration_error(p, torch.multinomial(p, 1, generator=generator)[:, 0]) for _ in range(200)
-    ]
+    rng = np.random.default_rng(1)
+    p = softmax(rng.uniform(size=(200, 3)))
+    seen = [metrics.calibration_error(p, draw_labels(p, rng)) for _ in range(100)]
     assert metrics.calibration_floor(p) == pytest.approx(np.mean(seen), rel=0.15)

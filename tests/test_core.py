@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from prolip import Head, Task, Text
 from prolip.core import InputError, Projected, ProlipError
@@ -8,16 +7,16 @@ from prolip.core.files import sha256_tensors, write_atomic, write_bytes
 
 
 def gaussian(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def test_head_applies_weight_bias_and_the_samples_own_offset():
     weight, bias, x, r = gaussian(5, 3), gaussian(3, seed=1), gaussian(4, 5, seed=2), gaussian(4, 3, seed=3)
     plain = Head(weight, bias)
-    assert torch.allclose(plain(x), x @ weight + bias)
+    np.testing.assert_allclose(plain(x), x @ weight + bias, atol=1e-6)
     residual = Head(weight, bias, residual=True)
     assert residual.width == 8
-    assert torch.allclose(residual(torch.cat([x, r], dim=1)), r + x @ weight + bias, atol=1e-6)
+    np.testing.assert_allclose(residual(np.hstack([x, r])), r + x @ weight + bias, atol=1e-6)
 
 
 def test_head_refuses_features_of_another_width():
@@ -29,22 +28,30 @@ def test_text_rows_are_unit_and_the_ensemble_averages_unit_prompts():
     features, projection = gaussian(7, 4, 6), Head(gaussian(6, 5, seed=1))
     text = Text.from_features(features, projection, ["a", "b", "c", "d"])
     expected = np.zeros((4, 5))
-    for template in features.numpy():
-        v = template @ projection.weight.numpy()
+    for template in features:
+        v = template @ projection.weight
         expected += v / np.linalg.norm(v, axis=1, keepdims=True) / 7
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(text.rows.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(text.rows, expected, atol=1e-6)
 
 
-def test_task_takes_numpy_and_torch_half_and_views():
+def test_some_classes_of_a_text_keep_their_names_and_features():
+    text = Text(np.eye(3), ("a", "b", "c"), gaussian(2, 3, 4))
+    some = text.subset([2, 0])
+    assert some.classes == ("c", "a")
+    assert np.array_equal(some.rows, text.rows[[2, 0]])
+    assert np.array_equal(some.features, text.features[:, [2, 0]])
+
+
+def test_task_takes_half_precision_and_views():
     x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float16)
     task = Task(x, np.array([0, 0, 1, 1, 2, 2]), gaussian(3, 4))
     assert (task.views, task.n, task.classes, task.shots) == (2, 6, 3, 2)
-    assert task.x.dtype == torch.float32
+    assert task.x.dtype == np.float32
     rows, y = task.rows()
     assert rows.shape == (12, 4)
     assert y.tolist() == [0, 0, 1, 1, 2, 2] * 2
-    assert torch.equal(rows[7], task.x[1, 1])
+    assert np.array_equal(rows[7], task.x[1, 1])
 
 
 def test_shots_count_only_classes_that_have_images():
@@ -60,9 +67,9 @@ def test_shots_count_only_classes_that_have_images():
         ({"y": [0.5, 1, 2, 0]}, "whole numbers"),
         ({"text": gaussian(3, 6)}, "5 dimensions, text has 6"),
         ({"text": gaussian(1, 5), "y": [0, 0, 0, 0]}, "at least two classes"),
-        ({"text": torch.zeros(3, 5)}, "text has 3 all-zero rows"),
-        ({"x": torch.full((4, 5), float("nan"))}, "20 NaN or infinite"),
-        ({"x": torch.zeros(4, 5)}, "4 all-zero rows"),
+        ({"text": np.zeros((3, 5))}, "text has 3 all-zero rows"),
+        ({"x": np.full((4, 5), np.nan)}, "20 NaN or infinite"),
+        ({"x": np.zeros((4, 5))}, "4 all-zero rows"),
         ({"x": gaussian(4)}, r"\[n, Do\] or \[views, n, Do\]"),
         ({"x": gaussian(4, 6), "head": Head(gaussian(7, 5))}, "6 columns, the head expects 7"),
         ({"scale": -1.0}, "scale must be a positive number"),
@@ -79,11 +86,11 @@ def test_projected_answers_for_other_classes():
     head, text, x = Head(gaussian(6, 4)), Text(gaussian(3, 4, seed=1)), gaussian(5, 6, seed=2)
     fitted = Projected(head, text, 10.0)
     other = gaussian(2, 4, seed=3)
-    logits = fitted.with_text(other).logits(x).numpy()
-    v = (x @ head.weight).numpy()
+    logits = fitted.with_text(other).logits(x)
+    v = x @ head.weight
     cosine = (v / np.linalg.norm(v, axis=1, keepdims=True)) @ (
-        other / other.norm(dim=1, keepdim=True)
-    ).numpy().T
+        other / np.linalg.norm(other, axis=1, keepdims=True)
+    ).T
     np.testing.assert_allclose(logits, 10 * cosine, atol=1e-4)
 
 

@@ -4,14 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from conftest import COLOURS, blotch
+from pictures import COLOURS, blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.core import Head, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import Point, extrapolate, learning_curve
-from prolip.evaluate.curve_plot import draw_curve
 from prolip.evaluate.suggest import suggest
 
 NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}
@@ -87,10 +85,10 @@ def test_grown_models_save_and_grow_again(saved, more):
 
 def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
     clf = FewShotClassifier.load(saved)
-    weight = clf.fitted_.head.weight.clone()
+    weight = clf.fitted_.head.weight.copy()
     told = clf.add(names=["a purple elephant"])
     assert clf.classes_[-1] == "a purple elephant"
-    assert torch.equal(clf.fitted_.head.weight, weight)
+    assert np.array_equal(clf.fitted_.head.weight, weight)
     assert clf.predict_proba([blotch((200, 40, 40), 9)]).shape == (1, 4)
     assert told["old_accuracy"] is not None
     clf.save(saved)
@@ -121,21 +119,6 @@ def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
         FewShotClassifier.load(saved)
 
 
-def test_refitting_from_a_near_matrix_takes_fewer_steps():
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(5), 6)
-    centres = rng.normal(size=(5, 30))
-    x = (centres[y] + rng.normal(size=(30, 30))).astype(np.float32)
-    text = (centres + rng.normal(size=(5, 30))).astype(np.float32)
-    task = Task(x, y, text, Head(torch.eye(30)), 20.0)
-    method = methods.create("prolip", lam=0.3, scale="fixed")
-    before = method.fit(task.subset(torch.arange(29)))
-    warm, cold = method.refit(task, before), method.fit(task)
-    torch.testing.assert_close(warm.logits(x), cold.logits(x), atol=0.05, rtol=0.02)
-    assert warm.info["objective"] == pytest.approx(cold.info["objective"], rel=1e-3)
-    assert warm.info["evaluations"] < cold.info["evaluations"]
-
-
 def test_forecasts_follow_a_power_law_and_admit_what_they_do_not_know():
     law = {s: 1 - (0.05 + 0.5 * s**-0.7) for s in (1, 2, 4, 8, 16, 32)}
     sharp = [Point(s, law[s], 0.002) for s in (1, 2, 4, 8)]
@@ -147,12 +130,12 @@ def test_forecasts_follow_a_power_law_and_admit_what_they_do_not_know():
     assert extrapolate(vague, [32])[0].high - extrapolate(vague, [32])[0].low > far.high - far.low
 
 
-def test_learning_curve_rises_and_is_drawn(tmp_path):
+def test_learning_curve_rises():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(5), 10)
     centres = rng.normal(size=(5, 20))
     x = (centres[y] + 1.5 * rng.normal(size=(50, 20))).astype(np.float32)
-    task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(torch.eye(20)), 20.0)
+    task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(np.eye(20)), 20.0)
     method = methods.create("prolip", lam=0.001, scale="fixed")
     fitted = method.fit(task)
     curve = learning_curve(method, fitted, task, repeats=3)
@@ -161,18 +144,17 @@ def test_learning_curve_rises_and_is_drawn(tmp_path):
     assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
     gains = [f["gain"] for f in curve.report()["forecasts"]]
     assert gains == sorted(gains)
-    assert draw_curve(curve).startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="at least 3 images"):
-        learning_curve(method, fitted, task.subset(torch.tensor([0, 1, 10, 11])))
+        learning_curve(method, fitted, task.subset(np.array([0, 1, 10, 11])))
 
 
 def test_suggestions_cover_what_is_not_covered():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.eye(12)[:4] * 5
-    blobs = [c + 0.3 * torch.randn(20, 12, generator=generator) for c in centres]
-    lone = 5 * torch.eye(12)[11:12]
-    x, labelled = torch.cat([*blobs, lone]), blobs[0][:3] + 0.01
-    probabilities = torch.full((81, 2), 0.5)
+    rng = np.random.default_rng(0)
+    centres = np.eye(12)[:4] * 5
+    blobs = [c + 0.3 * rng.normal(size=(20, 12)) for c in centres]
+    lone = 5 * np.eye(12)[11:12]
+    x, labelled = np.concatenate([*blobs, lone]), blobs[0][:3] + 0.01
+    probabilities = np.full((81, 2), 0.5)
     picked = [s.place for s in suggest(x, probabilities, labelled, 3)]
     # One of each blob that has no label, and not the lone one.
     assert sorted(place // 20 for place in picked) == [1, 2, 3]
@@ -188,8 +170,8 @@ def test_grow_commands(prolip, saved, more, tmp_path):
     assert "`yellow`" in (tmp_path / "grown" / "README.md").read_text()  # a model with a card keeps one
     code, out, _ = prolip("suggest", saved, more, "-n", 3, "--json")
     assert len(json.loads(out)) == 3
-    code, out, err = prolip("curve", saved, "-o", tmp_path / "curve.png", "--json")
+    code, out, err = prolip("curve", saved, "--json")
     assert code == 0, err
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(out)["now"]["shots"] == 4
     code, _, err = prolip("add", saved)
     assert (code, "nothing to add" in err) == (2, True)

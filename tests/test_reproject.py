@@ -10,12 +10,12 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
-from conftest import blotch
+from pictures import blotch
 from prolip.api.batch import AnswerFile, answers
 from prolip.core import Head, InputError, ProlipError, UsageError
+from prolip.core.arrays import softmax
 from prolip.evaluate.adapting import Adapted, adapt_images
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
@@ -44,7 +44,7 @@ def expected(offline, paths, head):
     from PIL import Image
 
     pixels = np.stack([offline.preprocess.centre(Image.open(path)) for path in paths])
-    v = head(offline.encode(torch.from_numpy(pixels))).numpy()
+    v = head(offline.encode(pixels))
     return v / np.linalg.norm(v, axis=1, keepdims=True)
 
 
@@ -98,7 +98,7 @@ def test_an_array_is_streamed_block_by_block(tmp_path, monkeypatch, dtype):
         tmp_path / "x.npy",
         Head(weight, bias),
         tmp_path / "z.npy",
-        adapter=torch.from_numpy(adapter),
+        adapter=adapter,
         dtype=dtype,
         progress=lambda done, total: seen.append((done, total)),
     )
@@ -118,13 +118,13 @@ def test_an_array_is_streamed_block_by_block(tmp_path, monkeypatch, dtype):
 def test_wrong_files(tmp_path, name, message):
     np.save(tmp_path / "x.npy", np.zeros((3, 5), np.float32))
     with pytest.raises((UsageError, InputError), match=message):
-        reproject(tmp_path / "x.npy", Head(torch.eye(6)), tmp_path / name)
+        reproject(tmp_path / "x.npy", Head(np.eye(6)), tmp_path / name)
 
 
 def test_bad_values_and_full_disks_leave_no_file(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.full((3, 4), np.nan, np.float32))
     with pytest.raises(InputError, match="NaN"):
-        reproject(tmp_path / "x.npy", Head(torch.eye(4)), tmp_path / "z.npy")
+        reproject(tmp_path / "x.npy", Head(np.eye(4)), tmp_path / "z.npy")
     np.save(tmp_path / "x.npy", np.ones((3, 4), np.float32))
 
     def full(*args):
@@ -132,7 +132,7 @@ def test_bad_values_and_full_disks_leave_no_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "_header", full)
     with pytest.raises(ProlipError, match="no space left"):
-        reproject(tmp_path / "x.npy", Head(torch.eye(4)), tmp_path / "z.npy")
+        reproject(tmp_path / "x.npy", Head(np.eye(4)), tmp_path / "z.npy")
     assert [file.name for file in tmp_path.iterdir()] == ["x.npy"]
 
 
@@ -311,7 +311,7 @@ def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkey
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
     assert colour_model.confidence_.temperature != 1
-    adapted = Adapted(torch.tensor([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
+    adapted = Adapted(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
     monkeypatch.setattr(colour_model, "test_time", lambda *_, **__: adapted)
     (answer,) = answers(colour_model, archive[:1], test_time="prolip")
-    assert answer["probability"] == pytest.approx(float(adapted.logits.softmax(dim=1).max()), abs=1e-5)
+    assert answer["probability"] == pytest.approx(softmax(adapted.logits).max(), abs=1e-5)

@@ -1,24 +1,25 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-import torch
 
-from prolip.core import ProlipError, SavedModelError, UsageError
+from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
 from prolip.export import saved
-from prolip.export.saved import SavedModel, read_model, write_model
+from prolip.export.saved import SavedModel, load_base, read_model, write_model
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write_model(tmp_path / "model", SavedModel({"model": "offline"}, {"w": torch.arange(6.0).reshape(2, 3)}))
+    write_model(tmp_path / "model", SavedModel({"model": "offline"}, {"w": np.arange(6.0).reshape(2, 3)}))
     return tmp_path / "model"
 
 
 def test_round_trip(folder):
     model = read_model(folder)
     assert model.config["model"] == "offline"
-    assert torch.equal(model.tensors["w"], torch.arange(6.0).reshape(2, 3))
+    assert np.array_equal(model.tensors["w"], np.arange(6.0).reshape(2, 3))
 
 
 def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder):
@@ -71,6 +72,15 @@ def test_a_newer_format_asks_for_an_upgrade(folder):
     (folder / "prolip.json").write_text(json.dumps({**config, "format": 99}))
     with pytest.raises(SavedModelError, match="newer version"):
         read_model(folder)
+
+
+def test_a_base_model_with_other_weights_is_refused(monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda *_: SimpleNamespace(fingerprint="b"))
+    assert load_base("model", "hf:some/clip", "b", "cpu").fingerprint == "b"
+    with pytest.raises(
+        ModelError, match="fitted on hf:some/clip with weights a, but the weights found here are b"
+    ):
+        load_base("model", "hf:some/clip", "a", "cpu")
 
 
 def test_no_folder_at_all(tmp_path):

@@ -1,73 +1,84 @@
-"""The exact solver against independent computations: autograd, scipy, the problem without its reductions."""
+"""The exact solver against independent computations: differences, SciPy on the whole matrix, Adam."""
 
 import math
 
 import numpy as np
 import pytest
 import scipy.optimize
-import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
-from prolip.solvers import adam, automatic, exact, lam_value, minimise, path
-from prolip.solvers.objective import loss_gradient, softmax_losses, value_and_gradient
+from prolip.core.arrays import cross_entropy, softmax, unit_rows
+from prolip.solvers import adam, exact, lam_value, path
+from prolip.solvers.objective import ReducedObjective, softmax_losses, value_and_gradient
+from prolip.solvers.reduction import reduce
+from prolip.solvers.regime import Regime, choose_regime
 
-FIXED = [HealthCheck.function_scoped_fixture]  # `steps` is the same for every example
+REGIMES = {
+    "float64": Regime(np.float64, np.float64),
+    "mixed": Regime(np.float32, np.float64, pieces=3, threads=2),
+    "float32": Regime(np.float32, np.float32, pieces=3, threads=2),
+}
 
 
 def make_task(n=20, classes=4, width=12, dim=8, *, views=1, bias=False, residual=False, seed=0, scale=20.0):
     """Features that cluster by class, and texts that lie near the clusters, as a CLIP-like model gives."""
-    g = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % classes
-    weight = torch.randn(width, dim, generator=g, dtype=torch.float64) / math.sqrt(width)
-    centres = torch.randn(classes, width, generator=g, dtype=torch.float64)
-    x = centres[y] + 0.8 * torch.randn(views, n, width, generator=g, dtype=torch.float64) + 0.3
-    text = centres @ weight + 0.5 * torch.randn(classes, dim, generator=g, dtype=torch.float64)
-    b = 0.1 * torch.randn(dim, generator=g, dtype=torch.float64) if bias else None
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    weight = rng.normal(size=(width, dim)) / math.sqrt(width)
+    centres = rng.normal(size=(classes, width))
+    x = centres[y] + 0.8 * rng.normal(size=(views, n, width)) + 0.3
+    text = centres @ weight + 0.5 * rng.normal(size=(classes, dim))
+    b = 0.1 * rng.normal(size=dim) if bias else None
     if residual:
-        x = torch.cat([x, 0.3 * torch.randn(views, n, dim, generator=g, dtype=torch.float64)], dim=-1)
+        x = np.concatenate([x, 0.3 * rng.normal(size=(views, n, dim))], axis=-1)
     return Task(x, y, text, Head(weight, b, residual), scale)
 
 
 def single(task):
     """The same task in float32."""
-    return Task(task.x.float(), task.y, task.text.rows.float(), Head(task.head.weight.float()), task.scale)
+    half = np.float32
+    head = Head(task.head.weight.astype(half))
+    return Task(task.x.astype(half), task.y, task.text.rows.astype(half), head, task.scale)
 
 
-def naive_objective(task, weight, lam):
-    """The paper's equation, written with torch's own functions and left to autograd."""
+def naive(task, weight, lam):
+    """The paper's objective and its gradient, with the Jacobian of the normalisation written out."""
     rows, y = task.rows()
     inputs, fixed = task.linear.split(rows)
     v = inputs @ weight if fixed is None else inputs @ weight + fixed
-    logits = task.scale * torch.nn.functional.normalize(v, dim=1) @ task.text.rows.T
-    penalty = lam * (weight - task.linear.weight).square().sum()
-    return torch.nn.functional.cross_entropy(logits, y) + penalty
+    length = np.linalg.norm(v, axis=1)
+    z = v / length[:, None]
+    logits = task.scale * z @ task.text.rows.T
+    delta = weight - task.linear.weight
+    value = cross_entropy(logits, y).mean() + lam * np.square(delta).sum()
+    by_z = task.scale * (softmax(logits) - np.eye(task.classes)[y]) @ task.text.rows / len(y)
+    jacobian = (np.eye(v.shape[1]) - z[:, :, None] * z[:, None, :]) / length[:, None, None]
+    by_v = np.einsum("nd,nde->ne", by_z, jacobian)
+    return value, inputs.T @ by_v + 2 * lam * delta
 
 
 def by_scipy(task, lam, start=None):
-    """The minimum over the whole matrix, found by someone else's optimizer from autograd's gradient."""
+    """The minimum over the whole matrix: no reduction, no preconditioner."""
+    shape = task.linear.weight.shape
 
     def fun(flat):
-        weight = torch.tensor(flat.reshape(task.linear.weight.shape), requires_grad=True)
-        value = naive_objective(task, weight, lam)
-        (gradient,) = torch.autograd.grad(value, weight)
-        return float(value.detach()), gradient.numpy().ravel()
+        value, gradient = naive(task, flat.reshape(shape), lam)
+        return value, gradient.ravel()
 
     result = scipy.optimize.minimize(
         fun,
-        (task.linear.weight if start is None else start).numpy().ravel(),
+        (task.linear.weight if start is None else start).ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 5000, "maxfun": 5000, "gtol": 1e-10, "ftol": 1e-15},
     )
-    return result.fun, torch.tensor(result.x.reshape(task.linear.weight.shape))
+    return result.fun, result.x.reshape(shape)
 
 
-@pytest.fixture(params=[0, minimise.LITTLE], ids=["L-BFGS", "Newton"])
-def steps(request, monkeypatch):
-    """Problems of the size of a test are Newton's: have them solved either way."""
-    monkeypatch.setattr(minimise, "LITTLE", request.param)
+def logits(task, weight):
+    return task.scale * unit_rows(task.linear.with_weight(weight)(task.x[0])) @ task.text.rows.T
 
 
 SHAPES = {
@@ -80,135 +91,155 @@ SHAPES = {
     "bias": {"n": 8, "classes": 4, "width": 30, "dim": 20, "bias": True},
     "offset": {"n": 8, "classes": 4, "width": 30, "dim": 20, "residual": True},
     "bias and offset, more rows than features": {
-        "n": 40,
-        "classes": 4,
-        "width": 10,
-        "dim": 14,
-        "bias": True,
-        "residual": True,
-        "views": 2,
+        "n": 40, "classes": 4, "width": 10, "dim": 14, "bias": True, "residual": True, "views": 2,
     },
-}
+}  # fmt: skip
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_gradient_is_autograds(shape):
+@every_shape
+def test_gradient_is_that_of_differences(shape):
     task = make_task(**shape)
-    weight = (task.linear.weight + 0.05).requires_grad_(True)
-    value = naive_objective(task, weight, 0.3)
-    (gradient,) = torch.autograd.grad(value, weight)
-    ours, closed_form = value_and_gradient(task, weight.detach(), 0.3)
-    assert ours == pytest.approx(float(value.detach()), rel=1e-12)
-    torch.testing.assert_close(closed_form, gradient, rtol=1e-10, atol=1e-12)
+    weight = task.linear.weight + 0.05
+    value, gradient = value_and_gradient(task, weight, 0.3)
+    assert value == pytest.approx(naive(task, weight, 0.3)[0], rel=1e-12)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        direction = rng.normal(size=weight.shape)
+        ahead, behind = (naive(task, weight + t * direction, 0.3)[0] for t in (1e-6, -1e-6))
+        assert np.vdot(gradient, direction) == pytest.approx((ahead - behind) / 2e-6, rel=1e-6, abs=1e-8)
 
 
-def test_gradient_with_length_outside_the_text():
-    g = torch.Generator().manual_seed(0)
-    v = torch.randn(5, 3, generator=g, dtype=torch.float64, requires_grad=True)
-    text = torch.randn(4, 3, generator=g, dtype=torch.float64)
-    rest = torch.rand(5, generator=g, dtype=torch.float64).requires_grad_(True)
-    y = torch.tensor([0, 1, 2, 3, 0])
-    logits = 7 * v @ text.T / (v.square().sum(dim=1) + rest).sqrt()[:, None]
-    expected = torch.nn.functional.cross_entropy(logits, y, reduction="none")
-    slope_v, slope_rest = torch.autograd.grad(expected.sum(), (v, rest))
-    products, squared = v @ text.T, v.square().sum(dim=1) + rest
-    losses, residual, c = softmax_losses(products.detach(), squared.detach(), y, 7.0)
-    gradient = loss_gradient(v.detach(), residual, c, text)
-    torch.testing.assert_close(losses, expected.detach())
-    torch.testing.assert_close(gradient, slope_v)
-    torch.testing.assert_close(c / 2, slope_rest)
+def test_slope_in_the_length_outside_the_text():
+    rng = np.random.default_rng(0)
+    v, text, rest = rng.normal(size=(5, 3)), rng.normal(size=(4, 3)), rng.random(5)
+    y, squared = np.array([0, 1, 2, 3, 0]), np.square(v).sum(axis=1)
+
+    def losses(rest):
+        return cross_entropy(7 * v @ text.T / np.sqrt(squared + rest)[:, None], y)
+
+    found, _, c = softmax_losses(v @ text.T, squared + rest, y, 7.0)
+    np.testing.assert_allclose(found, losses(rest))
+    np.testing.assert_allclose(c / 2, (losses(rest + 1e-6) - losses(rest - 1e-6)) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("restrained", [False, True])
+@pytest.mark.parametrize("regime", ["float64", "mixed"])
+@every_shape
+def test_the_reduced_gradient_is_that_of_differences(shape, regime, restrained):
+    """For three problems at once, each with weights of its own; their values add up."""
+    task = make_task(**shape)
+    reduction = reduce(task, whole=restrained, regime=REGIMES[regime])
+    rng = np.random.default_rng(2)
+    weights = rng.random((len(reduction.y), 3))
+    weights /= weights.sum(axis=0)
+    objective = ReducedObjective(reduction, weights, 0.2, restrained)
+    z = 0.1 * rng.normal(size=objective.shape)
+    value, gradient = objective(z)
+    alone = [ReducedObjective(reduction, weights[:, b : b + 1], 0.2, restrained) for b in range(3)]
+    assert value == pytest.approx(sum(one(z[:, b : b + 1])[0] for b, one in enumerate(alone)), rel=1e-6)
+    step = 1e-6 if regime == "float64" else 1e-2
+    for _ in range(3):
+        direction = rng.normal(size=z.shape) / np.sqrt(z.size)
+        ahead, behind = (objective(z + t * direction)[0] for t in (step, -step))
+        slope = (ahead - behind) / (2 * step)
+        assert np.vdot(gradient, direction) == pytest.approx(slope, rel=1e-2, abs=1e-5)
 
 
 @pytest.mark.parametrize("lam", [0.02, 0.5])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_reduced_problem_has_the_full_problems_minimum(shape, lam, steps):
+@every_shape
+def test_reduced_problem_has_the_full_problems_minimum(shape, lam):
     task = make_task(**shape)
     value, weight = by_scipy(task, lam)
-    ours = exact(task, lam, tol=1e-6)
+    ours = exact(task, lam)
     assert ours.converged
-    assert ours.objective == pytest.approx(value, rel=1e-7)
-    torch.testing.assert_close(ours.weight, weight, rtol=1e-4, atol=1e-4)
+    assert ours.objective == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(logits(task, ours.weight), logits(task, weight), atol=0.05)
+
+
+@pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES.keys())
+@every_shape
+def test_every_regime_reaches_the_minimum(shape, regime):
+    task = make_task(**shape)
+    value, _ = by_scipy(task, 0.5)
+    found = exact(task, 0.5, regime=regime)
+    assert found.objective == pytest.approx(value, rel=2e-4)
+    assert naive(task, found.weight.astype(float), 0.5)[0] == pytest.approx(found.objective, rel=1e-5)
+
+
+def test_one_place_decides_by_size():
+    small, middle, large = (
+        choose_regime(*size) for size in ((76, 76, 19), (1632, 1280, 102), (4000, 768, 512))
+    )
+    assert (small.products, small.sums, small.pieces) == (np.float64, np.float64, 1)
+    assert (middle.products, middle.sums) == (np.float32, np.float64)
+    assert (large.products, large.sums) == (np.float32, np.float32)
+    assert large.pieces > 1
 
 
 def test_black_box_is_the_identity_head():
     task = make_task(n=10, classes=3)
     alone = Task(task.embeddings(), task.y, task.text, None, task.scale)
-    value, weight = by_scipy(
-        Task(alone.x, task.y, task.text, Head(torch.eye(8, dtype=torch.float64)), task.scale), 0.1
-    )
-    ours = exact(alone, 0.1, tol=1e-6)
-    assert ours.objective == pytest.approx(value, rel=1e-7)
-    torch.testing.assert_close(ours.weight, weight, rtol=1e-4, atol=1e-4)
+    value, weight = by_scipy(Task(alone.x, task.y, task.text, Head(np.eye(8)), task.scale), 0.1)
+    ours = exact(alone, 0.1)
+    assert ours.objective == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(ours.weight, weight, atol=0.02)
 
 
-def test_what_a_solution_says_is_true_of_its_weight():
-    task = make_task(n=12, classes=4, width=30, dim=20)
+@every_shape
+def test_what_a_solution_says_is_true_of_its_weight(shape):
+    task = make_task(**shape)
     ours = exact(task, 0.05)
-    value, gradient = value_and_gradient(task, ours.weight, 0.05)
-    start, slope = value_and_gradient(task, task.linear.weight, 0.05)
-    assert ours.objective == pytest.approx(value, rel=1e-9)
-    assert ours.start_objective == pytest.approx(start, rel=1e-12)
-    assert ours.gradient == pytest.approx(float(gradient.norm() / slope.norm()), rel=1e-3)
+    assert ours.objective == pytest.approx(naive(task, ours.weight, 0.05)[0], rel=1e-9)
+    assert ours.start_objective == pytest.approx(naive(task, task.linear.weight, 0.05)[0], rel=1e-9)
     assert ours.objective < ours.start_objective
-
-
-def test_a_solution_can_be_trained_on():
-    for shape in ({"n": 12, "width": 30}, {"n": 40, "width": 10}):
-        task = make_task(classes=4, dim=20, **shape)
-        for weight in (exact(task, 0.1).weight, automatic(task)[0].weight):
-            weight.requires_grad_()
-            (task.x @ weight).square().sum().backward()
-            assert bool((weight.grad != 0).any())
 
 
 def test_path_gives_what_separate_fits_give():
     task = make_task(n=16, classes=4, width=30, dim=20)
     lams = [10.0, 1.0, 0.1, 0.01]
-    for lam, solution in zip(lams, path(task, lams, tol=1e-6), strict=True):
-        alone = exact(task, lam, tol=1e-6)
+    for lam, solution in zip(lams, path(task, lams), strict=True):
         assert solution.lam == lam
-        torch.testing.assert_close(solution.weight, alone.weight, rtol=1e-4, atol=1e-4)
+        assert solution.objective == pytest.approx(exact(task, lam).objective, rel=1e-4)
 
 
-def test_a_start_at_the_solution_ends_at_once():
+def test_a_start_at_the_solution_ends_soon():
     task = make_task(n=16, classes=4, width=30, dim=20)
-    first = exact(task, 0.1, tol=1e-4)
-    again = exact(task, 0.1, tol=1e-3, start=first.weight)
-    assert again.evaluations < first.evaluations
-    assert again.objective == pytest.approx(first.objective, rel=1e-6)
+    first = exact(task, 0.1, restrained=True)
+    again = exact(task, 0.1, restrained=True, start=first.weight)
+    assert again.evaluations < first.evaluations / 2
+    assert again.objective == pytest.approx(first.objective, rel=1e-5)
 
 
 def test_exact_is_at_or_below_adam():
     task = make_task(n=20, classes=5, width=24, dim=16)
-    ours = exact(task, 0.2, tol=1e-3)
+    ours = exact(task, 0.2)
     for lr in (1e-3, 1e-2):
         assert ours.objective <= adam(task, 0.2, lr=lr).objective * (1 + 1e-5)
 
 
-def test_adam_is_torchs_adam_on_the_papers_schedule():
+def test_adam_takes_the_papers_steps():
+    """Adam written as its authors do, on the view that comes next, with the rate of a cosine."""
     task = make_task(n=6, classes=3, width=5, dim=4, views=3)
-    start = task.linear.weight
-    weight = start.clone().requires_grad_(True)
-    optimizer = torch.optim.Adam([weight], lr=1e-2, eps=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=7)
-    for view in (1, 2, 0, 1, 2, 0, 1):
+    weight = task.linear.weight.copy()
+    mean, square = np.zeros_like(weight), np.zeros_like(weight)
+    for step, view in enumerate((1, 2, 0, 1, 2, 0, 1), start=1):
         one = Task(task.x[view], task.y, task.text, task.head, task.scale)
-        optimizer.zero_grad()
-        naive_objective(one, weight, 0.3).backward()
-        optimizer.step()
-        schedule.step()
+        gradient = naive(one, weight, 0.3)[1]
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        rate = 1e-2 * (1 + math.cos(math.pi * (step - 1) / 7)) / 2
+        weight -= rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-4)
     seen = []
     ours = adam(task, 0.3, lr=1e-2, epochs=7, progress=lambda done, of: seen.append((done, of)))
-    torch.testing.assert_close(ours.weight, weight.detach(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ours.weight, weight, rtol=1e-9, atol=1e-12)
     assert seen == [(i, 7) for i in range(1, 8)]
 
 
-def test_float32_reaches_the_float64_minimum(steps):
+def test_float32_features_keep_their_type():
     task = make_task(n=40, classes=8, width=64, dim=32, scale=100.0)
     a, b = exact(task, 0.1), exact(single(task), 0.1)
-    assert b.weight.dtype == torch.float32
-    assert b.objective == pytest.approx(a.objective, rel=1e-4)
-    torch.testing.assert_close(b.weight.double(), a.weight, rtol=1e-2, atol=3e-3)
+    assert b.weight.dtype == np.float32
+    assert b.objective == pytest.approx(a.objective, rel=1e-5)
 
 
 @pytest.mark.parametrize("lam", [0.1, 0.003])
@@ -216,39 +247,29 @@ def test_float32_reaches_the_float64_minimum(steps):
     "shape",
     [
         {"n": 40, "classes": 8, "width": 64, "dim": 32},
-        {"n": 210, "classes": 30, "width": 256, "dim": 200},  # products with F in float32
-        {"n": 300, "classes": 30, "width": 128, "dim": 64},  # more rows than features
+        {"n": 210, "classes": 30, "width": 256, "dim": 200},
+        {"n": 300, "classes": 30, "width": 128, "dim": 64},
     ],
     ids=lambda shape: f"{shape['n']} rows",
 )
-def test_order_of_samples_and_threads_do_not_matter(shape, lam, steps):
-    task = make_task(**shape, scale=100.0)
-    x = task.x.float()
-    head, text = Head(task.head.weight.float()), task.text.rows.float()
-    order = torch.randperm(task.n, generator=torch.Generator().manual_seed(1))
-    unit = torch.nn.functional.normalize
-
-    def logits(x, y):
-        weight = exact(Task(x, y, text, head, task.scale), lam).weight
-        return task.scale * unit(task.x[0] @ weight.double(), dim=1) @ task.text.rows.T
-
-    first = logits(x, task.y)
-    reordered = logits(x[:, order], task.y[order])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if threads > 1 else 2)
-    try:
-        other = logits(x, task.y)
-    finally:
-        torch.set_num_threads(threads)
-    assert float((reordered - first).abs().max()) < 1e-4
-    assert float((other - first).abs().max()) < 1e-4
+def test_order_of_samples_and_threads_do_not_matter(shape, lam):
+    task = single(make_task(**shape, scale=100.0))
+    order = np.random.default_rng(1).permutation(task.n)
+    first = logits(task, exact(task, lam).weight)
+    reordered = logits(task, exact(task.subset(order), lam).weight)
+    np.testing.assert_allclose(reordered, first, atol=0.01)
+    assert (reordered.argmax(axis=1) == first.argmax(axis=1)).all()
+    in_pieces = [
+        exact(task, lam, regime=Regime(np.float32, np.float64, pieces=4, threads=t)).weight for t in (1, 2)
+    ]
+    np.testing.assert_array_equal(*in_pieces)
 
 
 def test_lam_zero_warns_and_stops():
     task = make_task(n=12, classes=4, width=30, dim=20)
     with pytest.warns(UserWarning, match="memorises"):
         solution = exact(task, 0.0)
-    assert torch.isfinite(solution.weight).all()
+    assert np.isfinite(solution.weight).all()
     assert solution.objective < 0.05 * solution.start_objective
 
 
@@ -266,7 +287,7 @@ def test_lam_that_means_nothing(wrong):
         lam_value(wrong, make_task())
 
 
-@settings(max_examples=60, suppress_health_check=FIXED)
+@settings(max_examples=80)
 @given(
     n=st.integers(2, 40),
     classes=st.integers(2, 12),
@@ -278,33 +299,35 @@ def test_lam_that_means_nothing(wrong):
     damage=st.sampled_from(["none", "duplicates", "one pair", "low rank", "one row"]),
     bias=st.booleans(),
     half=st.booleans(),
+    restrained=st.booleans(),
     seed=st.integers(0, 3),
 )
 def test_any_problem_ends_finite_and_no_worse(
-    n, classes, width, dim, log_lam, log_size, scale, damage, bias, half, seed, steps
+    n, classes, width, dim, log_lam, log_size, scale, damage, bias, half, restrained, seed
 ):
     task = make_task(n, classes, width, dim, bias=bias, seed=seed, scale=scale)
-    x, y = task.x.clone(), task.y.clone()
+    x, y = task.x.copy(), task.y.copy()
     if damage == "duplicates":
         x[:] = x[:, :1]
     elif damage == "one pair":
-        y = torch.arange(n) % 2
+        y = np.arange(n) % 2
     elif damage == "low rank":
-        x = x[..., :1] @ torch.ones(1, width, dtype=x.dtype) + 1e-3
+        x = x[..., :1] @ np.ones((1, width)) + 1e-3
     elif damage == "one row":
         x, y = x[:, :1], y[:1]
-    kind = torch.float32 if half else torch.float64
-    task = Task((x * 10**log_size).to(kind), y, task.text, task.head, scale)
-    solution = exact(task, 10**log_lam)
-    assert torch.isfinite(solution.weight).all()
+    kind = np.float32 if half else np.float64
+    task = Task((x * 10**log_size).astype(kind), y, task.text, task.head, scale)
+    solution = exact(task, 10**log_lam, restrained=restrained)
+    assert np.isfinite(solution.weight).all()
     assert math.isfinite(solution.objective)
-    assert math.isfinite(solution.gradient)
-    value, _ = value_and_gradient(task, solution.weight, 10**log_lam)
-    start, _ = value_and_gradient(task, task.linear.weight.to(kind), 10**log_lam)
-    assert value <= start * (1 + 1e-4) + 1e-6
+    assert solution.objective <= solution.start_objective * (1 + 1e-6)
+    if not restrained:
+        value, _ = value_and_gradient(task, solution.weight, 10**log_lam)
+        start, _ = value_and_gradient(task, task.linear.weight.astype(kind), 10**log_lam)
+        assert value <= start * (1 + 1e-4) + 1e-6
 
 
-@settings(max_examples=25, suppress_health_check=FIXED)
+@settings(max_examples=25)
 @given(
     n=st.integers(4, 24),
     classes=st.integers(2, 8),
@@ -313,15 +336,14 @@ def test_any_problem_ends_finite_and_no_worse(
     log_lam=st.floats(-1, 2),
     seed=st.integers(0, 5),
 )
-def test_no_optimizer_finds_a_lower_point_nearby(n, classes, width, dim, log_lam, seed, steps):
+def test_no_optimizer_finds_a_lower_point_nearby(n, classes, width, dim, log_lam, seed):
     """The norm makes the objective non-convex, so the neighbourhood of our point is what is asked about."""
     task = make_task(n, classes, width, dim, seed=seed)
-    ours = exact(task, 10**log_lam, tol=1e-5)
+    ours = exact(task, 10**log_lam)
     value, _ = by_scipy(task, 10**log_lam, start=ours.weight)
-    assert ours.objective <= value * (1 + 1e-5) + 1e-9
+    assert ours.objective <= value * (1 + 2e-5) + 1e-9
 
 
-def test_numpy_features_are_welcome():
-    rng = np.random.default_rng(0)
-    task = Task(rng.normal(size=(6, 5)), [0, 1, 2, 0, 1, 2], rng.normal(size=(3, 5)))
+def test_lists_are_welcome():
+    task = Task([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[1.0, 0.2], [0.1, 1.0]])
     assert exact(task, 1.0).converged

@@ -14,13 +14,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from prolip import methods
 from prolip.core import Head, InputError, Task
+from prolip.encoders.hub import require
+
+require("sklearn", "sklearn")  # a missing extra is told in one line
+
+from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
+from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
+from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
 
 class ProLIPClassifier(ClassifierMixin, BaseEstimator):
@@ -100,7 +103,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
                 head = self.head if isinstance(self.head, Head) else Head(np.asarray(self.head, np.float64))
         options = {"lam": self.lam, "seed": self.seed}
         taken = {name: value for name, value in options.items() if name in methods.options(self.method)}
-        task = Task(torch.from_numpy(x), labels, torch.from_numpy(text), head, self.scale)
+        task = Task(x, labels, text, head, self.scale)
         self.fitted_ = methods.create(self.method, **taken).fit(task)
         return self
 
@@ -109,7 +112,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         x = self._directions(X) if self.text is None else X
-        return self.fitted_.logits(torch.from_numpy(x)).softmax(dim=1).numpy()
+        return self.fitted_.proba(x)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels [n]."""

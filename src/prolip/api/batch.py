@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from prolip.core import UsageError
+from prolip.core.arrays import Array, softmax
 from prolip.core.files import appending, readable, sha256_tensors
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import NoImageLeft
@@ -79,24 +82,21 @@ def answers(
             continue
         if skipped is not None:
             skipped += found.bad
-        probabilities = logits.softmax(dim=1)
+        probabilities = softmax(logits)
         refused = [False] * len(probabilities)
         if reject:
             seen = clf.features(batch).features[0] if x is None else x
-            answer = probabilities.argmax(dim=1)
+            answer = probabilities.argmax(axis=1)
             refused = clf.outsiders(seen, answer, false_reject, false_accept).tolist()
         for i, row, no in zip(found.kept, probabilities, refused, strict=True):
             yield one_answer(clf.classes_, readable(str(batch[i])), row, top, no if reject else None)
         done += len(batch)
 
 
-def one_answer(classes: list[Any], image: Any, row: Any, top: int, refused: bool | None) -> dict[str, Any]:
+def one_answer(classes: list[Any], image: Any, row: Array, top: int, refused: bool | None) -> dict[str, Any]:
     """The best classes of one image; `refused` is None where nothing is rejected."""
-    values, columns = row.topk(min(top, len(row)))
-    ranked = [
-        {"class": classes[k], "probability": round(p, 6)}
-        for p, k in zip(values.tolist(), columns.tolist(), strict=True)
-    ]
+    best = np.argsort(-row, kind="stable")[:top]
+    ranked = [{"class": classes[k], "probability": round(float(row[k]), 6)} for k in best]
     answer: dict[str, Any] = {"image": image, **ranked[0]}
     if refused is not None:
         answer |= {"class": None if refused else ranked[0]["class"], "rejected": refused}

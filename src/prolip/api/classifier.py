@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from prolip import encoders, methods
-from prolip.api import growing, keeping, measuring, support
+from prolip.api import keeping
 from prolip.api.inputs import as_images
 from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, softmax
 from prolip.encoders.arrays import read_arrays
-from prolip.evaluate.adapting import Adapted, adapt_images
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.curve import Curve, learning_curve
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.evaluate.suggest import Suggestion, suggest
 from prolip.features import Extraction, FeatureStore, extract
-from prolip.methods import test_time
+
+# What predicting does without is imported where it is used: a saved model then answers sooner.
+if TYPE_CHECKING:
+    from prolip.api.support import Support
+    from prolip.evaluate.adapting import Adapted
+    from prolip.evaluate.curve import Curve
+    from prolip.evaluate.suggest import Suggestion
 
 Progress = Callable[[int, int], None]
 
@@ -32,8 +33,8 @@ class FewShotClassifier:
     Parameters
     ----------
     model
-        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH"; or "arrays"
-        for embeddings that you bring.
+        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or one that
+        is loaded already; or "arrays" for embeddings that you bring.
     method
         A name of `prolip.methods.names()`.
     lam
@@ -89,7 +90,7 @@ class FewShotClassifier:
 
     def __init__(
         self,
-        model: str = "offline",
+        model: str | encoders.Encoder = "offline",
         method: str = "prolip",
         lam: str | float | None = "auto",
         views: int = 1,
@@ -103,7 +104,7 @@ class FewShotClassifier:
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
     ) -> None:
-        self.model = model
+        self.model = model if isinstance(model, str) else model.name
         self.method = method
         self.lam = lam
         self.views = views
@@ -115,7 +116,7 @@ class FewShotClassifier:
         self.skip_bad = skip_bad
         self.options = options
         self.calibrate = calibrate
-        self._encoder: encoders.Encoder | None = None
+        self._encoder = None if isinstance(model, str) else model
 
     # Fitting
 
@@ -144,24 +145,30 @@ class FewShotClassifier:
         training
             The same while a method takes its steps.
         """
+        from prolip.api.support import support_of_arrays, support_of_images
+
         method = self._method()
         if self.views < 1:
             raise UsageError(f"views must be at least 1, got {self.views}")
         if self.model == "arrays":
-            task = support.task_of_arrays(self, read_arrays(images, labels, text))
+            support = support_of_arrays(self, read_arrays(images, labels, text))
         else:
-            task = support.task_of_images(self, images, labels, progress)
-        self._take(task, method.fit(task, training), method)
+            support = support_of_images(self, images, labels, progress)
+        self._adapt(support, method, training)
         return self
 
-    def _take(self, task: Task, fitted: Fitted, method: methods.Method) -> None:
-        """Keep a fit, and learn from the support set what it may claim."""
-        self.task_ = task
-        self.text_ = task.text
-        self.fitted_ = fitted
-        self.confidence_ = Confidence()
+    def _adapt(self, support: Support, method: methods.Method, progress: Progress | None = None) -> None:
+        """Fit, and keep the fit; a failure leaves the classifier as it was."""
+        from prolip.api.fitting import fit_and_calibrate
+
+        task = support.task
         if self.calibrate:
-            self.confidence_ = Confidence.of(method, fitted, task, self.seed)
+            fitted, confidence = fit_and_calibrate(method, task, self.seed, progress)
+        else:
+            fitted, confidence = method.fit(task, progress), Confidence()
+        self.task_, self.text_, self.classes_ = task, task.text, support.classes
+        self.support_, self.skipped_ = support.hashes, support.skipped
+        self.fitted_, self.confidence_ = fitted, confidence
         self.info_ = {
             **fitted.info,
             "model": self.model,
@@ -196,16 +203,16 @@ class FewShotClassifier:
         encoder = self.fitted_.encoder_for(self.encoder) if hasattr(self, "fitted_") else self.encoder
         return self._extract(as_images(images), (0,), progress, encoder)
 
-    def logits(self, images: Any, *, progress: Progress | None = None) -> Tensor:
+    def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
         return self.calibrated(self._read(images, progress))
 
-    def calibrated(self, x: Tensor) -> Tensor:
+    def calibrated(self, x: Array) -> Array:
         """Scores [n, K] of features [n, width]."""
         self._require_fitted()
         return self.fitted_.logits(x) / self.confidence_.temperature
 
-    def _read(self, images: Any, progress: Progress | None = None) -> Tensor:
+    def _read(self, images: Any, progress: Progress | None = None) -> Array:
         self._require_fitted()
         if self.model == "arrays":
             return read_arrays(images).x
@@ -223,6 +230,9 @@ class FewShotClassifier:
         options
             Of `prolip.methods.test_time`: views, rho, lr and others.
         """
+        from prolip.evaluate.adapting import adapt_images
+        from prolip.methods import test_time
+
         self._require_fitted()
         if self.model == "arrays":
             raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
@@ -232,9 +242,9 @@ class FewShotClassifier:
         )
         return replace(adapted, logits=adapted.logits / self.confidence_.temperature)
 
-    def predict_proba(self, images: Any) -> np.ndarray:
+    def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
-        return self.logits(images).softmax(dim=1).numpy()
+        return softmax(self.logits(images))
 
     def predict(
         self,
@@ -252,7 +262,7 @@ class FewShotClassifier:
         """
         x = self._read(images)
         # From the probabilities, whose rounding may make two classes equal, so that both always agree.
-        answers = self.calibrated(x).softmax(dim=1).argmax(dim=1)
+        answers = softmax(self.calibrated(x)).argmax(axis=1)
         refused = [False] * len(answers)
         if reject:
             refused = self.outsiders(x, answers, false_reject, false_accept).tolist()
@@ -260,11 +270,11 @@ class FewShotClassifier:
 
     def outsiders(
         self,
-        x: Tensor,
-        answers: Tensor,
+        x: Array,
+        answers: Array,
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
-    ) -> Tensor:
+    ) -> Array:
         """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
         outsiders = self.confidence_.outsiders
         if outsiders is None:
@@ -287,6 +297,8 @@ class FewShotClassifier:
         `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
         `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
+        from prolip.api import measuring
+
         self._require_fitted()
         return measuring.evaluate(self, images, labels, progress)
 
@@ -349,6 +361,8 @@ class FewShotClassifier:
         Returns what was added, and the accuracy on the old classes before and after (`old_accuracy_before`,
         `old_accuracy`), both on held-out support images.
         """
+        from prolip.api import growing
+
         self._require_fitted()
         if images is None:
             if not names:
@@ -358,16 +372,22 @@ class FewShotClassifier:
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Accuracy against images per class inside the support set, and what more images would bring."""
+        from prolip.api import growing
+        from prolip.evaluate.curve import learning_curve
+
         task = growing.require_task(self)
         return learning_curve(self._method(), self.fitted_, task, seed=self.seed, progress=progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `place` counts in `images`."""
+        from prolip.api import growing
+        from prolip.evaluate.suggest import suggest
+
         task = growing.require_task(self)
         x, places = growing.unlabelled(self, images, progress)
         inputs, _ = self.base_head().split(x)
         labelled, _ = self.base_head().split(task.x[0])
-        found = suggest(inputs, self.calibrated(x).softmax(dim=1), labelled, count)
+        found = suggest(inputs, softmax(self.calibrated(x)), labelled, count)
         return [replace(one, place=places[one.place]) for one in found]
 
     # Keeping

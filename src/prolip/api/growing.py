@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from prolip.api.inputs import images_and_labels
-from prolip.api.support import fresh_images
-from prolip.core import Task, UsageError
+from prolip.api.support import Support, fresh_images
+from prolip.core import HeldOut, Task, Text, UsageError
+from prolip.core.arrays import Array
 from prolip.data import as_templates, class_names
 from prolip.encoders.arrays import read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.held_out import HeldOut, held_out
+from prolip.methods.search import cross_validate
 from prolip.methods.towers import TowerMethod
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def add_images(
     clf: FewShotClassifier, images: Any, labels: Any, names: Sequence[str], progress: Progress | None
 ) -> dict[str, Any]:
-    """Add images of new or known classes, and classes by name, and fit again from where the model stands."""
+    """Add images of new or known classes, and classes by name, and fit again."""
     if clf.model == "arrays":
         raise UsageError("embeddings are added by fitting again, with all of them")
     task, method = require_task(clf), clf._method()
@@ -40,16 +41,14 @@ def add_images(
     fresh = fresh_images(found.hashes, labels, known, dict(zip(clf.support_, task.y.tolist(), strict=True)))
     if not fresh:
         raise UsageError("all of these images are in the model already")
-    x = torch.cat([task.x, found.features[:, fresh]], dim=1)
-    y = torch.cat([task.y, torch.tensor([labels[i] for i in fresh])])
+    x = np.concatenate([task.x, found.features[:, fresh]], axis=1)
+    y = np.concatenate([task.y, [labels[i] for i in fresh]])
     empty = [known[k] for k in set(labels) - set(y.tolist())]
     if empty:
         raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
-    text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
-    grown = Task(x, y, text, task.head, task.scale)
-    clf.classes_, clf.skipped_ = known, found.bad
-    clf.support_ = clf.support_ + [found.hashes[i] for i in fresh]
-    clf._take(grown, method.refit(grown, clf.fitted_), method)
+    grown = Task(x, y, _text(clf, known), task.head, task.scale)
+    hashes = clf.support_ + [found.hashes[i] for i in fresh]
+    clf._adapt(Support(grown, known, hashes, found.bad), method)
     return {
         "added_classes": known[old_classes:],
         "added_images": len(fresh),
@@ -69,14 +68,14 @@ def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     known, old_classes = clf.classes_ + new, len(clf.classes_)
-    text = clf.encoder.text(class_names(map(str, known)), as_templates(clf.templates))
+    text = _text(clf, known)
     asked, method = clf.fitted_.with_text(text), clf._method()
     before = after = None
     if clf.task_ is not None:
         task = require_task(clf)
         if not isinstance(method, TowerMethod):  # fitting those again takes minutes
             before = _old_accuracy(_held_out(clf, task), task.n, old_classes)
-            out = held_out(method, clf.fitted_, task, text=text, seed=clf.seed)
+            out = cross_validate(method.settled(clf.fitted_.info), task, text=text, seed=clf.seed)
             after = _old_accuracy(out, task.n, old_classes)
         clf.task_ = Task(task.x, task.y, text, task.head, task.scale)
     clf.fitted_, clf.text_, clf.classes_ = asked, text, known
@@ -100,7 +99,7 @@ def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
 
 
 def require_task(clf: FewShotClassifier) -> Task:
-    """The support set, or what to do without it; with text features where the method may want them."""
+    """The support set, or what to do without it; with text features where the method needs them."""
     clf._require_fitted()
     if clf.task_ is None:
         raise UsageError(
@@ -108,15 +107,13 @@ def require_task(clf: FewShotClassifier) -> Task:
             "without --no-support"
         )
     task = clf.task_
-    if clf.model != "arrays" and task.text.features is None:
-        text = clf.encoder.text(class_names(map(str, clf.classes_)), as_templates(clf.templates))
-        task = Task(task.x, task.y, text, task.head, task.scale)
+    needed = any(need.startswith("text features") for need in clf._method().needs)
+    if needed and task.text.features is None:  # a saved model has the text rows alone
+        task = Task(task.x, task.y, _text(clf, clf.classes_), task.head, task.scale)
     return task
 
 
-def unlabelled(
-    clf: FewShotClassifier, images: Any, progress: Progress | None
-) -> tuple[torch.Tensor, list[int]]:
+def unlabelled(clf: FewShotClassifier, images: Any, progress: Progress | None) -> tuple[Array, list[int]]:
     """Features of images that are not in the support set, and their places in the input."""
     if clf.model == "arrays":
         x = read_arrays(images).x
@@ -127,12 +124,19 @@ def unlabelled(
     return found.features[0, fresh], [found.kept[i] for i in fresh]
 
 
+def _text(clf: FewShotClassifier, classes: Sequence[Any]) -> Text:
+    return clf.encoder.text(class_names(map(str, classes)), as_templates(clf.templates))
+
+
 def _held_out(clf: FewShotClassifier, task: Task) -> HeldOut:
     """Answers about held-out images of this task: those of the fit, where it made them."""
-    return clf.confidence_.out or held_out(clf._method(), clf.fitted_, task, seed=clf.seed)
+    made = clf.confidence_.held_out
+    if made is not None:
+        return made
+    return cross_validate(clf._method().settled(clf.fitted_.info), task, seed=clf.seed)
 
 
 def _old_accuracy(out: HeldOut, images: int, classes: int) -> float | None:
     """Accuracy on the first images, those of the classes that the model had before."""
     old = (out.images < images) & (out.y < classes)
-    return metrics.accuracy(out.logits[old], out.y[old]) if bool(old.any()) else None
+    return metrics.accuracy(out.logits[old], out.y[old]) if old.any() else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 import prolip
 from prolip import methods
 from prolip.core import SavedModelError, Task, Text
+from prolip.core.arrays import Array
 from prolip.data import as_templates
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
@@ -19,6 +19,11 @@ from prolip.export.saved import CONFIG, SavedModel, load_base, read_model, write
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier
+
+_NEEDED = (
+    "model", "fingerprint", "method", "options", "kind", "scale", "temperature", "seed", "views", "classes",
+    "templates", "fit", "held_out",
+)  # fmt: skip
 
 
 def describe(clf: FewShotClassifier) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def describe(clf: FewShotClassifier) -> dict[str, Any]:
 
 def write(clf: FewShotClassifier, path: Path, support: bool, card: bool) -> None:
     """Save; with `support` also the features that a later fit needs."""
-    hashes = torch.tensor([list(key) for key in clf.support_], dtype=torch.uint8).reshape(-1, 32)
+    hashes = np.frombuffer(b"".join(clf.support_), np.uint8).reshape(-1, 32)
     tensors = {
         **clf.fitted_.tensors(),
         **clf.confidence_.tensors(),
@@ -68,37 +73,34 @@ def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> 
     """Load; refuse a model whose base model is not the one it was fitted on."""
     saved = read_model(path)
     config, tensors = saved.config, dict(saved.tensors)
-    try:
-        clf = kind(
-            config["model"],
-            config["method"],
-            config["fit"].get("lam_rule"),
-            config["views"],
-            config["seed"],
-            templates=config["templates"],
-            device=device,
-            store=store,
-            options=config["options"],
-        )
-        clf.classes_, clf.skipped_, clf.info_ = list(config["classes"]), [], config["fit"]
-        clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
-        clf.support_ = [bytes(row) for row in tensors.pop("support").numpy()]
-        clf.confidence_ = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
-        scale, fitted_kind, fingerprint = float(config["scale"]), config["kind"], config["fingerprint"]
-    except (KeyError, TypeError) as error:
-        raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {error}") from error
-    if clf.model != "arrays":
-        clf._encoder = load_base(path, clf.model, fingerprint, device)
-    head = clf.base_head()
-    fitted = methods.restore(fitted_kind, tensors, head, clf.text_, scale, clf.info_)
-    clf.fitted_ = fitted if clf.model == "arrays" else fitted.bind(clf.encoder)
+    if missing := [key for key in _NEEDED if key not in config] or sorted({"text", "support"} - set(tensors)):
+        raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {missing[0]!r}")
+    black_box = config["model"] == "arrays"
+    clf = kind(
+        "arrays" if black_box else load_base(path, config["model"], config["fingerprint"], device),
+        config["method"],
+        config["fit"].get("lam_rule"),
+        config["views"],
+        config["seed"],
+        templates=config["templates"],
+        device=device,
+        store=store,
+        options=config["options"],
+    )
+    clf.classes_, clf.skipped_, clf.info_ = list(config["classes"]), [], config["fit"]
+    clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
+    clf.support_ = [row.tobytes() for row in tensors.pop("support")]
+    clf.confidence_ = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
+    head, scale = clf.base_head(), float(config["scale"])
+    fitted = methods.restore(config["kind"], tensors, head, clf.text_, scale, clf.info_)
+    clf.fitted_ = fitted if black_box else fitted.bind(clf.encoder)
     clf.task_ = None
     if saved.support is not None:
-        x, y = saved.support["features"].float(), saved.support["labels"]
-        clf.task_ = Task(x, y, clf.text_, None if clf.model == "arrays" else head, clf.base_scale())
+        x, y = saved.support["features"], saved.support["labels"]
+        clf.task_ = Task(x, y, clf.text_, None if black_box else head, clf.base_scale())
     return clf
 
 
-def _half(x: Tensor) -> Tensor:
+def _half(x: Array) -> Array:
     """Float16 where it holds the range: half the file, and far finer than two pictures ever agree."""
-    return x.half() if float(x.abs().max()) < 60000 else x
+    return x.astype(np.float16) if np.abs(x).max() < 60000 else x

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prolip.api.inputs import images_and_labels
@@ -15,6 +16,28 @@ from prolip.methods.towers import TowerTask
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Labelled images, encoded.
+
+    Attributes
+    ----------
+    task
+        Their features and labels, and the class texts.
+    classes
+        The labels as the user has them, in the order of the class texts.
+    hashes
+        SHA-256 of each image's content; none for embeddings.
+    skipped
+        (image, reason) of images that could not be read.
+    """
+
+    task: Task
+    classes: list[Any]
+    hashes: list[bytes]
+    skipped: list[tuple[str, str]]
 
 
 def fresh_images(
@@ -41,8 +64,8 @@ def fresh_images(
     return fresh
 
 
-def task_of_images(clf: FewShotClassifier, images: Any, labels: Any, progress: Progress | None) -> Task:
-    """Sample images, encode them, name their classes; `clf` keeps classes, hashes and what was skipped."""
+def support_of_images(clf: FewShotClassifier, images: Any, labels: Any, progress: Progress | None) -> Support:
+    """Sample images, encode them, and name their classes."""
     source, y, classes = images_and_labels(images, labels, "train")
     class_names(map(str, classes))  # bad names are refused before any image is encoded
     chosen = sample_few_shot(y, clf.shots, clf.seed)
@@ -59,19 +82,18 @@ def task_of_images(clf: FewShotClassifier, images: Any, labels: Any, progress: P
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     encoder, templates = clf.encoder, as_templates(clf.templates)
     text = encoder.text(class_names(map(str, classes)), templates)
-    clf.classes_, clf.skipped_, clf.support_ = classes, found.bad, [found.hashes[i] for i in fresh]
     pictures = Pictures([source[i] for i in places])
-    return TowerTask(
-        found.features[:, fresh], y, text, encoder.head, encoder.scale, encoder, tuple(templates), pictures
-    )
+    x, scale = found.features[:, fresh], encoder.scale
+    task = TowerTask(x, y, text, encoder.head, scale, encoder, tuple(templates), pictures)
+    return Support(task, classes, [found.hashes[i] for i in fresh], found.bad)
 
 
-def task_of_arrays(clf: FewShotClassifier, arrays: Arrays) -> Task:
+def support_of_arrays(clf: FewShotClassifier, arrays: Arrays) -> Support:
     """The same from embeddings, which are a black box."""
     if arrays.text is None or arrays.y is None:
         lacking = "class text rows (text)" if arrays.text is None else "labels"
         raise InputError(f"embeddings need {lacking}: an array in the file, or an argument of fit")
     chosen = sample_few_shot(arrays.y.tolist(), clf.shots, clf.seed)
-    clf.classes_ = list(arrays.classes or range(len(arrays.text)))
-    clf.skipped_, clf.support_ = [], []
-    return Task(arrays.x[chosen], arrays.y[chosen], Text(arrays.text, tuple(map(str, clf.classes_))))
+    classes = list(arrays.classes or range(len(arrays.text)))
+    text = Text(arrays.text, tuple(map(str, classes)))
+    return Support(Task(arrays.x[chosen], arrays.y[chosen], text), classes, [], [])

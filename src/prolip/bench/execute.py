@@ -6,16 +6,19 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from prolip import methods
 from prolip.bench.problem_file import read_problem
 from prolip.bench.units import Unit
 from prolip.core import ProlipError, UsageError
+from prolip.core.arrays import Array
 from prolip.evaluate import protocols
 from prolip.evaluate.problem import Problem
+from prolip.methods.towers import TowerMethod
+from prolip.solvers.threads import single_thread
 
 _KEPT = 4  # problems that a worker holds in memory
 
@@ -60,7 +63,7 @@ class Executor:
         self._problems: OrderedDict[str, Problem] = OrderedDict()
 
     def run(
-        self, key: str, spec: str, files: Mapping[str, str], contents: Mapping[str, np.ndarray] | None = None
+        self, key: str, spec: str, files: Mapping[str, str], contents: Mapping[str, Array] | None = None
     ) -> Outcome:
         """Run a unit; nothing that goes wrong in it goes further than its outcome.
 
@@ -73,28 +76,36 @@ class Executor:
         contents
             The bytes in those files, where they cannot be opened from here.
         """
-        import torch
-
-        torch.set_num_threads(1)
         started = time.perf_counter()
         try:
             unit = Unit.from_spec(spec)
+            if unit.protocol.startswith("test_time_") or issubclass(methods.get(unit.method), TowerMethod):
+                _one_torch_thread()
             keep = max(_KEPT, len(files))
             problem, *targets = (
                 self._problem(files[name], None if contents is None else contents[name], keep)
                 for name in (unit.dataset, *unit.targets)
             )
-            result, error = execute(unit, problem, targets), None
+            with single_thread(True):
+                result, error = execute(unit, problem, targets), None
         except ProlipError as wrong:  # the user's to mend: the message is all there is to say
             result, error = None, f"{type(wrong).__name__}: {wrong}"
         except Exception:
             result, error = None, traceback.format_exc()
         return Outcome(key, result, error, time.perf_counter() - started)
 
-    def _problem(self, file: str, content: np.ndarray | None, keep: int) -> Problem:
+    def _problem(self, file: str, content: Array | None, keep: int) -> Problem:
         if file not in self._problems:
-            self._problems[file] = read_problem(file if content is None else content.tobytes())
+            self._problems[file] = read_problem(file if content is None else content)
             while len(self._problems) > keep:
                 self._problems.popitem(last=False)
         self._problems.move_to_end(file)
         return self._problems[file]
+
+
+def _one_torch_thread() -> None:
+    """For units that run a tower; without torch they say themselves what is missing."""
+    with suppress(ImportError):
+        import torch
+
+        torch.set_num_threads(1)

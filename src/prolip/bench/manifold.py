@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip import methods
 from prolip.core import ModelError, Projected
+from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.evaluate.problem import Problem
 from prolip.evaluate.protocols import Trial
@@ -40,7 +40,7 @@ def manifold(problem: Problem, trial: Trial) -> dict[str, Any]:
     return {**found, "accuracy": found["after"]["accuracy"]}
 
 
-def flatten(embedding: Tensor, seed: int) -> Any:
+def flatten(embedding: Array, seed: int) -> Any:
     """Unit embeddings [n, D] to points [n, 2] by UMAP."""
     try:
         import umap
@@ -48,12 +48,13 @@ def flatten(embedding: Tensor, seed: int) -> Any:
         raise ModelError("the manifold needs umap-learn: pip install 'prolip[bench]'") from error
     neighbours = min(15, len(embedding) - 1)
     reducer = umap.UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed, n_jobs=1)
-    return reducer.fit_transform(embedding.numpy())
+    return reducer.fit_transform(embedding)
 
 
-def neighbour_purity(embedding: Tensor, y: Tensor, neighbours: int = NEIGHBOURS) -> float:
+def neighbour_purity(embedding: Array, y: Array, neighbours: int = NEIGHBOURS) -> float:
     """The mean share of a point's nearest neighbours, by cosine, that are of its class."""
     similarity = embedding @ embedding.T
-    similarity.fill_diagonal_(-torch.inf)
-    near = similarity.topk(min(neighbours, len(y) - 1), dim=1).indices
-    return float((y[near] == y[:, None]).double().mean())
+    np.fill_diagonal(similarity, -np.inf)
+    count = min(neighbours, len(y) - 1)
+    near = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+    return float((y[near] == y[:, None]).mean())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from prolip import encoders
 from prolip.bench.problem_file import model_tensors, write_problem
@@ -215,8 +215,8 @@ class _Source:
             return
         images = self._images(part)
         if not places:  # labels are needed all the same: sampling looks at them
-            none = torch.empty(1, 0, self.encoder.width)
-            self.parts[part] = Part(images.labels, none, torch.empty(0, dtype=torch.int64))
+            none = np.empty((1, 0, self.encoder.width), np.float32)
+            self.parts[part] = Part(images.labels, none, np.empty(0, np.int64))
             self.hashes[part] = {}
             return
 
@@ -227,7 +227,7 @@ class _Source:
         found = extract(
             self.encoder, [images.paths[i] for i in places], views=views, store=self.store, progress=tick
         )
-        self.parts[part] = Part(images.labels, found.features, torch.tensor(list(places)))
+        self.parts[part] = Part(images.labels, found.features, np.array(places, np.int64))
         self.hashes[part] = dict(zip(places, found.hashes, strict=True))
 
     def _images(self, part: str) -> ImageSet:

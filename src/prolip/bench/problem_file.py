@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Head, Text
+from prolip.core.arrays import Array
 from prolip.core.files import write_tensors
 from prolip.evaluate.problem import Part, Problem
 
+_DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
-def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Tensor]:
+
+def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]:
     """The encoder's head, the class rows, and what they were made from."""
-    named: dict[str, Tensor | None] = {}
+    named: dict[str, Array | None] = {}
     if head is not None:
         named |= {"head.weight": head.weight, "head.bias": head.bias}
     for template, text in sorted(texts.items()):
@@ -31,7 +33,7 @@ def write_problem(problem: Problem, path: Path) -> None:
     tensors = model_tensors(problem.head, problem.texts)
     for name, part in problem.parts.items():
         tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
-        tensors[f"{name}.labels"] = torch.tensor(part.labels, dtype=torch.int64)
+        tensors[f"{name}.labels"] = np.array(part.labels, np.int64)
     projection = next(iter(problem.texts.values())).projection
     about = {
         "name": problem.name,
@@ -50,19 +52,12 @@ def write_problem(problem: Problem, path: Path) -> None:
     write_tensors(path, tensors, {"problem": json.dumps(about)})
 
 
-def read_problem(source: str | bytes) -> Problem:
-    """A problem from its file, mapped, or from the file's bytes."""
-    if isinstance(source, bytes):
-        from safetensors.torch import load
+def read_problem(source: str | Array) -> Problem:
+    """A problem from its file, or from the file's bytes as an array.
 
-        tensors, length = load(source), int.from_bytes(source[:8], "little")
-        metadata = json.loads(source[8 : 8 + length])["__metadata__"]
-    else:
-        from safetensors import safe_open
-
-        with safe_open(source, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            metadata = file.metadata()
+    A file is mapped, so that of many views only those that a unit asks for are read.
+    """
+    tensors, metadata = _open(np.memmap(source, np.uint8, "r") if isinstance(source, str) else source)
     about: dict[str, Any] = json.loads(metadata["problem"])
     head = None  # a black box
     if "head.weight" in tensors:
@@ -93,3 +88,19 @@ def read_problem(source: str | bytes) -> Problem:
         {name: tuple(templates) for name, templates in about["templates"].items()},
         about["paths"],
     )
+
+
+def _open(content: Array) -> tuple[dict[str, Array], dict[str, str]]:
+    """The tensors of a safetensors file, as views of its bytes, and its metadata.
+
+    The file is the length of a JSON header in 8 bytes, the header, and the tensors at the places it tells.
+    """
+    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    header = json.loads(content[8:start].tobytes())
+    metadata = header.pop("__metadata__")
+    tensors = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        values = content[start + first : start + last].view(_DTYPES[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors, metadata

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from prolip.bench.runner import Status, local_pool, run_plan
 from prolip.bench.tables import build
 from prolip.core.errors import UsageError
 from prolip.features import FeatureStore
+from prolip.solvers.threads import cores
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run(
         store=how.store,
         progress=encoding,
     )
-    jobs = _cores() if how.jobs is None else how.jobs
+    jobs = cores() if how.jobs is None else how.jobs
     with ResultStore(how.results) as results:
         keys = [(prepared.key(unit), unit) for unit in units]
         plan = results.add_plan(experiment.name, settled.as_json(), keys)
@@ -105,7 +105,3 @@ def table(experiment: Experiment, results: Path) -> Table:
     if experiment.layout == "parameters":
         return parameters(experiment)
     return build(collect(experiment, results))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -34,22 +34,55 @@ def console(stderr: bool = False) -> Any:
     return Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
-class Bar:
-    """One line of a progress display, drawn from the first call on: `bar(done, total)`."""
+class Display:
+    """A display of progress on standard error that begins when there is something to wait for."""
 
-    def __init__(self, display: Any, label: str, unit: str) -> None:
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self._drawn: Any = None
+
+    def drawn(self) -> Any:
+        """Rich's display, with rate and time left; it takes a while to import."""
+        if self._drawn is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._drawn = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}", markup=False),
+                TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+                console=console(stderr=True),
+                transient=True,
+            )
+            self._drawn.start()
+        return self._drawn
+
+    def stop(self) -> None:
+        """Take it off the screen."""
+        if self._drawn is not None:
+            self._drawn.stop()
+
+
+class Bar:
+    """One line of a display, drawn from the first call that leaves something to do: `bar(done, total)`."""
+
+    def __init__(self, display: Display, label: str, unit: str) -> None:
         self._display, self._label, self._unit = display, label, unit
         self._task: Any = None
         self._note = ""
 
     def __call__(self, done: int, total: int) -> None:
         """So much is done."""
+        waiting = done < total and total > 1
+        if self._display.quiet or (self._task is None and not waiting):
+            return
+        drawn = self._display.drawn()
         if self._task is None:
-            self._task = self._display.add_task(self._label, total=total, rate="")
-        speed = next(task.speed for task in self._display.tasks if task.id == self._task)
+            self._task = drawn.add_task(self._label, total=total, rate="")
+        speed = next(task.speed for task in drawn.tasks if task.id == self._task)
         rate = f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s" if speed else ""
-        shown = f"{rate}  {self._note}".rstrip()
-        self._display.update(self._task, completed=done, total=total, rate=shown)
+        drawn.update(self._task, completed=done, total=total, rate=f"{rate}  {self._note}".rstrip())
 
     def note(self, text: str) -> None:
         """A word on how it goes, from the next call on."""
@@ -62,18 +95,12 @@ class Bar:
 
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
-    """A progress bar on standard error with rate and time left."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as display:
+    """A progress bar, where standard error is a terminal."""
+    display = Display(quiet or not sys.stderr.isatty())
+    try:
         yield Bar(display, label, unit)
+    finally:
+        display.stop()
 
 
 def say(message: str, quiet: bool = False) -> None:

@@ -28,7 +28,7 @@ def demo(
     adapted accuracy, and writes a report with plots.
     """
     say("loading the offline encoder ...", quiet=json)
-    from prolip.bench import demo as demonstration
+    from prolip import demo as demonstration
 
     bars: dict[str, Any] = {}
     with bar("encoding", quiet=json) as first:
@@ -47,11 +47,13 @@ def demo(
         for s in summary["sets"]
     ]
     table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
+    if summary["note"]:
+        say(summary["note"])
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
     report, model, pictures = (escape(str(out / n)) for n in ("report.html", "textures-model", "pictures"))
     console().print(
         f"\nA fit took {min(fits):.2f} to {max(fits):.2f} s; all of this {summary['seconds']:.0f} s.\n"
-        f"Report: [bold]{report}[/]   plots and results beside it\n"
+        f"Report: [bold]{report}[/]   results beside it\n"
         f"Next:   [bold]prolip predict {model} {pictures} --top 3[/]\n"
         f"        [bold]prolip fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)"
     )

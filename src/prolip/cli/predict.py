@@ -129,14 +129,15 @@ def _answers_of_arrays(
     clf: Any, source: str, top: int, reject: bool, false_reject: float, false_accept: float | None
 ) -> list[dict[str, Any]]:
     from prolip.api.batch import one_answer
+    from prolip.core.arrays import softmax
     from prolip.core.files import readable
     from prolip.encoders.arrays import read_arrays
 
     x = read_arrays(source).x
-    probabilities = clf.calibrated(x).softmax(dim=1)
+    probabilities = softmax(clf.calibrated(x))
     refused: list[bool | None] = [None] * len(x)
     if reject:
-        answers = probabilities.argmax(dim=1)
+        answers = probabilities.argmax(axis=1)
         refused = clf.outsiders(x, answers, false_reject, false_accept).tolist()
     return [
         one_answer(clf.classes_, f"{readable(source)}:{i}", row, top, no)

@@ -1,55 +1,91 @@
-"""numpy arrays and torch tensors in, float32 tensors out, checked."""
+"""Arrays in from NumPy, torch (any device) or lists; NumPy out, checked. And what all parts compute."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from prolip.core.errors import InputError
 
+Array = np.ndarray
 
-def as_features(x: Any, name: str) -> Tensor:
-    """A float tensor of at least one dimension, finite. Half precision becomes float32; float64 stays."""
-    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InputError(f"{name} must hold real numbers, got {tensor.dtype}")
-    if tensor.dtype != torch.float64:
-        tensor = tensor.to(torch.float32)
-    tensor = tensor.detach()
-    # A graph that is being traced holds no values to look at.
-    if not torch.compiler.is_compiling() and not torch.isfinite(tensor).all():
-        bad = int((~torch.isfinite(tensor)).sum())
+
+def to_numpy(x: Any) -> Array:
+    """Any array as NumPy. A torch tensor is taken off its graph and device; bfloat16 becomes float32."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = x.float() if x.is_floating_point() and x.element_size() == 2 else x
+    return np.asarray(x)
+
+
+def as_features(x: Any, name: str) -> Array:
+    """A float array, finite. Half precision and whole numbers become float32; float64 stays."""
+    array = to_numpy(x)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} must hold real numbers, got {array.dtype}")
+    if array.dtype != np.float64:
+        array = array.astype(np.float32, copy=False)
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
         raise InputError(f"{name} holds {bad} NaN or infinite values; encode those images again or drop them")
-    return tensor
+    return array
 
 
-def as_labels(y: Any, classes: int) -> Tensor:
+def as_labels(y: Any, classes: int) -> Array:
     """Labels [n] as int64, each in 0 .. classes - 1."""
-    tensor = torch.as_tensor(np.asarray(y.cpu() if isinstance(y, Tensor) else y))
-    if tensor.ndim != 1:
-        raise InputError(f"labels must be a vector [n], got shape {list(tensor.shape)}")
-    if tensor.is_floating_point() and not torch.equal(tensor, tensor.round()):
-        raise InputError("labels must be whole numbers, got fractions")
-    tensor = tensor.to(torch.int64)
-    if len(tensor) and (tensor.min() < 0 or tensor.max() >= classes):
+    array = to_numpy(y)
+    if array.ndim != 1:
+        raise InputError(f"labels must be a vector [n], got shape {list(array.shape)}")
+    if array.dtype.kind not in "fiub" or not np.array_equal(array, np.round(array)):
+        raise InputError(f"labels must be whole numbers, got {array.dtype}")
+    array = array.astype(np.int64)
+    if len(array) and (array.min() < 0 or array.max() >= classes):
         raise InputError(
             f"labels must lie in 0 .. {classes - 1} (there are {classes} text rows), "
-            f"got {int(tensor.min())} .. {int(tensor.max())}"
+            f"got {array.min()} .. {array.max()}"
         )
-    return tensor
+    return array
 
 
-def unit_rows(x: Tensor, eps: float = 1e-12) -> Tensor:
+def unit_rows(x: Array, eps: float = 1e-12) -> Array:
     """Rows of length one; a zero row stays zero."""
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(eps)
+    return x / np.maximum(row_lengths(x), eps)
 
 
-def require_nonzero_rows(x: Tensor, name: str) -> None:
+def row_lengths(x: Array) -> Array:
+    """Lengths [.., 1] of rows [.., D]."""
+    return np.sqrt(np.einsum("...d,...d->...", x, x))[..., None]
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities along the last axis."""
+    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p
+
+
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of probabilities along the last axis."""
+    z = logits - logits.max(axis=-1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+
+
+def cross_entropy(logits: Array, y: Array) -> Array:
+    """Losses [n] of logits [n, K] and labels [n]."""
+    return -log_softmax(logits)[np.arange(len(y)), y]
+
+
+def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
+    """Sums [K, ..] of the rows of x [n, ..] by their labels [n]."""
+    total = np.zeros((classes, *x.shape[1:]), x.dtype)
+    np.add.at(total, y, x)
+    return total
+
+
+def require_nonzero_rows(x: Array, name: str) -> None:
     """Refuse rows that are all zero: they have no direction, hence no cosine with any class."""
-    zero = (x == 0).all(dim=-1)
+    zero = ~x.any(axis=-1)
     if zero.any():
-        first = int(zero.reshape(-1).nonzero()[0])
+        first = int(np.flatnonzero(zero)[0])
         raise InputError(f"{name} has {int(zero.sum())} all-zero rows (the first is row {first})")

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core.errors import ProlipError
+from prolip.core.arrays import Array, to_numpy
+from prolip.core.errors import ProlipError, SavedModelError
 
 
 def cache_dir() -> Path:
@@ -103,12 +103,25 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, text.encode())
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file."""
-    from safetensors.torch import save
+def write_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write arrays, NumPy's or torch's, as a safetensors file."""
+    from safetensors.numpy import save
 
-    payload = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata)
+    payload = save({name: np.asarray(to_numpy(x), order="C") for name, x in tensors.items()}, metadata)
     write_bytes(path, payload)
+
+
+def read_tensors(path: Path) -> dict[str, Array]:
+    """The arrays of a safetensors file; bfloat16, which NumPy does not have, is refused."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(path.read_bytes())
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise SavedModelError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise SavedModelError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -151,13 +164,13 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_tensors(named: Iterable[tuple[str, Tensor]]) -> str:
-    """A SHA-256 over names, shapes, types and values: equal weights, equal digest."""
+def sha256_tensors(named: Iterable[tuple[str, Any]]) -> str:
+    """A SHA-256 over names, shapes, types and values of arrays: equal weights, equal digest."""
     digest = hashlib.sha256()
     for name, tensor in sorted(named, key=lambda item: item[0]):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}:{values.dtype}:{tuple(values.shape)};".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+        values = np.asarray(to_numpy(tensor), order="C")
+        digest.update(f"{name}:{values.dtype}:{values.shape};".encode())
+        digest.update(values.reshape(-1).view(np.uint8).data if values.size else b"")
     return digest.hexdigest()
 
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core.arrays import as_features
+from prolip.core.arrays import Array, as_features
 from prolip.core.errors import InputError
 
 
@@ -27,9 +26,8 @@ class Head:
 
     Examples
     --------
-    >>> import torch
-    >>> head = Head(torch.eye(3)[:, :2], bias=torch.tensor([0.0, 1.0]))
-    >>> head(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    >>> head = Head(np.eye(3)[:, :2], bias=[0.0, 1.0])
+    >>> head(np.array([[1.0, 2.0, 3.0]])).tolist()
     [[1.0, 3.0]]
     """
 
@@ -51,19 +49,19 @@ class Head:
     @classmethod
     def identity(cls, dim: int) -> Head:
         """The head of a black box, whose output is already the embedding."""
-        return cls(torch.eye(dim))
+        return cls(np.eye(dim, dtype=np.float32))
 
     @property
     def width(self) -> int:
         """Columns that an input has: Do, and D more for the offset of a residual head."""
-        return self.weight.shape[0] + (self.weight.shape[1] if self.residual else 0)
+        return int(self.weight.shape[0] + (self.weight.shape[1] if self.residual else 0))
 
     @property
     def dim(self) -> int:
         """D, the dimension of the shared image-text space."""
         return int(self.weight.shape[1])
 
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def split(self, x: Array) -> tuple[Array, Array | None]:
         """Inputs of the linear map [.., Do], and what is added to its output whatever W is."""
         if x.shape[-1] != self.width:
             raise InputError(f"features have {x.shape[-1]} columns, the head expects {self.width}")
@@ -72,12 +70,12 @@ class Head:
         inputs, offset = x[..., : -self.dim], x[..., -self.dim :]
         return inputs, offset if self.bias is None else offset + self.bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Array) -> Array:
         """Embeddings v [.., D] of features x [.., width], not normalised."""
         inputs, fixed = self.split(x)
-        v = inputs @ self.weight.to(inputs.dtype)
-        return v if fixed is None else v + fixed.to(v.dtype)
+        v = inputs @ self.weight.astype(inputs.dtype, copy=False)
+        return v if fixed is None else v + fixed.astype(v.dtype, copy=False)
 
-    def with_weight(self, weight: Tensor) -> Head:
+    def with_weight(self, weight: Array) -> Head:
         """The same head around another matrix."""
         return replace(self, weight=weight)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core.arrays import as_features, as_labels, require_nonzero_rows
+from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -34,8 +33,9 @@ class Task:
 
     Examples
     --------
-    >>> import torch
-    >>> task = Task(torch.randn(6, 4), [0, 0, 1, 1, 2, 2], torch.randn(3, 4))
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> task = Task(rng.normal(size=(6, 4)), [0, 0, 1, 1, 2, 2], rng.normal(size=(3, 4)))
     >>> task.n, task.classes, task.views, task.shots
     (6, 3, 1, 2.0)
     """
@@ -81,7 +81,7 @@ class Task:
 
     @property
     def views(self) -> int:
-        """V."""
+        """How many views of each image there are."""
         return int(self.x.shape[0])
 
     @property
@@ -91,23 +91,23 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """K."""
+        """How many classes there are."""
         return len(self.text)
 
     @property
     def shots(self) -> float:
         """N, images per class: the mean over classes that have any."""
-        return self.n / len(torch.unique(self.y))
+        return self.n / len(np.unique(self.y))
 
-    def rows(self) -> tuple[Tensor, Tensor]:
+    def rows(self) -> tuple[Array, Array]:
         """All views as rows: features [V * n, Do] and their labels [V * n]."""
-        return self.x.reshape(-1, self.x.shape[2]), self.y.repeat(self.views)
+        return self.x.reshape(-1, self.x.shape[2]), np.tile(self.y, self.views)
 
-    def embeddings(self) -> Tensor:
+    def embeddings(self) -> Array:
         """Embeddings of every view, [V, n, D], through the pretrained head, not normalised."""
         return self.linear(self.x)
 
-    def with_features(self, x: Tensor, head: Head | None) -> Task:
+    def with_features(self, x: Array, head: Head | None) -> Task:
         """The same labels and text on other features."""
         return Task(x, self.y, self.text, head, self.scale)
 
@@ -115,6 +115,6 @@ class Task:
         """The same task at another temperature."""
         return Task(self.x, self.y, self.text, self.head, scale)
 
-    def subset(self, images: Tensor) -> Task:
+    def subset(self, images: Array) -> Task:
         """Only these images, all their views."""
         return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale)

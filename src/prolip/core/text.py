@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
-from prolip.core.arrays import as_features, require_nonzero_rows, unit_rows
+from prolip.core.arrays import Array, as_features, require_nonzero_rows, unit_rows
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 
@@ -54,10 +54,17 @@ class Text:
             object.__setattr__(self, "features", features)
 
     @classmethod
-    def from_features(cls, features: Tensor, projection: Head, classes: Sequence[str]) -> Text:
+    def from_features(cls, features: Array, projection: Head, classes: Sequence[str]) -> Text:
         """The prompt ensemble: project and normalise each prompt, average over templates, normalise."""
-        rows = unit_rows(projection(features)).mean(dim=0)
+        rows = unit_rows(projection(features)).mean(axis=0)
         return cls(rows, tuple(classes), features, projection)
+
+    def subset(self, chosen: Sequence[int] | Array) -> Text:
+        """The rows of some classes, in this order."""
+        index = np.asarray(chosen, dtype=np.int64)
+        names = None if self.classes is None else tuple(self.classes[int(k)] for k in index)
+        features = None if self.features is None else self.features[:, index]
+        return Text(self.rows[index], names, features, self.projection)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -1,8 +1,8 @@
-"""Small sets that need no download: handwritten digits, and textures that are drawn on the spot."""
+"""Small sets that need no download: textures and numbers, drawn on the spot, and handwritten digits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,13 +10,15 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.errors import InputError, ModelError, unknown_name
+from prolip.data import glyphs, textures
 from prolip.data.templates import templates_for
-from prolip.data.textures import TEXTURES, draw
 
 Part = Literal["train", "test"]
+Draw = Callable[[str, np.random.Generator], Image.Image]
 
 _PARTS = ("train", "test")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_DIGITS = [f"digit {number}" for number in _NUMBERS]
 _DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
 
 
@@ -40,7 +42,8 @@ def builtin(name: str, per_class: int, seed: int = 0, part: Part = "train") -> B
     Parameters
     ----------
     name
-        "digits": scikit-learn's 8 x 8 handwritten digits, enlarged. "textures": ten drawn kinds.
+        "textures": ten drawn kinds. "numbers": ten printed digits, drawn. "digits": scikit-learn's 8 x 8
+        handwritten digits, enlarged.
     per_class
         Pictures of each class. Digits have at most 100 for training and 74 for testing.
     seed
@@ -61,7 +64,7 @@ def _digits(per_class: int, seed: int, part: Part) -> BuiltinSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ModelError("the digits need scikit-learn: pip install 'prolip[offline]'") from error
+        raise ModelError("the digits need scikit-learn: pip install 'prolip[sklearn]'") from error
     bunch = load_digits()
     images: list[Image.Image] = []
     for digit in range(10):
@@ -73,8 +76,7 @@ def _digits(per_class: int, seed: int, part: Part) -> BuiltinSet:
             )
         chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
         images += [_enlarge(bunch.images[i]) for i in chosen]
-    classes = [f"digit {number}" for number in _NUMBERS]
-    return BuiltinSet("digits", images, _labels(10, per_class), classes, ("a photo of a handwritten {}.",))
+    return BuiltinSet("digits", images, _labels(10, per_class), _DIGITS, ("a photo of a handwritten {}.",))
 
 
 def _enlarge(digit: np.ndarray, size: int = 112) -> Image.Image:
@@ -84,19 +86,34 @@ def _enlarge(digit: np.ndarray, size: int = 112) -> Image.Image:
 
 
 def _textures(per_class: int, seed: int, part: Part) -> BuiltinSet:
-    # Every picture has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
-    images = [
+    images = _drawn(textures.draw, textures.TEXTURES, per_class, seed, part)
+    labels = _labels(len(textures.TEXTURES), per_class)
+    return BuiltinSet("textures", images, labels, list(textures.TEXTURES), templates_for("dtd"))
+
+
+def _numbers(per_class: int, seed: int, part: Part) -> BuiltinSet:
+    images = _drawn(glyphs.draw, glyphs.GLYPHS, per_class, seed, part)
+    return BuiltinSet("numbers", images, _labels(10, per_class), _DIGITS, ("a photo of the {}.",))
+
+
+def _drawn(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, part: Part) -> list[Image.Image]:
+    """Pictures, class after class.
+
+    Each has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
+    """
+    return [
         draw(kind, np.random.default_rng([seed, _PARTS.index(part), label, number]))
-        for label, kind in enumerate(TEXTURES)
+        for label, kind in enumerate(kinds)
         for number in range(per_class)
     ]
-    return BuiltinSet(
-        "textures", images, _labels(len(TEXTURES), per_class), list(TEXTURES), templates_for("dtd")
-    )
 
 
 def _labels(classes: int, per_class: int) -> list[int]:
     return [label for label in range(classes) for _ in range(per_class)]
 
 
-BUILTIN: dict[str, Callable[[int, int, Part], BuiltinSet]] = {"digits": _digits, "textures": _textures}
+BUILTIN: dict[str, Callable[[int, int, Part], BuiltinSet]] = {
+    "textures": _textures,
+    "numbers": _numbers,
+    "digits": _digits,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from prolip.core.errors import UsageError, unknown_name
-from prolip.encoders.base import Encoder, choose_device
+from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
 
 __all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "load"]
@@ -26,7 +26,7 @@ def load(name: str, device: str = "auto") -> Encoder:
     name
         `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`.
     device
-        `auto`, `cpu`, `cuda` or `mps`.
+        `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
     """
     kind, _, rest = name.partition(":")
     if name == "arrays":
@@ -37,5 +37,6 @@ def load(name: str, device: str = "auto") -> Encoder:
         raise unknown_name(
             "model", name, [*KINDS, "arrays", "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
-    encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, choose_device(device))
+    check_device(device)
+    encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, device)
     return encoder

@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from prolip.core.arrays import as_features, as_labels, require_nonzero_rows, unit_rows
+from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows, to_numpy, unit_rows
 from prolip.core.errors import InputError
 from prolip.core.task import Task
 from prolip.core.text import Text
@@ -94,7 +92,7 @@ class Arrays:
             raise InputError(
                 f"a task needs {'labels' if self.y is None else 'text rows'}, and there are none"
             )
-        rows = slice(None) if images is None else torch.as_tensor(np.asarray(images), dtype=torch.int64)
+        rows = slice(None) if images is None else np.asarray(images, np.int64)
         text = Text(self.text, None if self.classes is None else tuple(self.classes))
         return Task(self.x[rows], self.y[rows], text, head=None, scale=scale)
 
@@ -190,23 +188,23 @@ def _read_column(path: Path) -> list[str]:
     return [row[column or 0].strip() for row in rows[0 if column is None else 1 :]]
 
 
-def _class_rows(text: Any) -> Tensor:
+def _class_rows(text: Any) -> Array:
     """Unit rows [K, D] of text [K, D] or of an ensemble [prompts, K, D]."""
     rows = as_features(text, "text")
     if rows.ndim not in (2, 3) or 0 in rows.shape:
         raise InputError(f"text must be [classes, D] or [prompts, classes, D], got shape {list(rows.shape)}")
     require_nonzero_rows(rows, "text")
-    return unit_rows(rows if rows.ndim == 2 else unit_rows(rows).mean(dim=0))
+    return unit_rows(rows if rows.ndim == 2 else unit_rows(rows).mean(axis=0))
 
 
-def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Tensor | None) -> Tensor:
+def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | None) -> Array:
     """Labels as numbers; names are looked up among the classes."""
-    values = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    values = to_numpy(labels)
     if values.dtype.kind in "USO":
         names = [str(name) for name in values.astype(str).reshape(-1)]
         if classes is not None and set(names) <= set(classes):
             numbers = {name: number for number, name in enumerate(classes)}
-            return torch.tensor([numbers[name] for name in names])
+            return np.array([numbers[name] for name in names], np.int64)
         if not all(name.isdecimal() for name in names):
             if classes is None:
                 raise InputError(

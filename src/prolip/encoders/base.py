@@ -1,19 +1,32 @@
-"""What every encoder offers. One file per kind stands beside this one."""
+"""What every encoder offers. One file per kind stands beside this one.
+
+Pixels, features and heads are NumPy arrays. An encoder whose towers run in torch says so where torch is
+needed: `towers` and `with_model` to train through them, `trace` and its like to write them as a graph.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import ModelError, UsageError
 from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
+from prolip.core.onnx_graph import Graph
 from prolip.core.text import Text
+from prolip.encoders.hub import require
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import Towers
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.encoders.towers import Towers
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 class Encoder(ABC):
@@ -33,6 +46,8 @@ class Encoder(ABC):
         What the model multiplies cosines by.
     preprocess
         How pictures become pixels.
+    device
+        Where the towers run: "cpu", "cuda" or "mps".
     licence
         Of the weights, where it is known.
     revision
@@ -45,69 +60,43 @@ class Encoder(ABC):
     text_head: Head
     scale: float
     preprocess: Preprocess
-    device: torch.device
+    device: str
     licence: str | None = None
     revision: str | None = None
     black_box: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
+    writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are there
 
     @abstractmethod
-    def encode(self, pixels: Tensor) -> Tensor:
-        """Pre-projection features [B, head.width], float32 on the CPU, of uint8 pixels [B, S, S, 3]."""
+    def encode(self, pixels: Array) -> Array:
+        """Pre-projection features [B, head.width], float32, of uint8 pixels [B, S, S, 3]."""
 
     @abstractmethod
-    def encode_text(self, prompts: Sequence[str]) -> Tensor:
-        """Pre-projection text features [len(prompts), Dt], float32 on the CPU."""
+    def encode_text(self, prompts: Sequence[str]) -> Array:
+        """Pre-projection text features [len(prompts), Dt], float32."""
 
-    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Tensor]:
+    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:
         """What these heads and this scale change in the model, under the names of its own tensors."""
-        changed = {"scale": torch.tensor(scale)}
+        changed = {"scale": np.array(scale, np.float32)}
         for name, before, after in (("head", self.head, head), ("text_head", self.text_head, text_head)):
             if after is not before:
-                changed[f"{name}.weight"] = after.weight.to(torch.float32)
+                changed[f"{name}.weight"] = after.weight.astype(np.float32)
                 if after.bias is not None:
-                    changed[f"{name}.bias"] = after.bias.to(torch.float32)
+                    changed[f"{name}.bias"] = after.bias.astype(np.float32)
         return changed
 
-    def unfold(self, changed: dict[str, Tensor]) -> None:
+    def unfold(self, changed: Mapping[str, Array]) -> None:
         """Take what `folded` gave into this encoder."""
-        self.scale = float(changed["scale"])
+        self.scale = float(changed["scale"].item())
         if "head.weight" in changed:
             self.head = Head(changed["head.weight"], changed.get("head.bias"), self.head.residual)
         if "text_head.weight" in changed:
             self.text_head = Head(changed["text_head.weight"], changed.get("text_head.bias"))
 
-    def trace(self, pixels: Tensor) -> Tensor:
-        """The same as `encode`, in torch operations alone, so that it can be traced into a graph."""
-        raise ModelError(f"{self.name} cannot be traced into a graph")
-
-    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
-        """Prompts as the text tower takes them, all of one length."""
-        raise ModelError(f"{self.name} cannot be traced into a graph")
-
-    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """The same as `encode_text`, from tokens, in torch operations alone."""
-        raise ModelError(f"{self.name} cannot be traced into a graph")
-
     @property
     def width(self) -> int:
         """Columns of what `encode` gives."""
         return self.head.width
-
-    def towers(self, copy: bool = False) -> Towers:
-        """The towers in torch, open to gradients; a copy can be changed without changing this encoder."""
-        raise ModelError(f"{self.name} has no towers that can be trained")
-
-    def with_model(self, model: nn.Module, digest: str) -> Encoder:
-        """The encoder around a changed copy of its `towers().model`; the digest tells what was changed."""
-        raise ModelError(f"{self.name} has no towers that can be trained")
-
-    def with_tensors(self, changed: dict[str, Tensor]) -> Encoder:
-        """A copy in which some tensors of `towers().model` are others; the encoder itself stays as it is."""
-        model = self.towers(copy=True).model
-        if unknown := model.load_state_dict(changed, strict=False).unexpected_keys:
-            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
-        return self.with_model(model, sha256_tensors(changed.items()))
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
         """Class rows from an ensemble of templates, each with a `{}` where the class name goes."""
@@ -117,15 +106,63 @@ class Encoder(ABC):
             features.reshape(len(templates), len(classes), -1), self.text_head, tuple(classes)
         )
 
+    def image_to_onnx(self, graph: Graph, pixels: str) -> str:
+        """Add the image tower to a graph, without torch; returns the name of the features."""
+        raise ModelError(f"{self.name} cannot write its towers as a graph")
 
-def choose_device(device: str) -> torch.device:
-    """`auto` takes a GPU where there is one; a device that is named must be there."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
+        """Add the text tower to a graph, likewise; `tokens` names the graph's inputs."""
+        raise ModelError(f"{self.name} cannot write its towers as a graph")
+
+    def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
+        """Prompts as the text tower takes them, all of one length."""
+        return {name: to_numpy(tensor) for name, tensor in self.tokens(prompts).items()}
+
+    def trace(self, pixels: Tensor) -> Tensor:
+        """The same as `encode`, in torch operations alone, so that it can be traced into a graph."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        """The same as `token_arrays`, as tensors on the encoder's device."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """The same as `encode_text`, from tokens, in torch operations alone."""
+        raise ModelError(f"{self.name} cannot be traced into a graph")
+
+    def towers(self, copy: bool = False) -> Towers:
+        """The towers in torch, open to gradients; a copy can be changed without changing this encoder."""
+        raise ModelError(f"{self.name} has no towers that can be trained")
+
+    def with_model(self, model: nn.Module, digest: str) -> Encoder:
+        """The encoder around a changed copy of its `towers().model`; the digest tells what was changed."""
+        raise ModelError(f"{self.name} has no towers that can be trained")
+
+    def with_tensors(self, changed: Mapping[str, Any]) -> Encoder:
+        """A copy in which some tensors of `towers().model` are others; the encoder itself stays as it is."""
+        torch = require("torch", "torch")
+        model = self.towers(copy=True).model
+        tensors = {name: torch.tensor(to_numpy(value)) for name, value in changed.items()}
+        if unknown := model.load_state_dict(tensors, strict=False).unexpected_keys:
+            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
+        return self.with_model(model, sha256_tensors(changed.items()))
+
+
+def choose_device(device: str) -> str:
+    """`auto` takes a GPU where there is one; a device that is named must be there. Asks torch."""
+    check_device(device)
+    if device == "cpu":
+        return device
+    torch = require("torch", "torch")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
-        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
-    kind = device.split(":")[0]
-    if kind not in available:
-        raise UsageError(f"unknown device {device!r}: choose auto, cpu, cuda or mps")
-    if not available[kind]:
+        return next((kind for kind, there in available.items() if there), "cpu")
+    if not available[device.split(":")[0]]:
         raise UsageError(f"device {device!r} is not available on this machine: choose auto or cpu")
-    return torch.device(device)
+    return device
+
+
+def check_device(device: str) -> None:
+    """Refuse a name that no device has."""
+    if device.split(":")[0] not in DEVICES:
+        raise UsageError(f"unknown device {device!r}: choose auto, cpu, cuda or mps")

@@ -21,7 +21,7 @@ def require(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ModelError(
-            f"this model needs {module}, which cannot be imported ({error}): pip install 'prolip[{extra}]'"
+            f"this needs {module}, which cannot be imported ({error}): pip install 'prolip[{extra}]'"
         ) from error
 
 
@@ -38,7 +38,7 @@ def loading(name: str, local: bool) -> Iterator[None]:
     silent = None if local or asked_offline else _no_answer()
     hub.HF_HUB_OFFLINE = asked_offline or local or silent is not None
     try:
-        with _quiet():
+        with quiet():
             yield
     except ProlipError:
         raise
@@ -67,7 +67,7 @@ def _no_answer() -> Exception | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hold back the libraries' logging, and keep them from configuring the root logger on their way."""
     root, handler = logging.getLogger(), logging.NullHandler()
     before = root.manager.disable

@@ -11,16 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError
+from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.tower import Anatomy, Split, TowerEncoder, noise, split_at_linear
 from prolip.encoders.towers import Towers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.encoders.tower import Split, TowerEncoder
 
 _FILES = {
     "a configuration": ("config.json",),
@@ -59,17 +61,21 @@ _SETTINGS = (
 )
 
 
-def load(rest: str, device: torch.device) -> TowerEncoder:
+def load(rest: str, device: str) -> TowerEncoder:
     """The encoder of this name, the part after `hf:`."""
     if not rest:
         raise UsageError("hf: names no model: write hf:ID or hf:FOLDER, like hf:openai/clip-vit-base-patch32")
-    transformers = require("transformers", "hf")
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    device = choose_device(device)
+
+    from prolip.encoders.tower import Anatomy, TowerEncoder, noise, split_at_linear
+
     name, folder = f"hf:{rest}", Path(rest).expanduser()
     local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1
     if local:
         require_folder(folder, _FILES)
     identifier = str(folder) if local else rest
-    with loading(name, local), _no_bars_if(local, transformers):
+    with loading(name, local), no_progress_bars(transformers, quiet=local):
         config = transformers.AutoConfig.from_pretrained(identifier, trust_remote_code=False)
         kind = _model_class(name, config.model_type, transformers)
         model = kind.from_pretrained(identifier, config=config, use_safetensors=True, dtype=torch.float32)
@@ -191,14 +197,14 @@ def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:
 
 
 @contextmanager
-def _no_bars_if(local: bool, transformers: Any) -> Iterator[None]:
-    """Keep the progress bars for what is downloaded."""
+def no_progress_bars(transformers: Any, quiet: bool = True) -> Iterator[None]:
+    """Hold back the library's progress bars, which are for what is downloaded."""
     bars = transformers.utils.logging
-    quiet = local and bars.is_progress_bar_enabled()
+    shown = bars.is_progress_bar_enabled()
     if quiet:
         bars.disable_progress_bar()
     try:
         yield
     finally:
-        if quiet:
+        if shown:
             bars.enable_progress_bar()

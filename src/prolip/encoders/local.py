@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import ModelError
 from prolip.encoders.base import Encoder
-from prolip.encoders.towers import LOCAL
+from prolip.encoders.towers import LOCAL, to_torch
 
 
 class LocalEncoder(Encoder):
@@ -29,22 +29,25 @@ class LocalEncoder(Encoder):
         self.preprocess, self.device, self.batch_size = base.preprocess, base.device, base.batch_size
         self.licence, self.revision = base.licence, base.revision
         size = base.preprocess.size
-        self._width = self.encode(torch.zeros(1, size, size, 3, dtype=torch.uint8)).shape[1]
+        self._width = self.encode(np.zeros((1, size, size, 3), np.uint8)).shape[1]
 
     @property
     def width(self) -> int:
         """Columns of a row: places x D."""
         return self._width
 
-    @torch.no_grad()
-    def encode(self, pixels: Tensor) -> Tensor:
+    def encode(self, pixels: Array) -> Array:
         """Local embeddings [B, places x D] of uint8 pixels [B, S, S, 3]."""
-        return self._embed(self.preprocess.normalise(pixels.to(self.device))).float().flatten(1).cpu()
+        import torch
 
-    def encode_text(self, prompts: Sequence[str]) -> Tensor:
+        with torch.no_grad():
+            local = self._embed(self.preprocess.normalise(to_torch(pixels, self.device)))
+        return to_numpy(local.float().flatten(1))
+
+    def encode_text(self, prompts: Sequence[str]) -> Array:
         """As the encoder itself does it."""
         return self.base.encode_text(prompts)
 
-    def places(self, x: Tensor) -> Tensor:
+    def places(self, x: Array) -> Array:
         """Rows [.., places x D] as [.., places, D]."""
-        return x.unflatten(-1, (-1, self.head.dim))
+        return x.reshape(*x.shape[:-1], -1, self.head.dim)

@@ -2,12 +2,6 @@
 
 ARCH may be written as OpenAI does, ViT-B/32. TAG may be a file of weights: safetensors, or a checkpoint that
 holds tensors only; one that needs code to be unpickled, or a TorchScript archive, is refused.
-
-Three kinds of image tower:
-
-    CLIP ViT       v = pooled @ proj             a bare matrix [width, D]
-    CLIP ResNet    v = c_proj(attention pool)    with bias, inside one torch function
-    timm           v = projection, MLP, or SigLIP's r + fc2(h): whatever tower.py finds
 """
 
 from __future__ import annotations
@@ -16,29 +10,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError, unknown_name
-from prolip.core.head import Head
+from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, first_line, loading, require, require_folder
-from prolip.encoders.open_clip_towers import open_towers
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.tower import (
-    Anatomy,
-    Place,
-    Run,
-    Split,
-    TowerEncoder,
-    checked,
-    noise,
-    plain,
-    split_at_linear,
-    split_at_matrix,
-    swapped,
-)
+
+if TYPE_CHECKING:
+    from prolip.encoders.tower import Split, TowerEncoder
 
 _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
@@ -56,15 +36,24 @@ class _Source:
     repository: str | None = None
 
 
-def load(rest: str, device: torch.device) -> TowerEncoder:
+def load(rest: str, device: str) -> TowerEncoder:
     """The encoder of this name, the part after `open_clip:`."""
     if not rest:
         raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
-    open_clip = require("open_clip", "open_clip")
+    torch, open_clip, _ = (require(name, "open_clip") for name in ("torch", "open_clip", "huggingface_hub"))
+    device = choose_device(device)
     name = f"open_clip:{rest}"
     source = _source(rest, open_clip)
     if "multimodal_cfg" in source.config:
         raise UsageError(f"{name} is a CoCa model, which is not supported: choose a CLIP or SigLIP model")
+    if "timm_model_name" in source.config["vision_cfg"]:
+        require("timm", "open_clip")
+    if any(source.config["text_cfg"].get(key) for key in ("hf_model_name", "hf_tokenizer_name")):
+        require("transformers", "hf")
+
+    from prolip.encoders.open_clip_towers import open_towers, split_image, split_text
+    from prolip.encoders.tower import Anatomy, TowerEncoder, noise
+
     with loading(name, source.local):
         model = open_clip.create_model_from_pretrained(
             source.model,
@@ -79,7 +68,7 @@ def load(rest: str, device: torch.device) -> TowerEncoder:
     probes = noise(preprocess, device), tokenizer(["a photo of a cat."]).to(device)
 
     def split(model: Any) -> tuple[Split, Split]:
-        return _split_image(model, probes[0]), _split_text(model, probes[1])
+        return split_image(model, probes[0]), split_text(model, probes[1])
 
     with torch.no_grad():
         image, text = split(model)
@@ -166,56 +155,3 @@ def _preprocess(config: dict[str, Any], name: str) -> Preprocess:
 def _triple(values: Sequence[float] | float) -> tuple[float, float, float]:
     red, green, blue = (values,) * 3 if isinstance(values, (int, float)) else values
     return float(red), float(green), float(blue)
-
-
-def _split_image(model: Any, probe: Tensor) -> Split:
-    visual, run = model.visual, model.encode_image
-    if isinstance(getattr(visual, "proj", None), nn.Parameter):
-        return split_at_matrix(visual, "proj", run, probe)
-    if isinstance(getattr(getattr(visual, "attnpool", None), "c_proj", None), nn.Linear):
-        return _split_resnet(visual, run, probe)
-    return split_at_linear(visual, run, probe)
-
-
-def _split_text(model: Any, probe: Tensor) -> Split:
-    tower = getattr(model, "text", model)
-    if isinstance(getattr(tower, "text_projection", None), nn.Parameter):
-        return split_at_matrix(tower, "text_projection", model.encode_text, probe)
-    return split_at_linear(tower, model.encode_text, probe)
-
-
-def _split_resnet(visual: Any, run: Run, probe: Tensor) -> Split:
-    pool = _MeanQueryPool(visual.attnpool)
-
-    def features(x: Tensor) -> Tensor:
-        with swapped(visual, "attnpool", pool):
-            return run(x)
-
-    project = visual.attnpool.c_proj
-    place = Place(project.weight, project.bias, transposed=True)
-    split = Split(features, Head(plain(project.weight.T), plain(project.bias)), place)
-    return checked(split, run, features(probe), run(probe))
-
-
-class _MeanQueryPool(nn.Module):
-    """CLIP's attention pooling, up to its last projection.
-
-    Every position would ask, and all but the mean's answer be thrown away; here only the mean asks.
-    """
-
-    def __init__(self, pool: Any) -> None:
-        super().__init__()
-        self.pool = pool
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Features [B, C] of a map [B, C, H, W]."""
-        pool: Any = self.pool
-        tokens = x.flatten(2).transpose(1, 2)  # [B, HW, C]
-        tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
-
-        def heads(t: Tensor) -> Tensor:
-            return t.unflatten(2, (pool.num_heads, -1)).transpose(1, 2)  # [B, heads, positions, C / heads]
-
-        query, key, value = pool.q_proj(tokens[:, :1]), pool.k_proj(tokens), pool.v_proj(tokens)
-        pooled = nn.functional.scaled_dot_product_attention(heads(query), heads(key), heads(value))
-        return pooled.transpose(1, 2).flatten(1)

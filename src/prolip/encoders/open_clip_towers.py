@@ -1,4 +1,10 @@
-"""The towers of an open_clip model, opened for training.
+"""The towers of an open_clip model: taken apart at their heads, and opened for training.
+
+Three kinds of image tower:
+
+    CLIP ViT       v = pooled @ proj             a bare matrix [width, D]
+    CLIP ResNet    v = c_proj(attention pool)    with bias, inside one torch function
+    timm           v = projection, MLP, or SigLIP's r + fc2(h): whatever tower.py finds
 
 The text tower is run only as far as its longest prompt: it reads from left to right, so nothing behind the
 last end token can change what is read off there, and prompts are a third of the 77 tokens that they are
@@ -12,7 +18,74 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prolip.encoders.tower import (
+    Place,
+    Run,
+    Split,
+    checked,
+    head_of,
+    split_at_linear,
+    split_at_matrix,
+    swapped,
+)
 from prolip.encoders.towers import Tokens, Towers
+
+
+def split_image(model: Any, probe: Tensor) -> Split:
+    """The image tower and its head, tried on normalised pixels [1, 3, S, S]."""
+    visual, run = model.visual, model.encode_image
+    if isinstance(getattr(visual, "proj", None), nn.Parameter):
+        return split_at_matrix(visual, "proj", run, probe)
+    if isinstance(getattr(getattr(visual, "attnpool", None), "c_proj", None), nn.Linear):
+        return _split_resnet(visual, run, probe)
+    return split_at_linear(visual, run, probe)
+
+
+def split_text(model: Any, probe: Tensor) -> Split:
+    """The text tower and its head, tried on token numbers [1, L]."""
+    tower = getattr(model, "text", model)
+    if isinstance(getattr(tower, "text_projection", None), nn.Parameter):
+        return split_at_matrix(tower, "text_projection", model.encode_text, probe)
+    return split_at_linear(tower, model.encode_text, probe)
+
+
+def _split_resnet(visual: Any, run: Run, probe: Tensor) -> Split:
+    pool = _MeanQueryPool(visual.attnpool)
+
+    def features(x: Tensor) -> Tensor:
+        with swapped(visual, "attnpool", pool):
+            return run(x)
+
+    place = Place(visual.attnpool.c_proj.weight, visual.attnpool.c_proj.bias, transposed=True)
+    return checked(Split(features, head_of(place), place), run, features(probe), run(probe))
+
+
+class _MeanQueryPool(nn.Module):
+    """CLIP's attention pooling, up to its last projection, asked by the mean alone: others are not used."""
+
+    def __init__(self, pool: Any) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features [B, C] of a map [B, C, H, W]."""
+        return _attend(self.pool, x, slice(0, 1)).flatten(1)
+
+
+def _attend(pool: Any, x: Tensor, asking: slice) -> Tensor:
+    """CLIP's attention pooling of a map [B, C, H, W] before its projection: [B, queries, C].
+
+    The mean is at place 0, then come the places of the map; `asking` are those that ask.
+    """
+    tokens = x.flatten(2).transpose(1, 2)  # [B, HW, C]
+    tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
+
+    def heads(t: Tensor) -> Tensor:
+        return t.unflatten(2, (pool.num_heads, -1)).transpose(1, 2)  # [B, heads, places, C / heads]
+
+    query, key, value = pool.q_proj(tokens[:, asking]), pool.k_proj(tokens), pool.v_proj(tokens)
+    attended = nn.functional.scaled_dot_product_attention(heads(query), heads(key), heads(value))
+    return attended.transpose(1, 2).flatten(2)
 
 
 def open_towers(model: Any) -> Towers:
@@ -67,7 +140,7 @@ def _local(visual: Any) -> Any:
             x = visual.stem(pixels)
             for stage in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
                 x = stage(x)
-            return _every_query(visual.attnpool, x)
+            return visual.attnpool.c_proj(_attend(visual.attnpool, x, slice(1, None)))
 
         return of_resnet
     if isinstance(getattr(visual, "proj", None), nn.Parameter) and _reads_class_token(visual):
@@ -78,18 +151,6 @@ def _local(visual: Any) -> Any:
 
         return of_vit
     return None
-
-
-def _every_query(pool: Any, x: Tensor) -> Tensor:
-    """CLIP's attention pooling, asked by every place of a map [B, C, H, W]: [B, HW, D]."""
-    tokens = x.flatten(2).transpose(1, 2)  # [B, HW, C]
-    tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
-    query, key, value = (
-        projection(tokens).unflatten(2, (pool.num_heads, -1)).transpose(1, 2)
-        for projection in (pool.q_proj, pool.k_proj, pool.v_proj)
-    )
-    attended = nn.functional.scaled_dot_product_attention(query[:, :, 1:], key, value)
-    return pool.c_proj(attended.transpose(1, 2).flatten(2))
 
 
 class _TextRun:

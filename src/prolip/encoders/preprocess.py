@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _RESAMPLE = {
     "nearest": Image.Resampling.NEAREST,
@@ -88,7 +89,9 @@ class Preprocess:
         return np.asarray(view)
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """uint8 [B, S, S, 3] to float32 [B, 3, S, S], zero mean and unit deviation."""
+        """uint8 [B, S, S, 3] to float32 [B, 3, S, S], zero mean and unit deviation; for towers in torch."""
+        import torch
+
         mean = torch.tensor(self.mean, device=pixels.device)
         std = torch.tensor(self.std, device=pixels.device)
         return ((pixels.to(torch.float32) / 255 - mean) / std).permute(0, 3, 1, 2).contiguous()

@@ -15,22 +15,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy as shallow_copy
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import ModelError
 from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import Towers
+from prolip.encoders.towers import Towers, to_torch
 
 Run = Callable[[Tensor], Tensor]
 
@@ -63,8 +65,9 @@ class Split:
 
 def checked(split: Split, run: Run, features: Tensor, embedding: Tensor) -> Split:
     """The split if its head makes the tower's own embedding of features; otherwise a black box."""
-    error = (split.head(features.cpu()) - embedding.cpu()).abs().max()
-    if error <= _TOLERANCE * embedding.abs().max():
+    meant = to_numpy(embedding)
+    error = np.abs(split.head(to_numpy(features)) - meant).max()
+    if error <= _TOLERANCE * np.abs(meant).max():
         return split
     return black_box(run, embedding, f"features and head differ from the model's embedding by {error:.1e}")
 
@@ -89,10 +92,9 @@ def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> Split:
     def join(h: Tensor, r: Tensor) -> Tensor:
         return torch.cat([h, r], dim=1) if residual else h
 
-    bias = None if linear.bias is None else plain(linear.bias)
-    head = Head(plain(linear.weight.T), bias, residual)
     place = Place(linear.weight, linear.bias, transposed=True)
-    return checked(Split(lambda x: join(*_muted(linear, run, x)), head, place), run, join(h, r), embedding)
+    split = Split(lambda x: join(*_muted(linear, run, x)), head_of(place, residual), place)
+    return checked(split, run, join(h, r), embedding)
 
 
 def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> Split:
@@ -102,8 +104,8 @@ def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> Spl
         with swapped(owner, name, None):
             return run(x)
 
-    matrix = getattr(owner, name)
-    return checked(Split(features, Head(plain(matrix)), Place(matrix)), run, features(probe), run(probe))
+    place = Place(getattr(owner, name))
+    return checked(Split(features, head_of(place), place), run, features(probe), run(probe))
 
 
 @contextmanager
@@ -149,12 +151,17 @@ def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
     return inputs[-1], rest
 
 
-def plain(parameter: Tensor) -> Tensor:
-    """A copy that belongs to no model, float32 on the CPU."""
-    return parameter.detach().to("cpu", torch.float32, copy=True).contiguous()
+def head_of(place: Place, residual: bool = False) -> Head:
+    """The head that stands at a place of a model: a copy, float32."""
+    weight = place.weight.T if place.transposed else place.weight
+    return Head(_copied(weight), None if place.bias is None else _copied(place.bias), residual)
 
 
-def noise(preprocess: Preprocess, device: torch.device) -> Tensor:
+def _copied(parameter: Tensor) -> Array:
+    return np.array(to_numpy(parameter), np.float32, order="C")
+
+
+def noise(preprocess: Preprocess, device: str) -> Tensor:
     """A picture to try a tower on, [1, 3, S, S], the same every time."""
     shape = (1, preprocess.size, preprocess.size, 3)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -190,7 +197,7 @@ class TowerEncoder(Encoder):
         text: Split,
         tokenize: Callable[[list[str]], Tensor],
         preprocess: Preprocess,
-        device: torch.device,
+        device: str,
         settings: dict[str, Any],
         beside: dict[str, Any],
         anatomy: Anatomy,
@@ -215,20 +222,19 @@ class TowerEncoder(Encoder):
         self._image, self._text = image.features, text.features
         self._places = (image.place, text.place)
 
-    # no_grad and not inference_mode: features go on to be fitted, and autograd refuses inference tensors.
     @torch.no_grad()
-    def encode(self, pixels: Tensor) -> Tensor:
+    def encode(self, pixels: Array) -> Array:
         """Pre-projection features [B, head.width] of uint8 pixels [B, S, S, 3]."""
-        return self.trace(pixels.to(self.device)).cpu()
+        return to_numpy(self.trace(to_torch(pixels, self.device)))
 
     @torch.no_grad()
-    def encode_text(self, prompts: Sequence[str]) -> Tensor:
+    def encode_text(self, prompts: Sequence[str]) -> Array:
         """Pre-projection text features [len(prompts), Dt]."""
         batches = [
-            self._text(self._tokenize(list(prompts[start : start + _PROMPTS_AT_ONCE])).to(self.device))
+            to_numpy(self.trace_text(self.tokens(prompts[start : start + _PROMPTS_AT_ONCE])))
             for start in range(0, len(prompts), _PROMPTS_AT_ONCE)
         ]
-        return torch.cat(batches).float().cpu()
+        return np.concatenate(batches)
 
     def trace(self, pixels: Tensor) -> Tensor:
         """Features of pixels on the tower's device."""
@@ -257,10 +263,10 @@ class TowerEncoder(Encoder):
         changed._take(image, text)
         return changed
 
-    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Tensor]:
+    def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:
         """What the model's `state_dict` holds instead, with these heads and this scale in it."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        changed = {"logit_scale": torch.full_like(self.model.logit_scale.detach().cpu(), math.log(scale))}
+        changed = {"logit_scale": np.full(self.model.logit_scale.shape, math.log(scale), np.float32)}
         for place, before, after in zip(
             self._places, (self.head, self.text_head), (head, text_head), strict=True
         ):
@@ -269,21 +275,19 @@ class TowerEncoder(Encoder):
             if place is None:
                 raise ModelError(f"{self.name} has no linear map at its end that could be replaced")
             weight = after.weight.T if place.transposed else after.weight
-            changed[names[id(place.weight)]] = weight.to(torch.float32).contiguous()
+            changed[names[id(place.weight)]] = np.ascontiguousarray(weight, np.float32)
             if after.bias is not None and place.bias is not None:
-                changed[names[id(place.bias)]] = after.bias.to(torch.float32)
+                changed[names[id(place.bias)]] = after.bias.astype(np.float32)
         return changed
 
-    def unfold(self, changed: dict[str, Tensor]) -> None:
+    def unfold(self, changed: Mapping[str, Array]) -> None:
         """Put what `folded` gave into the model itself, and into the heads that stand for it here."""
-        unknown = self.model.load_state_dict(changed, strict=False).unexpected_keys
+        tensors = {name: to_torch(array) for name, array in changed.items()}
+        unknown = self.model.load_state_dict(tensors, strict=False).unexpected_keys
         if unknown:
             raise ModelError(f"{self.name} has no tensor {unknown[0]}")
         self.scale = float(self.model.logit_scale.detach().exp())
-        heads = []
-        for place, head in zip(self._places, (self.head, self.text_head), strict=True):
-            if place is not None:
-                weight = plain(place.weight.T if place.transposed else place.weight)
-                head = Head(weight, None if place.bias is None else plain(place.bias), head.residual)
-            heads.append(head)
-        self.head, self.text_head = heads
+        self.head, self.text_head = (
+            head if place is None else head_of(place, head.residual)
+            for place, head in zip(self._places, (self.head, self.text_head), strict=True)
+        )

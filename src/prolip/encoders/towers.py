@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+import numpy as np
+
+from prolip.core.arrays import Array, to_numpy
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 # What an encoder may offer, in the words of the error that misses it.
 WORDS = "token embeddings in its text tower"
@@ -24,9 +28,8 @@ IMAGE = "an image tower that can be trained"
 ATTENTION = "transformer blocks with query, key and value projections in both towers"
 CLASS_TOKEN = "a vision transformer that reads a class token"
 
-Tokens = dict[str, Tensor]  # input_ids [P, L], and attention_mask [P, L] where the tower takes one
+Tokens = dict[str, "Tensor"]  # input_ids [P, L], and attention_mask [P, L] where the tower takes one
 
-_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 _QKV = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 
 
@@ -43,7 +46,7 @@ class Towers:
     embed_text
         Tokens to text embeddings [P, D], likewise.
     words
-        The embedding of token numbers; None where the tower has none.
+        The module that embeds token numbers, `embedding_dim` wide; None where the tower has none.
     image, last
         How the names of the image tower's parameters begin, its projection included; and of its last layer.
     image_blocks, text_blocks
@@ -57,7 +60,7 @@ class Towers:
     model: nn.Module
     embed_image: Callable[[Tensor], Tensor]
     embed_text: Callable[[Tokens], Tensor]
-    words: nn.Embedding | None
+    words: Any
     image: tuple[str, ...]
     last: tuple[str, ...]
     image_blocks: tuple[nn.Module, ...] = ()
@@ -86,19 +89,18 @@ class Towers:
 
     def norms(self) -> dict[str, nn.Parameter]:
         """Scale and shift of the batch norms of the image tower; without any, of both towers' layer norms."""
-        affine = {
-            f"{name}.{key}": parameter
-            for name, module in self.model.named_modules()
-            if isinstance(module, _NORMS)
-            for key, parameter in module.named_parameters(recurse=False)
-        }
-        batch = {
-            name: parameter
-            for name, parameter in affine.items()
-            if name.startswith(self.image)
-            and isinstance(self.model.get_submodule(name.rpartition(".")[0]), nn.modules.batchnorm._BatchNorm)
-        }
-        return batch or affine
+        from torch.nn import GroupNorm, LayerNorm
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        def affine(*kinds: type[nn.Module], inside: tuple[str, ...] = ("",)) -> dict[str, nn.Parameter]:
+            return {
+                f"{name}.{key}": parameter
+                for name, module in self.model.named_modules()
+                if isinstance(module, kinds) and name.startswith(inside)
+                for key, parameter in module.named_parameters(recurse=False)
+            }
+
+        return affine(_BatchNorm, inside=self.image) or affine(LayerNorm, GroupNorm, _BatchNorm)
 
     @contextmanager
     def saying(self, embeddings: Tensor) -> Iterator[None]:
@@ -117,6 +119,8 @@ class Towers:
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
         """Keep only what enters each block, and compute its inside again on the way back."""
+        from torch.utils.checkpoint import checkpoint
+
         with ExitStack() as undo:
             for block in (*self.image_blocks, *self.text_blocks):
                 block.forward = partial(checkpoint, block.forward, use_reentrant=False)
@@ -126,6 +130,8 @@ class Towers:
 
 def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
     """The self-attention inside a block, by name: torch's own, or one with three linear projections."""
+    from torch import nn
+
     for name, module in block.named_modules():
         if isinstance(module, nn.MultiheadAttention) or projections_of(module):
             return name, module
@@ -134,6 +140,8 @@ def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
 
 def projections_of(module: nn.Module) -> tuple[str, str, str] | None:
     """What the query, key and value projections of a module are called, if they are linear maps of it."""
+    from torch import nn
+
     for names in _QKV:
         if all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
             return names
@@ -144,6 +152,8 @@ def _has_attention(blocks: tuple[nn.Module, ...]) -> bool:
     return bool(blocks) and all(attention_of(block) is not None for block in blocks)
 
 
-def move(tokens: Tokens, device: torch.device) -> Tokens:
-    """Tokens on a device."""
-    return {name: tensor.to(device) for name, tensor in tokens.items()}
+def to_torch(array: Array, device: str | torch.device = "cpu") -> Tensor:
+    """A copy of a NumPy array as a tensor on a device."""
+    import torch
+
+    return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)

@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Fitted
+from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.features import NoImageLeft, extract
-from prolip.methods.test_time import TestTime, view_preprocess
+
+if TYPE_CHECKING:
+    from prolip.methods.test_time import TestTime
 
 _IMAGES_AT_ONCE = 32
 
@@ -35,7 +37,7 @@ class Adapted:
         What the views cost, and what the steps did.
     """
 
-    logits: Tensor
+    logits: Array
     kept: list[int]
     bad: list[tuple[str, str]]
     encode_seconds: float
@@ -54,9 +56,11 @@ def adapt_images(
 
     The views are not kept on disk: 64 rows for an image would soon fill it.
     """
+    from prolip.methods.test_time import view_preprocess
+
     viewing = copy(start.encoder_for(encoder))
     viewing.preprocess = view_preprocess(viewing.preprocess)
-    scores: list[Tensor] = []
+    scores: list[Array] = []
     kept: list[int] = []
     bad: list[tuple[str, str]] = []
     encoding = stepping = 0.0
@@ -77,4 +81,4 @@ def adapt_images(
             progress(min(first + _IMAGES_AT_ONCE, len(images)), len(images))
     if not kept:
         raise NoImageLeft(bad)
-    return Adapted(torch.cat(scores), kept, bad, encoding, stepping)
+    return Adapted(np.concatenate(scores), kept, bad, encoding, stepping)

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from prolip.core import Fitted, Task, UsageError
+from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.methods.base import Method
 
@@ -87,7 +86,7 @@ def learning_curve(
     repeats
         Draws for each number of images.
     """
-    counts = torch.bincount(task.y, minlength=task.classes)
+    counts = np.bincount(task.y)
     largest = int(counts[counts > 0].min())
     if largest < 3:
         raise UsageError(
@@ -107,7 +106,7 @@ def learning_curve(
             if isinstance(lam, float):
                 one = replace(settled, lam=lam * task.n / part.n)  # type: ignore[type-var]
             logits = one.fit(part).logits(task.x[0, rest])
-            values.append(metrics.accuracy(logits, task.y[rest].to(logits.device)))
+            values.append(metrics.accuracy(logits, task.y[rest]))
             if progress is not None:
                 progress(place * repeats + repeat + 1, len(sizes) * repeats)
         points.append(_point(shots, values, len(rest)))
@@ -162,16 +161,16 @@ def _whole(largest: int, factor: float) -> int:
     return max(largest + 1, round(factor * largest))
 
 
-def _split(y: Tensor, shots: int, rng: random.Random) -> tuple[Tensor, Tensor]:
+def _split(y: Array, shots: int, rng: random.Random) -> tuple[Array, Array]:
     """`shots` images of each class, and the others."""
     support: list[int] = []
     rest: list[int] = []
-    for label in torch.unique(y).tolist():
-        places = (y == label).nonzero()[:, 0].tolist()
+    for label in np.unique(y):
+        places = np.flatnonzero(y == label).tolist()
         rng.shuffle(places)
         support += places[:shots]
         rest += places[shots:]
-    return torch.tensor(sorted(support)), torch.tensor(sorted(rest))
+    return np.array(sorted(support)), np.array(sorted(rest))
 
 
 def _point(shots: int, values: list[float], judged: int) -> Point:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib.util import find_spec
 from pathlib import Path
 
 from prolip.core import UsageError
@@ -10,19 +11,18 @@ from prolip.evaluate.curve import Curve
 
 
 def plot_format(path: Path) -> str:
-    """The format that a file's suffix names: png, pdf or svg."""
+    """The format that a file's suffix names: png, pdf or svg; refused where nothing can be drawn."""
     suffix = path.suffix.lower().lstrip(".")
     if suffix not in ("png", "pdf", "svg"):
         raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
+    if find_spec("matplotlib") is None:
+        raise UsageError("drawing needs matplotlib: pip install 'prolip[plot]'")
     return suffix
 
 
 def draw_curve(curve: Curve, style: str = "png") -> bytes:
     """Measured points, and the forecast with its interval; as png, pdf or svg."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError("drawing needs matplotlib: pip install 'prolip[plot]'") from error
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
     axes = figure.subplots()

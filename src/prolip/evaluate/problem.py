@@ -7,12 +7,12 @@ draws from all of them, and the features of those images that some experiment as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Head, InputError, Text
+from prolip.core.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,30 +30,30 @@ class Part:
     """
 
     labels: list[int]
-    x: Tensor
-    places: Tensor
+    x: Array
+    places: Array
 
     @classmethod
-    def whole(cls, x: Tensor, labels: Sequence[int]) -> Part:
+    def whole(cls, x: Array, labels: Sequence[int]) -> Part:
         """A pool whose every image is encoded; x is [n, width] or [V, n, width]."""
-        return cls(list(labels), x if x.ndim == 3 else x[None], torch.arange(len(labels)))
+        return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
-    def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Tensor, Tensor]:
+    def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Array, Array]:
         """Features [views, k, width] and labels [k] of images by their places in the pool."""
         rows = self.rows(chosen)
         if views > len(self.x):
             raise InputError(f"{views} views are asked for, {len(self.x)} are encoded")
-        return self.x[:views, rows], torch.tensor([self.labels[i] for i in chosen])
+        return self.x[:views, rows], np.array([self.labels[i] for i in chosen])
 
-    def rows(self, chosen: Sequence[int]) -> Tensor:
+    def rows(self, chosen: Sequence[int]) -> Array:
         """Rows of `x` that hold images of the pool, by their places."""
-        wanted = torch.as_tensor(chosen, dtype=torch.int64)
-        rows = torch.searchsorted(self.places, wanted).clamp(max=max(0, len(self.places) - 1))
-        if not len(self.places) or not torch.equal(self.places[rows], wanted):
+        wanted = np.asarray(chosen, np.int64)
+        rows = np.searchsorted(self.places, wanted).clip(max=max(0, len(self.places) - 1))
+        if not len(self.places) or not np.array_equal(self.places[rows], wanted):
             raise InputError("some of the images that were drawn have no features: prepare the dataset again")
         return rows
 
-    def all(self) -> tuple[Tensor, Tensor]:
+    def all(self) -> tuple[Array, Array]:
         """The first view [n, width] and the labels [n] of a whole pool."""
         x, y = self.take(range(len(self.labels)))
         return x[0], y
@@ -101,14 +101,3 @@ class Problem:
                 f"{self.name} was prepared with templates {', '.join(self.texts)}, not {template!r}"
             )
         return self.texts[template]
-
-
-def some_classes(text: Text, chosen: Sequence[int]) -> Text:
-    """The rows of some classes, in this order."""
-    index = torch.as_tensor(chosen, dtype=torch.int64)
-    return replace(
-        text,
-        rows=text.rows[index],
-        classes=None if text.classes is None else tuple(text.classes[int(i)] for i in index),
-        features=None if text.features is None else text.features[:, index],
-    )

@@ -16,17 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip import methods
 from prolip.core import Fitted, InputError, Task, Text
+from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.evaluate.adapting import adapt_images
-from prolip.evaluate.problem import Problem, some_classes
+from prolip.evaluate.problem import Problem
 from prolip.evaluate.support import base_classes, draw_base, draw_train, draw_train_val
 from prolip.evaluate.through_towers import load_once, test_set, tower_task
-from prolip.methods import test_time
 from prolip.methods.towers import TowerMethod
 
 Measured = dict[str, Any]
@@ -109,7 +108,7 @@ def few_shot_validation(problem: Problem, trial: Trial) -> Measured:
     return {"accuracy": _accuracy(best, x, y), **found, **_about(best)}
 
 
-def _search(trial: Trial, task: Task, x: Tensor, y: Tensor) -> tuple[Fitted, Measured]:
+def _search(trial: Trial, task: Task, x: Array, y: Array) -> tuple[Fitted, Measured]:
     """The grid's first best on held-out images x [m, width], y [m]."""
     first, *others = trial.grid
     best = trial.create(**first).fit(task)
@@ -127,7 +126,7 @@ def base_to_new(problem: Problem, trial: Trial) -> Measured:
     labels = problem.parts["train"].labels
     chosen = draw_base(labels, classes, trial.shots or 0, trial.seed, problem.paired)
     text = problem.text(trial.template)
-    old, new = some_classes(text, range(base)), some_classes(text, range(base, classes))
+    old, new = text.subset(range(base)), text.subset(range(base, classes))
     fitted = trial.create().fit(trial.task(problem, chosen, old))
     x, y = test_set(fitted, problem)
     mine = y < base
@@ -147,7 +146,7 @@ def transfer(problem: Problem, trial: Trial, targets: Sequence[Problem] = ()) ->
         if trial.create().open_class:
             found[target.name] = _accuracy(fitted.with_text(target.text(trial.template)), x, y)
         else:
-            columns = torch.tensor(shared_classes(problem, target))
+            columns = shared_classes(problem, target)
             found[target.name] = metrics.accuracy(fitted.logits(x)[:, columns], y)
     return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
 
@@ -172,6 +171,8 @@ def per_image(
     views
         Of each test image, the centre included.
     """
+    from prolip.methods import test_time
+
     if not problem.model:
         raise InputError(f"{problem.name} has features only: test-time adaptation needs views of the images")
     chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
@@ -181,7 +182,7 @@ def per_image(
     for data in (problem, *targets):
         start = fitted if data is problem else fitted.with_text(data.text(trial.template))
         adapted = adapt_images(load_once(data.model), start, data.paths["test"], step)
-        found[data.name] = metrics.accuracy(adapted.logits, torch.tensor(data.parts["test"].labels))
+        found[data.name] = metrics.accuracy(adapted.logits, np.array(data.parts["test"].labels))
     return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
 
 
@@ -218,7 +219,7 @@ def total_harmonic_means(pairs: Sequence[tuple[float, float]]) -> tuple[float, f
     return first, harmonic_mean(base, new)
 
 
-def _accuracy(fitted: Fitted, x: Tensor, y: Tensor) -> float:
+def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
     return metrics.accuracy(fitted.logits(x), y)
 
 

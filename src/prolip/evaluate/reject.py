@@ -24,11 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Head, Task, UsageError
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core.arrays import Array, as_features, one_hot_sum, unit_rows
 
 FALSE_REJECT = 0.05
 
@@ -47,24 +46,26 @@ class Outsiders:
         Of the same images, each without its class, sorted, [m].
     """
 
-    means: Tensor
-    scores: Tensor
-    strangers: Tensor
+    means: Array
+    scores: Array
+    strangers: Array
 
     @classmethod
     def of(cls, task: Task) -> Outsiders:
         """Learn from the support set."""
         x = _directions(task.x[0], task.linear)
-        sums = torch.zeros(task.classes, x.shape[1]).index_add(0, task.y, x)
+        sums = one_hot_sum(x, task.y, task.classes)
+        means = unit_rows(sums)
         own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
-        cosines = (x @ unit_rows(sums).T).scatter(1, task.y[:, None], -1.0)
-        strangers = cosines.amax(dim=1)
-        scores = torch.maximum(strangers, (x * own).sum(dim=1))
-        return cls(unit_rows(sums), scores.sort().values, strangers.sort().values)
+        cosines = x @ means.T
+        cosines[np.arange(task.n), task.y] = -1.0
+        strangers = cosines.max(axis=1)
+        scores = np.maximum(strangers, (x * own).sum(axis=1))
+        return cls(means, np.sort(scores), np.sort(strangers))
 
-    def score(self, x: Any, head: Head) -> Tensor:
+    def score(self, x: Any, head: Head) -> Array:
         """How much pictures belong, [n], of features [n, width] of this head."""
-        return (_directions(as_features(x, "features"), head) @ self.means.T).amax(dim=1)
+        return (_directions(as_features(x, "features"), head) @ self.means.T).max(axis=1)
 
     def threshold(self, false_reject: float = FALSE_REJECT, false_accept: float | None = None) -> float:
         """The score below which pictures are refused.
@@ -76,23 +77,22 @@ class Outsiders:
             if rate is not None and not 0 <= rate < 1:
                 raise UsageError(f"the {name} rate must be a fraction from 0 to below 1, got {rate}")
         if false_accept is not None:
-            return float(torch.quantile(self.strangers, 1 - false_accept))
-        return float(torch.quantile(self.scores, false_reject))
+            return float(np.quantile(self.strangers, 1 - false_accept))
+        return float(np.quantile(self.scores, false_reject))
 
-    def reject(self, x: Any, head: Head, answers: Tensor, threshold: float | None = None) -> Tensor:
+    def reject(self, x: Any, head: Head, answers: Array, threshold: float | None = None) -> Array:
         """Which pictures are none of the classes, [n]; `answers` [n] are the classes they would get.
 
         A class that was added by its name alone has no image to compare with: its pictures are kept.
         """
-        known = (self.means != 0).any(dim=1)
+        known = np.abs(self.means).sum(axis=1) > 0
         limit = self.threshold() if threshold is None else threshold
         return (self.score(x, head) < limit) & known[answers]
 
     def extended(self, classes: int) -> Outsiders:
         """The same, with room for classes without images at the end."""
-        more = self.means.new_zeros(classes - len(self.means), self.means.shape[1])
-        return replace(self, means=torch.cat([self.means, more]))
+        return replace(self, means=np.pad(self.means, ((0, classes - len(self.means)), (0, 0))))
 
 
-def _directions(x: Tensor, head: Head) -> Tensor:
-    return unit_rows(head.split(x)[0].float())
+def _directions(x: Array, head: Head) -> Array:
+    return unit_rows(head.split(x)[0].astype(np.float32, copy=False))

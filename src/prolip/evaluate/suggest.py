@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core.arrays import unit_rows
+from prolip.core.arrays import Array, unit_rows
 
 MOST = 4096  # images looked at: of more, so many are drawn, as every pair is compared
 
@@ -46,7 +45,7 @@ class Suggestion:
 
 
 def suggest(
-    x: Tensor, probabilities: Tensor, labelled: Tensor, count: int, *, seed: int = 0
+    x: Array, probabilities: Array, labelled: Array, count: int, *, seed: int = 0
 ) -> list[Suggestion]:
     """The `count` images most worth labelling, the best first.
 
@@ -61,23 +60,23 @@ def suggest(
     seed
         Of the draw, where there are more images than can be compared.
     """
-    places = torch.arange(len(x))
+    places = np.arange(len(x))
     if len(x) > MOST:
-        places = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:MOST].sort().values
-    x = x[places].float()
-    mean = torch.cat([x, labelled.float()]).mean(dim=0)
+        places = np.sort(np.random.default_rng(seed).choice(len(x), MOST, replace=False))
+    x, labelled = x[places].astype(np.float32), labelled.astype(np.float32)
+    mean = np.concatenate([x, labelled]).mean(axis=0)
     directions = unit_rows(x - mean)
-    alike = (directions @ directions.T).clamp_min_(0)  # [n, n]
-    cover = (directions @ unit_rows(labelled.float() - mean).T).amax(dim=1).clamp_min(0)
+    alike = np.maximum(directions @ directions.T, 0)  # [n, n]
+    cover = np.maximum((directions @ unit_rows(labelled - mean).T).max(axis=1), 0)
     open_part = float((1 - cover).sum()) or 1.0
-    best = probabilities[places].topk(2, dim=1).values
-    unsure = 1 - (best[:, 0] - best[:, 1])
+    second, first = np.partition(probabilities[places], -2, axis=1)[:, -2:].T
+    unsure = 1 - (first - second)
     picked: list[Suggestion] = []
-    free = torch.ones(len(x), dtype=torch.bool)
+    free = np.ones(len(x), bool)
     for _ in range(min(count, len(x))):
-        gain = (alike - cover).clamp_min(0).sum(dim=1).masked_fill(~free, -1.0)
+        gain = np.where(free, np.maximum(alike - cover, 0).sum(axis=1), -1.0)
         i = int(gain.argmax())
         picked.append(Suggestion(int(places[i]), float(unsure[i]), float(gain[i]) / open_part))
         free[i] = False
-        cover = torch.maximum(cover, alike[i])
+        cover = np.maximum(cover, alike[i])
     return picked

@@ -44,7 +44,7 @@ def draw_paired(labels: Sequence[int], shots: int, seed: int) -> tuple[list[int]
     Examples
     --------
     >>> draw_paired([0] * 4 + [1] * 4, shots=1, seed=1)
-    ([1, 6], [0, 4])
+    ([1, 4], [2, 5])
     """
     rng = random.Random(seed)
     items: dict[int, list[int]] = {}

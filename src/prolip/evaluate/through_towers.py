@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from prolip import encoders
 from prolip.core import Fitted, InputError, Task
+from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.evaluate.problem import Problem
 from prolip.features import Pictures, extract
@@ -29,7 +28,7 @@ def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: st
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 
 
-def test_set(fitted: Fitted, problem: Problem) -> tuple[Tensor, Tensor]:
+def test_set(fitted: Fitted, problem: Problem) -> tuple[Array, Array]:
     """Test features [n, width] as this model reads them, and labels [n]."""
     x, y = problem.parts["test"].all()
     if not problem.model or type(fitted).encoder_for is Fitted.encoder_for:

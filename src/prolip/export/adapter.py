@@ -17,24 +17,23 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
+from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, SavedModelError
-from prolip.core.files import sha256_file, sha256_tensors, write_json, write_tensors
+from prolip.core.files import read_tensors, sha256_file, sha256_tensors, write_json, write_tensors
 from prolip.encoders.base import Encoder
-from prolip.encoders.tower import TowerEncoder
+from prolip.encoders.towers import to_torch
+from prolip.export.checkpoint import library_model
 from prolip.export.saved import load_base
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1
 
 
-def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Tensor], about: dict[str, Any]) -> None:
+def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], about: dict[str, Any]) -> None:
     """Write the two files into a folder that is there; `about` is kept along."""
     write_tensors(folder / TENSORS, changes)
-    weights = (
-        sha256_tensors(encoder.model.state_dict().items()) if isinstance(encoder, TowerEncoder) else None
-    )
+    model = library_model(encoder)
+    weights = None if model is None else sha256_tensors(model.state_dict().items())
     config = {
         "adapter_type": "prolip",
         "format": FORMAT,
@@ -73,14 +72,12 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
             f"{folder} was fitted on {config['base_model']} with weights {expected} in float32, "
             f"but this model's weights are {found}"
         )
-    model.load_state_dict(changes, strict=False)
+    model.load_state_dict({name: to_torch(array) for name, array in changes.items()}, strict=False)
     return model
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The configuration and the tensors of an adapter folder, checked."""
-    from safetensors.torch import load_file
-
     for name in (CONFIG, TENSORS):
         if not (folder / name).is_file():
             raise SavedModelError(f"{folder} is no adapter: {name} is missing")
@@ -96,4 +93,4 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise SavedModelError(
             f"{folder / TENSORS} was altered: expected SHA-256 {config['sha256']}, found {found}"
         )
-    return config, load_file(folder / TENSORS)
+    return config, read_tensors(folder / TENSORS)

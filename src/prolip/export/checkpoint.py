@@ -13,19 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
+from prolip.core.arrays import Array
 from prolip.core.errors import ModelError
 from prolip.core.files import write_json
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import loading, require
+from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.tower import TowerEncoder
+from prolip.encoders.towers import to_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIBRARIES = ("hf", "open_clip")
 TOLERANCE = 1e-4  # of an embedding's largest entry, between what was meant and what the folder gives
@@ -59,28 +62,28 @@ class Checkpoint:
     preprocess: Preprocess
 
 
-def checkpoint_of(encoder: Encoder, changes: dict[str, Tensor] | None = None) -> Checkpoint:
+def library_model(encoder: Encoder) -> Any:
+    """The model of open_clip or transformers inside an encoder; None where there is none."""
+    return encoder.model if encoder.name.partition(":")[0] in LIBRARIES else None  # type: ignore[attr-defined]
+
+
+def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
     """The checkpoint that an encoder was loaded from, with some of its tensors replaced."""
-    if not isinstance(encoder, TowerEncoder):
+    model = library_model(encoder)
+    if model is None:
         raise ModelError(
             f"{encoder.name} is no model of open_clip or transformers, and has no counterpart there: "
             "export it with --to onnx or --to adapter"
         )
-    state = {name: tensor.detach().cpu() for name, tensor in encoder.model.state_dict().items()}
-    state |= changes or {}
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    state |= {name: to_torch(array) for name, array in (changes or {}).items()}
+    beside: dict[str, Any] = encoder.beside  # type: ignore[attr-defined]
     if encoder.name.startswith("hf:"):
-        config, pictures = encoder.model.config, encoder.beside["processor"]
-        return Checkpoint("hf", config, state, encoder.beside["tokenizer"], pictures, encoder.preprocess)
-    stated = encoder.model.visual.preprocess_cfg
-    pictures = {key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
-    return Checkpoint(
-        "open_clip",
-        encoder.beside["config"],
-        state,
-        encoder.beside["tokenizer"],
-        pictures,
-        encoder.preprocess,
-    )
+        library, config, pictures = "hf", model.config, beside["processor"]
+    else:
+        library, config, stated = "open_clip", beside["config"], model.visual.preprocess_cfg
+        pictures = {key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
+    return Checkpoint(library, config, state, beside["tokenizer"], pictures, encoder.preprocess)
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -98,13 +101,13 @@ def load_checkpoint(library: str, folder: Path) -> Encoder:
 
 
 def _write_hf(checkpoint: Checkpoint, folder: Path) -> None:
-    transformers = require("transformers", "hf")
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
     kind = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}[checkpoint.config.model_type]
     with loading("the exported model", local=True):
         with torch.device("meta"):
             model = kind(checkpoint.config)
         model.load_state_dict(checkpoint.state, assign=True)
-        with _no_bars(transformers):
+        with no_progress_bars(transformers):
             model.save_pretrained(folder)
         checkpoint.tokenizer.save_pretrained(folder)
     write_json(folder / "preprocessor_config.json", checkpoint.pictures)
@@ -131,15 +134,3 @@ def _full_disks() -> Iterator[None]:
         if "os error 28" in str(error):
             raise OSError(errno.ENOSPC, "No space left on device") from error
         raise
-
-
-@contextmanager
-def _no_bars(transformers: Any) -> Iterator[None]:
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()

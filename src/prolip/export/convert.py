@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError
 from prolip.encoders.hub import require
 from prolip.encoders.preprocess import Preprocess
 from prolip.export.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # open_clip's name: transformers' name. {} is where "visual.transformer." and its like go.
 _VISION = {
@@ -113,6 +113,7 @@ def _to_hf(source: Checkpoint) -> Checkpoint:
 
 
 def _to_open_clip(source: Checkpoint) -> Checkpoint:
+    torch = require("torch", "open_clip")
     if source.config.model_type != "clip":
         raise ModelError(
             "open_clip has no counterpart of this model: its SigLIP computes another GELU; only CLIP converts"

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
 from prolip.methods.fitted import TextProjected
@@ -55,7 +57,7 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
     if fitted.adapter is not None:
         if head.residual:
             raise UsageError(f"rla does not fold into a head with a residual (SigLIP's): {_OTHERWISE}")
-        adapter = fitted.adapter.double()
-        bias = None if head.bias is None else (head.bias.double() @ adapter).float()
-        head = Head((head.weight.double() @ adapter).float(), bias)
+        adapter = fitted.adapter.astype(np.float64)
+        bias = None if head.bias is None else (head.bias @ adapter).astype(np.float32)
+        head = Head((head.weight @ adapter).astype(np.float32), bias)
     return Folded(head, encoder.text_head, fitted.scale / temperature)

@@ -5,125 +5,151 @@
     classifier.onnx    pixels uint8 [batch, S, S, 3]   ->  probabilities [batch, K]
 
 Pixels are those of the resized and cropped picture; the rest (scaling, normalisation) is inside. What a
-program has to know (classes, how to resize) is in each file's metadata. Every graph is run and compared with
-torch before it is kept. A method without an embedding of its own has only the classifier.
+program has to know (classes, how to resize) is in each file's metadata. A graph is a tower and what follows
+it. What follows, a fitted model says itself; a tower is written by its encoder, or traced by torch
+(`onnx_torch.py`). Every graph is run and compared before it is kept. A method without an embedding of its own
+has only the classifier.
 """
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from prolip.core import Fitted, Projected
-from prolip.core.arrays import unit_rows
+from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError
+from prolip.core.files import write_bytes
+from prolip.core.onnx_graph import Graph, Values
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import first_line, loading, require
+from prolip.encoders.hub import first_line
 
 TOLERANCE = 1e-4
-_ONE_FILE = 1_900_000_000  # bytes: protobuf ends at 2 GB; larger weights go to a file beside
+_PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
 
 
-class _Traced(nn.Module):
-    """A function of tensors, with the modules that it uses, so that their weights keep their names."""
+@dataclass(frozen=True, eq=False)
+class GraphSpec:
+    """A graph to be written.
 
-    def __init__(self, run: Callable[..., Tensor], *owners: Any) -> None:
-        super().__init__()
-        self.run = run
-        self.owners = nn.ModuleList(owner for owner in owners if isinstance(owner, nn.Module))
+    Attributes
+    ----------
+    name
+        Of the file.
+    tower
+        "image" or "text".
+    inputs
+        Arrays to try it on, by name; two of each.
+    follow
+        Adds what comes after the tower's output to a graph; returns the name of the result.
+    output
+        What the result is called.
+    expected
+        The result on `inputs`.
+    """
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.run(*inputs)
+    name: str
+    tower: str
+    inputs: dict[str, Array]
+    follow: Callable[[Graph, str], str]
+    output: str
+    expected: Array
+
+    @property
+    def outputs(self) -> Values:
+        """The graph's output, as its file declares it."""
+        return {self.output: ("float32", ("batch", self.expected.shape[1]))}
+
+    def finish(self, graph: Graph, x: str) -> None:
+        """Add all that comes after the tower's output x."""
+        graph.node("Identity", self.follow(graph, x), output=self.output)
 
 
 def write_graphs(
-    folder: Path,
-    encoder: Encoder,
-    fitted: Fitted,
-    temperature: float,
-    about: dict[str, Any],
+    folder: Path, encoder: Encoder, fitted: Fitted, temperature: float, about: dict[str, Any]
 ) -> None:
     """Write what a fitted method allows into a folder that is there."""
-    size = encoder.preprocess.size
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (2, size, size, 3), dtype=torch.uint8, generator=generator)
+    encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
-    owners = (getattr(encoder, "model", None), getattr(encoder, "image_tower", None))
+    for spec in _specs(encoder, fitted, temperature):
+        path = folder / spec.name
+        if encoder.writes_graphs:
+            write_bytes(path, _written(encoder, spec, about))
+        else:
+            from prolip.export.onnx_torch import write_traced
 
-    def probabilities(pixels: Tensor) -> Tensor:
-        return (fitted.logits(encoder.trace(pixels)) / temperature).softmax(dim=1)
+            write_traced(path, encoder, spec, about)
+        check_graph(path, spec)
 
-    written = {"classifier.onnx": (probabilities, owners, {"pixels": pixels}, "probabilities")}
+
+def _specs(encoder: Encoder, fitted: Fitted, temperature: float) -> list[GraphSpec]:
+    size = encoder.preprocess.size
+    pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
+    x = encoder.encode(pixels)
+
+    def probabilities(graph: Graph, x: str) -> str:
+        return graph.node("Softmax", graph.node("Div", fitted.to_onnx(graph, x), temperature), axis=1)
+
+    expected = softmax(fitted.logits(x) / temperature)
+    specs = [
+        GraphSpec("classifier.onnx", "image", {"pixels": pixels}, probabilities, "probabilities", expected)
+    ]
     if isinstance(fitted, Projected):
-        tokens = encoder.tokens(["a photo of a cat.", "a photo of a very small dog."])
-        text_head, names = encoder.text_head, list(tokens)
 
-        def image(pixels: Tensor) -> Tensor:
-            return fitted.embed(encoder.trace(pixels))
+        def text_embeds(graph: Graph, x: str) -> str:
+            return graph.unit_rows(graph.head(encoder.text_head, x))
 
-        def text(*values: Tensor) -> Tensor:
-            return unit_rows(text_head(encoder.trace_text(dict(zip(names, values, strict=True)))))
-
-        text_owners = (getattr(encoder, "model", None), getattr(encoder, "text_tower", None))
-        written["image.onnx"] = (image, owners, {"pixels": pixels}, "image_embeds")
-        written["text.onnx"] = (text, text_owners, tokens, "text_embeds")  # type: ignore[assignment]
-    for name, (run, modules, inputs, output) in written.items():
-        write_graph(folder / name, _Traced(run, *modules), inputs, output, about)
-
-
-def write_graph(
-    path: Path, module: nn.Module, inputs: dict[str, Tensor], output: str, about: dict[str, Any]
-) -> None:
-    """Trace a module, write it, run it, and compare."""
-    for needed in ("onnx", "onnxscript", "onnxruntime"):
-        require(needed, "onnx")
-    batch = torch.export.Dim("batch", min=1)
-    shapes = tuple(
-        {0: batch, 1: torch.export.Dim.AUTO} if t.ndim == 2 else {0: batch} for t in inputs.values()
-    )
-    module.eval()
-    with loading(f"the graph {path.name}", local=True), torch.no_grad(), warnings.catch_warnings():
-        # Two inputs of one batch, and the exporter's own deprecations: nothing that a user could act on.
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            module,
-            tuple(inputs.values()),
-            dynamo=True,
-            verbose=False,
-            input_names=list(inputs),
-            output_names=[output],
-            dynamic_shapes=(shapes,),
-        )
-        assert program is not None
-        for key, value in about.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            program.model.metadata_props[key] = text
-    weights = sum(parameter.nbytes for parameter in module.parameters())
-    program.save(str(path), external_data=weights > _ONE_FILE)
-    _check(path, module, inputs)
+        tokens = encoder.token_arrays(_PROMPTS)
+        rows = unit_rows(encoder.text_head(encoder.encode_text(_PROMPTS)))
+        specs += [
+            GraphSpec(
+                "image.onnx",
+                "image",
+                {"pixels": pixels},
+                fitted.embed_to_onnx,
+                "image_embeds",
+                fitted.embed(x),
+            ),
+            GraphSpec("text.onnx", "text", tokens, text_embeds, "text_embeds", rows),
+        ]
+    return specs
 
 
-@torch.no_grad()
-def _check(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> None:
+def _written(encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> bytes:
+    """The graph of an encoder that writes its towers itself."""
+    graph = Graph()
+    if spec.tower == "image":
+        x = encoder.image_to_onnx(graph, "pixels")
+    else:
+        x = encoder.text_to_onnx(graph, {name: name for name in spec.inputs})
+    spec.finish(graph, x)
+    inputs: Values = {
+        name: (array.dtype.name, ("batch", "length") if array.ndim == 2 else ("batch", *array.shape[1:]))
+        for name, array in spec.inputs.items()
+    }
+    return graph.to_bytes(inputs, spec.outputs, about)
+
+
+def check_graph(path: Path, spec: GraphSpec) -> None:
+    """Run a graph on batches of one and of three; refuse one that computes anything else."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    for rows in ([0], [1, 0, 1]):
-        chosen = {name: tensor[rows] for name, tensor in inputs.items()}
-        expected = module(*chosen.values()).cpu().numpy()
-        try:
-            found = session.run(None, {name: tensor.cpu().numpy() for name, tensor in chosen.items()})[0]
-        except Exception as failure:  # onnxruntime's errors have no base of their own
-            raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
-        error = float(np.abs(found - expected).max())
-        if not error <= TOLERANCE:
-            raise ModelError(
-                f"the graph {path.name} gives other numbers than torch (by {error:.1e}); it is not kept"
-            )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        batches = [
+            (rows, session.run(None, {name: array[rows] for name, array in spec.inputs.items()})[0])
+            for rows in ([0], [1, 0, 1])
+        ]
+    except Exception as failure:  # onnxruntime's errors have no base of their own
+        raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
+    error = max(float(np.abs(found - spec.expected[rows]).max()) for rows, found in batches)
+    if not error <= TOLERANCE:
+        raise ModelError(
+            f"the graph {path.name} gives other numbers than the model (by {error:.1e}); it is not kept"
+        )

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from prolip.core import Head, InputError, UsageError
+from prolip.core.arrays import Array, row_lengths
 from prolip.core.files import write_atomic
 from prolip.encoders.base import Encoder
 from prolip.features.index import open_store
@@ -30,7 +29,7 @@ BLOCK = 8192  # rows at a time
 DTYPES = {"float32": np.float32, "float16": np.float16}
 
 Progress = Callable[[int, int], None]
-Blocks = Iterator[np.ndarray]
+Blocks = Iterator[Array]
 
 
 def reproject(
@@ -38,7 +37,7 @@ def reproject(
     head: Head,
     out: Path,
     *,
-    adapter: Tensor | None = None,
+    adapter: Array | None = None,
     encoder: Encoder | None = None,
     dtype: str = "float32",
     progress: Progress | None = None,
@@ -69,16 +68,17 @@ def reproject(
         rows = len(paths)
     else:
         paths, (rows, blocks) = None, _array_blocks(source, head.width)
-    plain = Head(head.weight.float(), head.bias, head.residual)
+    matrix = None if adapter is None else np.asarray(adapter, np.float32)
 
-    def project(block: np.ndarray) -> np.ndarray:
-        v = plain(torch.from_numpy(block).float())
-        if adapter is not None:
-            v = v @ adapter.float()
-        length = v.norm(dim=1, keepdim=True)
-        if not torch.isfinite(length).all():  # a value that is not finite leaves none of its row finite
+    def project(block: Array) -> Array:
+        v = head(block.astype(np.float32, copy=False))
+        if matrix is not None:
+            v = v @ matrix
+        length = row_lengths(v)
+        if not np.isfinite(length).all():  # a value that is not finite leaves none of its row finite
             raise InputError(f"{source} holds NaN or infinite values")
-        return v.div_(length.clamp_min(1e-12)).numpy().astype(DTYPES[dtype], copy=False)
+        v /= np.maximum(length, 1e-12)
+        return v.astype(DTYPES[dtype], copy=False)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -94,7 +94,7 @@ def reproject(
 
 def _pipe(
     blocks: Blocks,
-    project: Callable[[np.ndarray], np.ndarray],
+    project: Callable[[Array], Array],
     file: BinaryIO,
     rows: int,
     progress: Progress | None,

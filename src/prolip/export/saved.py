@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from prolip import encoders
+from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, SavedModelError, UsageError
-from prolip.core.files import sha256_file, write_bytes, write_folder, write_json, write_tensors
+from prolip.core.files import read_tensors, sha256_file, write_bytes, write_folder, write_json, write_tensors
 from prolip.encoders.base import Encoder
 
 FORMAT = 1
@@ -36,8 +35,8 @@ class SavedModel:
     """What a saved folder holds."""
 
     config: dict[str, Any]
-    tensors: dict[str, Tensor]
-    support: dict[str, Tensor] | None = None
+    tensors: dict[str, Array]
+    support: dict[str, Array] | None = None
     card: str | None = None
 
 
@@ -93,10 +92,10 @@ def read_model(path: Path) -> SavedModel:
     checksum = config.pop("checksum", None)
     if checksum != _checksum(config):
         raise SavedModelError(f"{path / CONFIG} was altered since it was saved: save the model again")
-    tensors = _read_tensors(path / TENSORS, config["sha256"])
+    tensors = _read_checked(path / TENSORS, config["sha256"])
     support = None
     if "support_sha256" in config:
-        support = _read_tensors(path / SUPPORT, config["support_sha256"])
+        support = _read_checked(path / SUPPORT, config["support_sha256"])
     return SavedModel(config, tensors, support)
 
 
@@ -107,6 +106,10 @@ def load_base(path: str | Path, name: str, fingerprint: str | None, device: str)
     except ModelError as error:
         raise ModelError(f"{path} needs its base model, {name}: {error}") from error
     if encoder.fingerprint != fingerprint:
+        if name == "offline":
+            raise ModelError(
+                f"{path} was fitted on an earlier offline encoder, which has changed since: fit it again"
+            )
         raise ModelError(
             f"{path} was fitted on {name} with weights {fingerprint}, "
             f"but the weights found here are {encoder.fingerprint}"
@@ -114,10 +117,7 @@ def load_base(path: str | Path, name: str, fingerprint: str | None, device: str)
     return encoder
 
 
-def _read_tensors(file: Path, expected: str) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+def _read_checked(file: Path, expected: str) -> dict[str, Array]:
     if not file.is_file():
         raise SavedModelError(f"{file.parent} is not a complete saved model: {file.name} is missing")
     found = sha256_file(file)
@@ -125,10 +125,7 @@ def _read_tensors(file: Path, expected: str) -> dict[str, Tensor]:
         raise SavedModelError(
             f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}"
         )
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise SavedModelError(f"{file} cannot be read: {error}") from error
+    return read_tensors(file)
 
 
 def _checksum(config: dict[str, Any]) -> str:

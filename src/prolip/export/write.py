@@ -6,27 +6,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Fitted, Head, UsageError
+from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, unknown_name
 from prolip.core.files import write_bytes, write_folder
 from prolip.encoders.base import Encoder
-from prolip.export.adapter import write_adapter
 from prolip.export.card import model_card
-from prolip.export.checkpoint import (
-    LIBRARIES,
-    TOLERANCE,
-    Checkpoint,
-    checkpoint_of,
-    load_checkpoint,
-    write_checkpoint,
-)
-from prolip.export.convert import convert
 from prolip.export.fold import Folded, fold
-from prolip.export.onnx import write_graphs
 
+LIBRARIES = ("hf", "open_clip")  # whose models need torch
 TARGETS = (*LIBRARIES, "adapter", "onnx")
 
 
@@ -63,12 +53,14 @@ def export(
     if libraries or "adapter" in to:
         folded = fold(fitted, encoder, temperature)
         changes = encoder.folded(folded.head, folded.text_head, folded.scale)
-        for library in libraries:
-            checkpoint = convert(checkpoint_of(encoder, changes), library)
-            writers.append(_checked_writer(checkpoint, encoder, folded, config))
+        writers += [_checkpoint_writer(encoder, library, folded, changes, config) for library in libraries]
         if "adapter" in to:
+            from prolip.export.adapter import write_adapter
+
             writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
     if "onnx" in to:
+        from prolip.export.onnx import write_graphs
+
         graph = {**about, "base_model": encoder.name, "fingerprint": encoder.fingerprint}
         writers.append(lambda folder: write_graphs(folder, encoder, fitted, temperature, graph))
     written: list[str] = []
@@ -90,9 +82,8 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     if library not in LIBRARIES:
         raise unknown_name("library", library, LIBRARIES)
     check_empty(path, force)
-    checkpoint = convert(checkpoint_of(source), library)
     whole = Folded(source.head, source.text_head, source.scale)
-    write = _checked_writer(checkpoint, source, whole, {})
+    write = _checkpoint_writer(source, library, whole, None, {})
     write_folder(path, write, keep=force)
     return sorted(file.name for file in path.iterdir())
 
@@ -124,18 +115,25 @@ def _is_siglip(encoder: Encoder) -> bool:
     return encoder.name.startswith("hf:") and encoder.model.config.model_type == "siglip"  # type: ignore[attr-defined]
 
 
-def _checked_writer(
-    checkpoint: Checkpoint, encoder: Encoder, folded: Folded, config: dict[str, Any]
+def _checkpoint_writer(
+    encoder: Encoder,
+    library: str,
+    folded: Folded,
+    changes: dict[str, Array] | None,
+    config: dict[str, Any],
 ) -> Callable[[Path], None]:
     """Write a checkpoint, load it as its library does, and compare its embeddings with ours."""
+    from prolip.export.checkpoint import TOLERANCE, checkpoint_of, load_checkpoint, write_checkpoint
+    from prolip.export.convert import convert
+
+    checkpoint = convert(checkpoint_of(encoder, changes), library)
     size = encoder.preprocess.size
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (2, size, size, 3), dtype=torch.uint8, generator=generator)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
     templates = config.get("templates") or ["a photo of a {}."]
     names = [str(name) for name in config.get("classes", ["cat", "dog"])][:8]
     prompts = [template.format(name) for template in templates[:2] for name in names]
 
-    def embeddings(model: Encoder, head: Head, text_head: Head) -> tuple[Tensor, Tensor]:
+    def embeddings(model: Encoder, head: Head, text_head: Head) -> tuple[Array, Array]:
         return head(model.encode(pixels)), text_head(model.encode_text(prompts))
 
     def write(folder: Path) -> None:
@@ -143,7 +141,7 @@ def _checked_writer(
         made = load_checkpoint(checkpoint.library, folder)
         found = embeddings(made, made.head, made.text_head)
         meant = embeddings(encoder, folded.head, folded.text_head)
-        error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, meant, strict=True))
+        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, meant, strict=True))
         if not error <= TOLERANCE:
             raise ModelError(
                 f"the exported model gives other embeddings than this one (by {error:.1e}); it is not kept"

@@ -24,10 +24,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -60,7 +59,7 @@ class Extraction:
         Of the whole extraction.
     """
 
-    features: Tensor
+    features: Array
     kept: list[int]
     hashes: list[bytes]
     bad: list[tuple[str, str]]
@@ -124,8 +123,8 @@ class _Loaded:
 
     index: int
     key: bytes
-    rows: dict[int, np.ndarray] = field(default_factory=dict)  # [width]
-    pixels: dict[int, np.ndarray] = field(default_factory=dict)  # uint8 [S, S, 3]
+    rows: dict[int, Array] = field(default_factory=dict)  # [width]
+    pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
 
 
 @dataclass(eq=False)
@@ -188,7 +187,7 @@ class _Run:
             raise NoImageLeft(bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
-        return Extraction(torch.from_numpy(features), kept, hashes, bad, self.encoded, seconds)
+        return Extraction(features, kept, hashes, bad, self.encoded, seconds)
 
     def _name(self, index: int) -> str:
         image = self.images[index]
@@ -231,14 +230,14 @@ class _Run:
     def _encode(self, size: int) -> None:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
         pixels = np.stack([loaded.pixels.pop(place) for loaded, place in batch])  # [B, S, S, 3]
-        rows = self.encoder.encode(torch.from_numpy(pixels))
+        rows = to_numpy(self.encoder.encode(pixels))
         if rows.shape != (len(batch), self.encoder.width):
             raise ModelError(
                 f"{self.encoder.name} gave features of shape {list(rows.shape)}, "
                 f"expected [{len(batch)}, {self.encoder.width}]"
             )
         self.encoded += len(batch)
-        for (loaded, place), row in zip(batch, rows.detach().to("cpu", torch.float32).numpy(), strict=True):
+        for (loaded, place), row in zip(batch, rows, strict=True):
             if not np.isfinite(row).all():
                 raise InputError(
                     f"{self.encoder.name} gives NaN or infinite features for image "
@@ -262,7 +261,7 @@ class _Run:
         self.written_at = time.monotonic()
 
 
-def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> np.ndarray:
+def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> Array:
     """Pixels uint8 [S, S, 3] of a view."""
     if view == 0:
         return preprocess.centre(image)

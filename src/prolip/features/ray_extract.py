@@ -174,7 +174,7 @@ class _Encode:
             return {"path": paths, "key": keys, "features": features, "reason": [str(error)] * count}
         kept = np.asarray(found.kept)
         keys[kept] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(-1, 32)
-        features[kept] = found.features.numpy().transpose(1, 0, 2)
+        features[kept] = found.features.transpose(1, 0, 2)
         for name, reason in found.bad:
             reasons[paths.index(name)] = reason
         return {"path": paths, "key": keys, "features": features, "reason": reasons}

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 
 from prolip.core.errors import InputError, ProlipError
@@ -111,10 +110,10 @@ class Space:
             raise InputError(f"expected [{len(keys)}, {self.width}] features, got {list(features.shape)}")
         checks = [_check(key, view, row) for key, view, row in zip(keys, views, features, strict=True)]
         tensors = {
-            "features": torch.from_numpy(features),
-            "keys": torch.frombuffer(bytearray(b"".join(keys)), dtype=torch.uint8).reshape(-1, 32),
-            "views": torch.tensor(views, dtype=torch.int32),
-            "checks": torch.tensor(checks, dtype=torch.int64),
+            "features": features,
+            "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
+            "views": np.asarray(views, np.int32),
+            "checks": np.asarray(checks, np.int64),
         }
         path = self.path / f"{time.time_ns():x}-{secrets.token_hex(4)}.safetensors"
         metadata = {"format": _FORMAT, "version": str(_VERSION), "space": self._digest}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from torch import Tensor
-
 from prolip.core import Fitted, Head, SavedModelError, Text
+from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.base import Method
 from prolip.methods.options import check_kind
@@ -54,7 +53,7 @@ KINDS = {
     "cache": "prolip.methods.fitted:CacheClassifier",
     "adapter": "prolip.methods.fitted:AdapterClassifier",
     "text_projected": "prolip.methods.fitted:TextProjected",
-    "combined": "prolip.methods.fitted:Combined",
+    "combined": "prolip.methods.combined:Combined",
     "prompted": "prolip.methods.prompts.fitted:Prompted",
     "conditional": "prolip.methods.prompts.cocoop:Conditional",
     "transported": "prolip.methods.prompts.plot:Transported",
@@ -103,7 +102,7 @@ def create(name: str, **given: Any) -> Method:
 
 
 def restore(
-    kind: str, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+    kind: str, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
 ) -> Fitted:
     """A fitted model from the tensors that it was saved as."""
     if kind not in KINDS:

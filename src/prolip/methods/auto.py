@@ -1,9 +1,10 @@
 """Auto: the method, or the ensemble of methods, that does best on held-out images of the support set.
 
-Candidates are fitted on the whole support set, where each chooses its hyperparameters, and then without the
-images of each fold in turn. What counts is the likelihood of the held-out images: accuracy on a few dozen of
-them is too coarse. The ensemble is one more candidate: each fold is judged under weights found on the others,
-so that it has no advantage from having seen the answers. `info` says which was chosen, and why.
+Candidates are fitted on the whole support set, where each chooses its hyperparameters, and answer for the
+images of each fold without having seen them. What counts is the likelihood of the held-out images: accuracy
+on a few dozen of them is too coarse. The ensemble is one more candidate: each fold is judged under weights
+found on the others, so that it has no advantage from having seen the answers. `info` says which was chosen,
+and why.
 
 With one image a class and no validation set nothing can be compared, and the first candidate is taken.
 
@@ -20,13 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from prolip.core import Fitted, Task, errors
+from prolip.core import Fitted, HeldOut, Task, errors
 from prolip.methods import search
 from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.ensemble import MEMBERS, Ensemble, combine, held_out, stack
+from prolip.methods.ensemble import MEMBERS, Ensemble, combine, fit_pool, stack, stacked
+from prolip.solvers.folds import assign_folds
+from prolip.solvers.threads import single_thread
 
 RULES = ("likelihood", "accuracy")
 ONE_SHOT = "one image a class, none to hold out: the first candidate"
@@ -52,7 +52,7 @@ class Auto(Method):
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of what it chooses"
 
-    candidates: Sequence[str] | str = MEMBERS
+    candidates: Sequence[str | Method] | str = MEMBERS
     by: str = "likelihood"
     seed: int = 0
 
@@ -65,35 +65,56 @@ class Auto(Method):
         """The candidates, as an ensemble has them."""
         return Ensemble(self.candidates, seed=self.seed)
 
+    @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Compare the candidates and their ensemble."""
+        if validation is None and (assign_folds(task, self.seed) < 0).all():
+            started = time.perf_counter()
+            first = self.ensemble().create_members()[0]
+            return self._named(first.fit(task, progress), {"chose": first.name, "why": ONE_SHOT}, started)
+        return self._compare(task, validation)[0]
+
+    @single_thread()
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOut]:
+        """The fit, and what the chosen candidate said about held-out images."""
+        if seed != self.seed or (assign_folds(task, seed) < 0).all():
+            return super().fit_held_out(task, progress, seed)
+        return self._compare(task, None)
+
+    def settled(self, info: dict[str, Any]) -> Method:
+        """The chosen candidate, or the ensemble, with what it chose."""
+        if info["chose"] == "ensemble":
+            return self.ensemble().settled(info)
+        members = {member.name: member for member in self.ensemble().create_members()}
+        return members[info["chose"]].settled(info)
+
+    def _compare(self, task: Task, validation: Task | None) -> tuple[Fitted, HeldOut]:
         started = time.perf_counter()
         members = self.ensemble().create_members()
-        parts = search.splits(task, validation, seed=self.seed)
-        if not parts:
-            return self._told(members[0].fit(task), {"chose": members[0].name, "why": ONE_SHOT}, started)
-        fitted = [member.fit(task, validation=validation) for member in members]
-        labels = [part.y for part in parts]
-        logits = [part.split([len(y) for y in labels]) for part in held_out(members, fitted, parts)]
+        pool = fit_pool(members, task, self.seed, validation)
+        logits = [*pool.logits, stacked(pool)]
         names = [*(member.name for member in members), "ensemble"]
-        scores = [search.score(own, labels) for own in logits]
-        scores.append(search.score(stacked(logits, labels), labels))
+        scores = [search.score([own], [pool.y]) for own in logits]
         place, second = sorted(range(len(scores)), key=lambda i: rank(scores[i], self.by))[:-3:-1]
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "chose": names[place],
-            "why": f"{_tell(scores[place])}; next {names[second]} with {_tell(scores[second])}",
+            "why": f"{_describe(scores[place])}; next {names[second]} with {_describe(scores[second])}",
             "candidates": {
                 name: {"accuracy": round(s.accuracy, 4), "likelihood": round(s.likelihood, 4)}
                 for name, s in zip(names, scores, strict=True)
             },
         }
-        if place < len(fitted):
-            return self._told(fitted[place], told, started)
-        weights = stack([torch.cat(own) for own in logits], torch.cat(labels))
-        return combine(self, task, fitted, weights, started, told)
+        held_out = HeldOut(logits[place], pool.y, pool.images)
+        if place < len(members):
+            return self._named(pool.fitted[place], report, started), held_out
+        weights = stack(pool.logits, pool.y)
+        return combine(self, task, pool.fitted, weights, started, report), held_out
 
-    def _told(self, fitted: Fitted, told: dict[str, Any], started: float) -> Fitted:
-        info = {**fitted.info, **told, "method": self.name, "seconds": time.perf_counter() - started}
+    def _named(self, fitted: Fitted, report: dict[str, Any], started: float) -> Fitted:
+        """A candidate's fit as this method's own."""
+        info = {**fitted.info, **report, "method": self.name, "seconds": time.perf_counter() - started}
         return replace(fitted, info=info)  # type: ignore[type-var]
 
     def count(self, shape: Shape) -> int:
@@ -107,21 +128,7 @@ def rank(score: search.Score, by: str) -> tuple[float, float]:
     return both if by == "accuracy" else both[::-1]
 
 
-def stacked(logits: Sequence[Sequence[Tensor]], labels: Sequence[Tensor]) -> list[Tensor]:
-    """The ensemble's logits on each fold, under weights from the other folds (its own if it is alone)."""
-    folds = range(len(labels))
-    combined = []
-    for fold in folds:
-        others = [k for k in folds if k != fold] or [fold]
-        weights = stack(
-            [torch.cat([own[k] for k in others]) for own in logits],
-            torch.cat([labels[k] for k in others]),
-        )
-        combined.append(sum(w * own[fold] for w, own in zip(weights, logits, strict=True)))
-    return combined  # type: ignore[return-value]
-
-
-def _tell(score: search.Score) -> str:
+def _describe(score: search.Score) -> str:
     return (
         f"log-likelihood {score.likelihood:.3f} and accuracy {100 * score.accuracy:.1f} % on held-out images"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from prolip.core import Fitted, Task
+from prolip.core import Fitted, HeldOut, Task
 
 Progress = Callable[[int, int], None]  # (done, total)
 
@@ -114,13 +114,17 @@ class Method(ABC):
             "seconds": time.perf_counter() - started,
         }
 
-    def refit(self, task: Task, before: Fitted) -> Fitted:
-        """Adapt again, to a support set that has grown since `before`; methods that can start there do."""
-        return self.fit(task)
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOut]:
+        """The fit, and what models of the same options say about images that they were not fitted on.
 
-    def rough(self) -> Method:
-        """The same method, going only as near to its minimum as a comparison on held-out images needs."""
-        return self
+        Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
+        """
+        from prolip.methods.search import cross_validate
+
+        fitted = self.fit(task, progress)
+        return fitted, cross_validate(self.settled(fitted.info), task, seed=seed)
 
     def settled(self, info: dict[str, Any]) -> Method:
         """The same method with what a fit chose (`info["chosen"]`) as its options: nothing left to search."""

@@ -4,30 +4,28 @@ The paper, after Tang et al. (2024), sees each method as a bias that is added to
 
     logits = s f T' + bias_1(x; p_1) + bias_2(x; p_2) + ..
 
-A `Bias` is one such term on the support set. Its parameters are tensors; it has a penalty on them (or none),
-and it can turn trained ones into a `Fitted`. Whatever has a `Bias` can be trained alone or with any others.
+A `Bias` is one such term on the support set. Its parameters are arrays; it gives its logits and, for any
+slope of the loss by them, the gradient by its parameters; it has a penalty (or none), and it can turn trained
+parameters into a `Fitted`. Whatever has a `Bias` can be trained alone or with any others.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+import numpy as np
 
+from prolip import solvers
 from prolip.core import Fitted, Task
-from prolip.core.arrays import unit_rows
+from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.base import Method, Progress
-from prolip.solvers.arithmetic import flushed_denormals, single_thread
-from prolip.solvers.smooth import autograd, join, minimise, split
 
-SMALL = 1 << 20  # rows x classes: beyond it, the last digits of a minimum cost minutes and change nothing
-ALONE = 1 << 14  # rows x classes that are too few to share among threads
+Pullback = Callable[[Array], list[Array]]  # slope of the loss by logits [m, K] -> gradients by the parameters
 
 
 class Bias(ABC):
@@ -36,25 +34,72 @@ class Bias(ABC):
     Attributes
     ----------
     start
-        The parameters to begin from.
+        The parameters to begin from. Training keeps their precision.
     smooth
         Whether a minimum of the penalised loss exists and can be gone to; if not, only steps can be taken.
     """
 
-    start: tuple[Tensor, ...]
+    start: tuple[Array, ...]
     smooth: ClassVar[bool] = True
 
     @abstractmethod
-    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
-        """The bias [m, K] on rows of the support set, an index into `task.rows()`."""
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """The bias on rows of the support set, and the way back from a slope to the parameters.
 
-    def penalty(self, parameters: Sequence[Tensor]) -> Tensor | float:
-        """What is added to the mean cross-entropy."""
-        return 0.0
+        Parameters
+        ----------
+        parameters
+            One array for each of `start`, of its shape.
+        rows
+            An index into `task.rows()`: a slice, or an array of places.
+
+        Returns
+        -------
+        logits
+            [m, K], a new array.
+        pullback
+            Takes the slope of the loss by these logits [m, K], gives its gradient by each parameter: the
+            product with the transposed Jacobian. It may use what the logits were made from.
+        """
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """What is added to the mean cross-entropy, and its gradient by each parameter."""
+        return 0.0, [np.zeros_like(parameter) for parameter in parameters]
+
+    def scale(self) -> list[Array]:
+        """A guess of the inverse Hessian's diagonal by each parameter, up to one factor for all of them.
+
+        Only the way to the minimum depends on it. It is worth giving where inputs are badly conditioned.
+        """
+        return [np.ones_like(array) for array in self.start]
 
     @abstractmethod
-    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> Fitted:
+    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> Fitted:
         """The method's own classifier, zero-shot logits included, with these parameters."""
+
+
+def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Rows of length one, u = v / |v|, and the way back: (slope - u (u . slope)) / |v|."""
+    lengths = np.maximum(row_lengths(v), 1e-12)
+    unit = v / lengths
+
+    def pullback(slope: Array) -> Array:
+        along = np.einsum("...d,...d->...", unit, slope)[..., None]
+        return (slope - unit * along) / lengths
+
+    return unit, pullback
+
+
+def mean_cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
+    """The mean over rows of the cross-entropy of logits [m, K], and its slope [m, K]."""
+    every = np.arange(len(y))
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    p = np.exp(shifted)
+    total = p.sum(axis=1)
+    value = float(np.mean(np.log(total) - shifted[every, y], dtype=np.float64))
+    p /= total[:, None] * len(y)
+    p[every, y] -= 1 / len(y)
+    return value, p
 
 
 class BiasMethod(Method):
@@ -81,39 +126,20 @@ class BiasMethod(Method):
 class Trained:
     """Parameters of each term, and the loss that they reached."""
 
-    parameters: list[list[Tensor]]
+    parameters: list[list[Array]]
     objective: float
     start_objective: float
     evaluations: int
     converged: bool
 
     def report(self) -> dict[str, Any]:
-        """For `info`."""
+        """What `info` tells of the training."""
         return {
             "objective": self.objective,
             "start_objective": self.start_objective,
             "evaluations": self.evaluations,
             "converged": self.converged,
         }
-
-
-class AdamW:
-    """Adam with decoupled weight decay, in place. (To import PyTorch's own takes longer than most fits.)"""
-
-    def __init__(self, tensors: Sequence[Tensor], eps: float, decay: float) -> None:
-        self.tensors, self.eps, self.decay, self.steps = tensors, eps, decay, 0
-        self.moments = [(torch.zeros_like(t), torch.zeros_like(t)) for t in tensors]
-
-    @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor], lr: float) -> None:
-        """One step."""
-        self.steps += 1
-        first, second = 1 - 0.9**self.steps, math.sqrt(1 - 0.999**self.steps)
-        for tensor, gradient, (mean, square) in zip(self.tensors, gradients, self.moments, strict=True):
-            mean.lerp_(gradient, 0.1)
-            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            spread = square.sqrt().div_(second).add_(self.eps)
-            tensor.mul_(1 - lr * self.decay).addcdiv_(mean, spread, value=-lr / first)
 
 
 class Sum:
@@ -123,41 +149,52 @@ class Sum:
         self.task, self.terms = task, list(terms)
         x, self.y = task.rows()
         f = unit_rows(task.linear(x))
-        self.base = task.scale * f @ task.text.rows.to(f).T
-        self.shapes = [tensor.shape for term in self.terms for tensor in term.start]
-        self.start = [tensor for term in self.terms for tensor in term.start]
+        self.base = task.scale * f @ task.text.rows.astype(f.dtype, copy=False).T
+        self.start = [array for term in self.terms for array in term.start]
 
-    def by_term(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-        """A flat list of tensors, term by term."""
-        left = iter(tensors)
+    def by_term(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """A flat list of arrays, term by term."""
+        left = iter(arrays)
         return [[next(left) for _ in term.start] for term in self.terms]
 
-    def loss(self, *tensors: Tensor, rows: Any = slice(None)) -> Tensor:
-        """Mean cross-entropy on some rows, and every penalty."""
-        logits = self.base[rows]
-        penalty: Tensor | float = 0.0
-        for term, parameters in zip(self.terms, self.by_term(tensors), strict=True):
-            logits = logits + term(parameters, rows)
-            penalty = penalty + term.penalty(parameters)
-        return cross_entropy(logits, self.y[rows]) + penalty
+    def loss(self, arrays: Sequence[Array], rows: Any = slice(None)) -> tuple[float, list[Array]]:
+        """Mean cross-entropy on some rows and every penalty, and the gradient by each array."""
+        parameters = self.by_term(arrays)
+        logits, pullbacks = self.base[rows], []
+        for term, own in zip(self.terms, parameters, strict=True):
+            added, pullback = term.logits(own, rows)
+            logits = logits + added
+            pullbacks.append(pullback)
+        value, slope = mean_cross_entropy(logits, self.y[rows])
+        gradients = []
+        for term, own, pullback in zip(self.terms, parameters, pullbacks, strict=True):
+            pull, pulls = term.penalty(own)
+            value += pull
+            gradients += [a + b for a, b in zip(pullback(slope), pulls, strict=True)]
+        return value, gradients
 
-    def minimise(self, start: Sequence[Tensor] | None = None, rough: bool = False) -> Trained:
-        """Go to the minimum, from `start` or the terms' own; `rough` is good enough to compare by."""
+    def with_terms(self, terms: Sequence[Bias]) -> Sum:
+        """Other terms, with parameters of the same shapes, on the same zero-shot logits."""
+        other = copy.copy(self)
+        other.terms = list(terms)
+        return other
+
+    def minimise(self, start: Sequence[Array] | None = None, coarse: bool = False) -> Trained:
+        """Go to the minimum, from `start` or the terms' own; `coarse` is good enough to compare by."""
+        first, _ = self.loss(self.start)
         if not self.start:
-            return self._untrained()
-        with torch.no_grad():
-            first = float(self.loss(*self.start))
-        fine = (1e-4, 300) if self.base.numel() <= SMALL else (1e-3, 120)
-        tol, evaluations = (3e-2, 20) if rough else fine
-        with flushed_denormals(), single_thread(self.base.numel() <= ALONE):
-            found = minimise(
-                autograd(self.loss, self.shapes),
-                join(self.start if start is None else start),
-                tol=tol,
-                evaluations=evaluations,
-            )
-        tensors = split(found.x, self.shapes)
-        return Trained(self.by_term(tensors), found.value, first, found.evaluations, found.converged)
+            return Trained(self.by_term([]), first, first, 1, True)
+
+        def function(x: Array) -> tuple[float, Array]:
+            value, gradients = self.loss(split(x, self.start))
+            return value, join(gradients)
+
+        tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
+        point = join(self.start if start is None else start)
+        scale = join([array for term in self.terms for array in term.scale()])
+        found = solvers.minimise(function, point, tol=tol, evaluations=evaluations, scale=scale)
+        arrays = split(found.x, self.start)
+        return Trained(self.by_term(arrays), found.value, first, found.evaluations, found.converged)
 
     def adam(
         self,
@@ -168,7 +205,7 @@ class Sum:
         decay: float = 0.0,
         batch: int | None = None,
         seed: int = 0,
-        judge: Callable[[list[list[Tensor]]], float] | None = None,
+        judge: Callable[[list[list[Array]]], float] | None = None,
         progress: Progress | None = None,
     ) -> Trained:
         """Adam (AdamW where `decay`), a cosine from `lr` to zero, one augmented view an epoch.
@@ -176,39 +213,40 @@ class Sum:
         Full batches, or shuffled ones of `batch` images. Views come in the order 1, 2, .., V - 1, 0, as the
         authors'. With `judge`, the best epoch by it is kept (of equals the later), not the last.
         """
+        first, _ = self.loss(self.start)
         if not self.start:
-            return self._untrained()
-        tensors = [tensor.clone().requires_grad_(True) for tensor in self.start]
-        optimizer = AdamW(tensors, eps, decay)
-        generator = torch.Generator().manual_seed(seed)
-        n = self.task.n
+            return Trained(self.by_term([]), first, first, 1, True)
+        arrays = [array.copy() for array in self.start]
+        optimizer, rng, n = solvers.AdamW(arrays, eps, decay), np.random.default_rng(seed), self.task.n
         steps = math.ceil(n / batch) if batch else 1
-        with torch.no_grad():
-            first = float(self.loss(*self.start))
-        kept, best = [], -math.inf
-        with flushed_denormals():
-            for epoch in range(epochs):
-                order = torch.randperm(n, generator=generator).to(self.y.device) if batch else None
-                offset = (epoch + 1) % self.task.views * n
-                for step in range(steps):
-                    part: Any = slice(offset, offset + n)
-                    if order is not None and batch:
-                        part = offset + order[step * batch : (step + 1) * batch]
-                    done = (epoch * steps + step) / (epochs * steps)
-                    gradients = torch.autograd.grad(self.loss(*tensors, rows=part), tensors)
-                    optimizer.step(gradients, 0.5 * lr * (1 + math.cos(math.pi * done)))
-                if judge is not None:
-                    now = [tensor.detach().clone() for tensor in tensors]
-                    verdict = judge(self.by_term(now))
-                    if verdict >= best:
-                        kept, best = now, verdict
-                if progress is not None:
-                    progress(epoch + 1, epochs)
-        final = kept or [tensor.detach() for tensor in tensors]
-        with torch.no_grad():
-            value = float(self.loss(*final))
-        return Trained(self.by_term(final), value, first, epochs * steps, math.isfinite(value))
+        kept, best = arrays, -math.inf
+        for epoch in range(epochs):
+            order = rng.permutation(n) if batch else None
+            offset = (epoch + 1) % self.task.views * n
+            for step in range(steps):
+                rows: Any = slice(offset, offset + n)
+                if order is not None and batch:
+                    rows = offset + order[step * batch : (step + 1) * batch]
+                done = (epoch * steps + step) / (epochs * steps)
+                _, gradients = self.loss(arrays, rows)
+                optimizer.step(gradients, solvers.cosine(lr, done))
+            if judge is not None and (verdict := judge(self.by_term(arrays))) >= best:
+                kept, best = [array.copy() for array in arrays], verdict
+            if progress is not None:
+                progress(epoch + 1, epochs)
+        value, _ = self.loss(kept)
+        return Trained(self.by_term(kept), value, first, epochs * steps, math.isfinite(value))
 
-    def _untrained(self) -> Trained:
-        value = float(self.loss())
-        return Trained(self.by_term([]), value, value, 1, True)
+
+def join(arrays: Sequence[Array]) -> Array:
+    """Several arrays as one vector."""
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def split(flat: Array, like: Sequence[Array]) -> list[Array]:
+    """The inverse of `join`: arrays of the shapes and precisions of `like`."""
+    parts = np.split(flat, np.cumsum([array.size for array in like])[:-1])
+    return [
+        part.reshape(array.shape).astype(array.dtype, copy=False)
+        for part, array in zip(parts, like, strict=True)
+    ]

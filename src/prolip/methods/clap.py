@@ -22,16 +22,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task, UsageError, errors
+from prolip.core.arrays import Array, one_hot_sum, softmax
 from prolip.methods.base import Progress, Shape
 from prolip.methods.bias import BiasMethod, Sum
-from prolip.methods.fitted import LinearClassifier, unit_features
+from prolip.methods.fitted import LinearClassifier, products, unit_features
 from prolip.methods.residual import TextResidual
+from prolip.solvers.threads import single_thread
 
 MULTIPLIERS = ("fixed", "adaptive")
 
@@ -62,6 +63,7 @@ class CLAP(BiasMethod):
         if self.rounds < 1:
             raise UsageError(f"rounds must be at least 1, got {self.rounds}")
 
+    @single_thread()
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> LinearClassifier:
@@ -71,15 +73,15 @@ class CLAP(BiasMethod):
         term = self.bias(task, exact=True)
         trained = Sum(task, [term]).minimise()
         if self.multipliers == "adaptive":
-            rho = torch.ones_like(multiplier)
+            rho = np.ones_like(multiplier)
             for _ in range(self.rounds):
-                distance = trained.parameters[0][0].square().sum(dim=1)
-                multiplier = (multiplier + rho * distance).clamp_min(0)
+                distance = np.square(trained.parameters[0][0]).sum(axis=1)
+                multiplier = np.maximum(multiplier + rho * distance, 0)
                 rho = distance
                 term = TextResidual(task, _strength(task, multiplier))
                 trained = Sum(task, [term]).minimise()
-        told: dict[str, Any] = {"multipliers": [float(multiplier.min()), float(multiplier.max())]}
-        info = self.report(task, started, **told, **trained.report())
+        extremes = [float(multiplier.min()), float(multiplier.max())]
+        info = self.report(task, started, multipliers=extremes, **trained.report())
         return term.fitted(trained.parameters[0], info)
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
@@ -91,15 +93,15 @@ class CLAP(BiasMethod):
         return shape.classes * shape.dim
 
 
-def reliability(task: Task) -> Tensor:
+def reliability(task: Task) -> Array:
     """m_k [K]: how probable zero-shot finds the true class, mean over the images of each class."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
-    p = (task.scale * f @ task.text.rows.to(f).T).softmax(dim=1).gather(1, y[:, None])[:, 0]
-    images = torch.bincount(y, minlength=task.classes)
-    mean = p.new_zeros(task.classes).index_add(0, y, p) / images.clamp_min(1)
-    return torch.where(images > 0, mean, mean[images > 0].mean())
+    p = softmax(task.scale * products(f, task.text.rows))[np.arange(len(y)), y]
+    images = np.bincount(y, minlength=task.classes)
+    mean = one_hot_sum(p, y, task.classes) / np.maximum(images, 1)
+    return np.where(images > 0, mean, mean[images > 0].mean())
 
 
-def _strength(task: Task, multiplier: Tensor) -> Tensor:
+def _strength(task: Task, multiplier: Array) -> Array:
     return multiplier * (task.scale / 10) ** 2 / task.classes

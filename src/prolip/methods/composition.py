@@ -27,7 +27,8 @@ from prolip import methods
 from prolip.core import Projected, Task, UsageError, errors
 from prolip.methods.base import Method, Progress, Shape
 from prolip.methods.bias import BiasMethod, Sum
-from prolip.methods.fitted import Combined
+from prolip.methods.combined import Combined
+from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
 WITH_ADAM: dict[str, dict[str, Any]] = {"task_res": {"lam": 0.0}}  # the paper pulls on ProLIP's matrix alone
@@ -106,19 +107,17 @@ class Composition(Method):
             built.append(cls.create(**given | dotted))
         return built  # type: ignore[return-value]
 
+    @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Let each term settle, then train the sum."""
         started = time.perf_counter()
-        settled, told = [], {}
+        settled, reports = [], {}
         for term in self.terms():
-            task, chosen, told[term.name] = term.settle(task, validation)
+            task, chosen, reports[term.name] = term.settle(task, validation)
             settled.append(chosen)
-        exact = self.solver != "adam"
+        exact = self._goes_to_minimum(task, settled)
         biases = [term.bias(task, exact) for term in settled]
-        rough = [term.name for term, bias in zip(settled, biases, strict=True) if not bias.smooth]
-        if self.solver == "exact" and rough:
-            raise UsageError(f'{rough[0]} has no minimum to go to: use solver="adam"')
-        if exact and not rough:
+        if exact:
             trained = Sum(task, biases).minimise()
         else:
             trained = Sum(task, biases).adam(lr=self.lr, epochs=self.epochs, progress=progress)
@@ -126,20 +125,26 @@ class Composition(Method):
             Projected(task.linear, task.text, task.scale, info={"method": "zero_shot", "scale": task.scale})
         ]
         for term, bias, parameters in zip(settled, biases, trained.parameters, strict=True):
-            own = {"method": term.name, "scale": task.scale, **told[term.name]}
+            own = {"method": term.name, "scale": task.scale, **reports[term.name]}
             parts.append(bias.fitted(parameters, own))
         weights = (1.0 - len(biases), *[1.0] * len(biases))
         info = self.report(
             task,
             started,
             lam_rule=self.settings.get("lam"),
-            lam=next((own["lam"] for own in told.values() if "lam" in own), None),
-            solver="exact" if exact and not rough else "adam",
-            chosen=_chosen(told, task.scale),
+            lam=next((own["lam"] for own in reports.values() if "lam" in own), None),
+            solver="exact" if exact else "adam",
+            chosen=_chosen(reports),
             **trained.report(),
             **Combined.describe(tuple(parts), weights),
         )
         return Combined(tuple(parts), weights, info)
+
+    def _goes_to_minimum(self, task: Task, terms: list[BiasMethod]) -> bool:
+        without = [term.name for term in terms if not term.bias(task, exact=False).smooth]
+        if self.solver == "exact" and without:
+            raise UsageError(f'{without[0]} has no minimum to go to: use solver="adam"')
+        return self.solver != "adam" and not without
 
     def settled(self, info: dict[str, Any]) -> Composition:
         """The terms with what they chose."""
@@ -179,10 +184,11 @@ def compose(name: str) -> type[Composition]:
     return type("Composition", (Composition,), described)
 
 
-def _chosen(told: dict[str, dict[str, Any]], scale: float) -> dict[str, Any]:
+def _chosen(reports: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the terms chose, as options of the sum."""
     return {
         f"{name}.{option}": value
-        for name, own in told.items()
+        for name, own in reports.items()
         for option, value in own.get("chosen", {}).items()
     }
 

@@ -19,11 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+import numpy as np
 
 from prolip.core import Task
 from prolip.methods.base import Shape
-from prolip.methods.bias import SMALL
 from prolip.methods.fitted import LinearClassifier, unit_features
 from prolip.methods.regularised import Regularised
 from prolip.solvers.linear import SoftmaxRegression
@@ -38,19 +37,17 @@ class CrossModal(Regularised):
     open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
 
-    def path(self, task: Task, lams: Sequence[float], rough: bool = False) -> Iterator[LinearClassifier]:
+    def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[LinearClassifier]:
         """W for each lam; the unknown of the regression is s (W - T)."""
         x, y = task.rows()
         images, s = unit_features(task.linear, x), task.scale
-        texts = task.text.rows.to(images)
-        f = torch.cat([images, texts])
-        labels = torch.cat([y, torch.arange(len(texts), device=y.device)])
-        weights = torch.cat([f.new_full((len(rows),), 0.5 / len(rows)) for rows in (images, texts)])
-        base = s * f @ texts.T
+        texts = task.text.rows.astype(images.dtype, copy=False)
+        f, labels = np.concatenate([images, texts]), np.concatenate([y, np.arange(len(texts))])
+        weights = np.concatenate([np.full(len(rows), 0.5 / len(rows)) for rows in (images, texts)])
+        base = s * (f @ texts.T)
         problem = SoftmaxRegression(f, labels, task.classes, base=base, weights=weights, intercept=False)
         start = None
-        fine = (1e-4, 500) if base.numel() <= SMALL else (1e-3, 120)
-        tol, evaluations = (1e-2, 50) if rough else fine
+        tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
         for lam in lams:
             found = problem.solve(lam / 1e4, start=start, tol=tol, evaluations=evaluations)
             start = found.unknowns

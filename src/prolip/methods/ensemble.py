@@ -3,9 +3,9 @@
     logits = sum_i w_i logits_i,      w_i >= 0
 
 The weights minimise the cross-entropy of held-out images: those of a validation set, or each image of the
-support set under members fitted without it. Members choose their hyperparameters once, on the whole support
-set, and keep them in the folds. The weights carry the temperature as well, so they need not sum to one.
-Where there is nothing to hold out the logits are averaged.
+support set under members fitted without it (`Method.fit_held_out`). Members choose their hyperparameters
+once, on the whole support set. The weights carry the temperature as well, so they need not sum to one. Where
+there is nothing to hold out the logits are averaged.
 
 The default members are one that starts from the texts, one that sees only the images, and one between. On
 the sets of `benchmarks/development.py` no smaller pool did better than this one beyond the noise.
@@ -15,21 +15,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+import numpy as np
 
-from prolip import methods
-from prolip.core import Fitted, Task, UsageError
+from prolip import methods, solvers
+from prolip.core import Fitted, HeldOut, Task, UsageError
+from prolip.core.arrays import Array
 from prolip.methods import search
 from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.fitted import Combined
-from prolip.solvers.smooth import autograd, minimise
+from prolip.methods.bias import mean_cross_entropy
+from prolip.methods.combined import Combined
+from prolip.solvers.folds import assign_folds
+from prolip.solvers.threads import single_thread
 
 MEMBERS = ("prolip", "linear_probe", "gda")
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Members fitted on the whole support set, and what each says about the same held-out images.
+
+    Attributes
+    ----------
+    fitted
+        The members.
+    logits
+        [m, K] of each member, on images that it was not fitted on.
+    y, images, fold
+        Labels [m] of those images, their places in the support (or validation) set, and the folds in which
+        they were held out.
+    """
+
+    fitted: tuple[Fitted, ...]
+    logits: tuple[Array, ...]
+    y: Array
+    images: Array
+    fold: Array
 
 
 @dataclass(frozen=True)
@@ -39,7 +62,7 @@ class Ensemble(Method):
     Parameters
     ----------
     members
-        Names of methods, or one string of them with commas between.
+        Names of methods, or one string of them with commas between; or methods with their options.
     member_options
         Options by member.
     weights
@@ -54,7 +77,7 @@ class Ensemble(Method):
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of its members"
 
-    members: Sequence[str] | str = MEMBERS
+    members: Sequence[str | Method] | str = MEMBERS
     member_options: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear_probe": {"features": "pre"}}
     )
@@ -62,68 +85,118 @@ class Ensemble(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.names():
+        count = len(self.given())
+        if not count:
             raise UsageError("an ensemble needs at least one member")
         if isinstance(self.weights, str):
             if self.weights not in ("auto", "equal"):
                 raise UsageError(f'weights must be "auto", "equal" or numbers, got {self.weights!r}')
-        elif len(self.weights) != len(self.names()):
-            raise UsageError(f"{len(self.weights)} weights for {len(self.names())} members")
+        elif len(self.weights) != count:
+            raise UsageError(f"{len(self.weights)} weights for {count} members")
 
-    def names(self) -> list[str]:
-        """The members' names."""
-        given = self.members.split(",") if isinstance(self.members, str) else self.members
-        return [name.strip() for name in given if name.strip()]
+    def given(self) -> list[str | Method]:
+        """The members as they were given, one by one."""
+        if isinstance(self.members, str):
+            return [name.strip() for name in self.members.split(",") if name.strip()]
+        return list(self.members)
 
     def create_members(self) -> list[Method]:
         """The members with their options."""
         built = []
-        for name in self.names():
-            options = {"seed": self.seed} if "seed" in methods.options(name) else {}
-            built.append(methods.create(name, **options | self.member_options.get(name, {})))
+        for member in self.given():
+            if isinstance(member, str):
+                options = {"seed": self.seed} if "seed" in methods.options(member) else {}
+                member = methods.create(member, **options | self.member_options.get(member, {}))
+            built.append(member)
         return built
 
+    @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Fit every member, then the weights."""
-        started = time.perf_counter()
-        members = self.create_members()
-        fitted = tuple(member.fit(task, validation=validation) for member in members)
-        reason = "given"
-        if not isinstance(self.weights, str):
-            weights = tuple(float(w) for w in self.weights)
-        elif self.weights == "auto" and (parts := search.splits(task, validation, seed=self.seed)):
-            reason = "held-out cross-entropy"
-            weights = stack(held_out(members, fitted, parts), torch.cat([part.y for part in parts]))
+        started, members = time.perf_counter(), self.create_members()
+        if self.weights == "auto":
+            pool = fit_pool(members, task, self.seed, validation)
+            fitted, (weights, reason) = pool.fitted, self._weights(pool)
         else:
-            reason = "equal"
-            weights = (1 / len(members),) * len(members)
+            fitted = tuple(member.fit(task, validation=validation) for member in members)
+            weights, reason = self._weights(None)
         return combine(self, task, fitted, weights, started, {"reason": reason})
+
+    @single_thread()
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOut]:
+        """The fit, and the sum of what its members say about each fold, under weights from the others."""
+        if self.weights == "auto" and seed != self.seed:
+            return super().fit_held_out(task, progress, seed)
+        started = time.perf_counter()
+        pool = fit_pool(self.create_members(), task, seed)
+        weights, reason = self._weights(pool)
+        logits = stacked(pool) if self.weights == "auto" else weighted(weights, pool.logits)
+        fitted = combine(self, task, pool.fitted, weights, started, {"reason": reason})
+        return fitted, HeldOut(logits, pool.y, pool.images)
+
+    def settled(self, info: dict[str, Any]) -> Ensemble:
+        """The members with what they chose, under the weights that were found."""
+        parts = zip(self.create_members(), info["parts"], strict=True)
+        members = tuple(member.settled(part["info"]) for member, part in parts)
+        return replace(self, members=members, weights=tuple(info["weights"]))
 
     def count(self, shape: Shape) -> int:
         """The sum over members."""
         return sum(member.count(shape) for member in self.create_members())
 
+    def _weights(self, pool: Pool | None) -> tuple[tuple[float, ...], str]:
+        """Weights of the members, and where they come from."""
+        if not isinstance(self.weights, str):
+            return tuple(float(w) for w in self.weights), "given"
+        if self.weights == "auto" and pool is not None and len(pool.y):
+            return stack(pool.logits, pool.y), "held-out cross-entropy"
+        count = len(self.given())
+        return (1 / count,) * count, "equal"
 
-def held_out(
-    members: Sequence[Method], fitted: Sequence[Fitted], parts: Sequence[search.Split]
-) -> list[Tensor]:
-    """For each member, the logits of every held-out image, under what it chose on the whole support set."""
-    return [
-        torch.cat(search.held_out_logits(member.settled(found.info).rough(), parts))
-        for member, found in zip(members, fitted, strict=True)
-    ]
+
+def fit_pool(members: Sequence[Method], task: Task, seed: int, validation: Task | None = None) -> Pool:
+    """Fit every member on everything; what is held out are the folds of `seed`, or the validation set."""
+    if validation is not None:
+        (part,) = search.splits(task, validation)
+        fitted = tuple(member.fit(task, validation=validation) for member in members)
+        logits = tuple(each.logits(part.x) for each in fitted)
+        return Pool(fitted, logits, part.y, np.arange(len(part.y)), np.zeros(len(part.y), int))
+    pairs = [member.fit_held_out(task, seed=seed) for member in members]
+    fold = assign_folds(task, seed)
+    images = np.flatnonzero(fold >= 0)
+    logits = tuple(held_out.logits[np.argsort(held_out.images)] for _, held_out in pairs)
+    return Pool(tuple(fitted for fitted, _ in pairs), logits, task.y[images], images, fold[images])
 
 
-def stack(logits: Sequence[Tensor], y: Tensor) -> tuple[float, ...]:
+def stack(logits: Sequence[Array], y: Array) -> tuple[float, ...]:
     """Weights >= 0 that minimise the cross-entropy of the weighted sum. A convex problem in w = u^2."""
-    stacked = torch.stack(list(logits)).double()
+    members = np.stack(list(logits)).astype(np.float64)  # [members, m, K]
 
-    def loss(roots: Tensor) -> Tensor:
-        return cross_entropy(torch.einsum("m,mnk->nk", roots.square(), stacked), y)
+    def loss(roots: Array) -> tuple[float, Array]:
+        value, slope = mean_cross_entropy(np.tensordot(roots**2, members, 1), y)
+        return value, 2 * roots * np.tensordot(members, slope, 2)
 
-    start = stacked.new_full((len(stacked),), (1 / len(stacked)) ** 0.5)
-    found = minimise(autograd(loss, [start.shape]), start, tol=1e-6, evaluations=200)
-    return tuple(float(w) for w in found.x.square())
+    start = np.full(len(members), (1 / len(members)) ** 0.5)
+    found = solvers.minimise(loss, start, tol=1e-10)
+    return tuple(float(w) for w in found.x**2)
+
+
+def stacked(pool: Pool) -> Array:
+    """The ensemble's logits [m, K], each fold under weights from the other folds (its own if it is alone)."""
+    combined = np.zeros_like(pool.logits[0])
+    for fold in np.unique(pool.fold):
+        held = pool.fold == fold
+        others = held if held.all() else ~held
+        weights = stack([own[others] for own in pool.logits], pool.y[others])
+        combined[held] = weighted(weights, [own[held] for own in pool.logits])
+    return combined
+
+
+def weighted(weights: Sequence[float], logits: Sequence[Array]) -> Array:
+    """The weighted sum of the members' logits [m, K]."""
+    return np.sum([w * own for w, own in zip(weights, logits, strict=True)], axis=0)
 
 
 def combine(
@@ -132,10 +205,10 @@ def combine(
     fitted: Sequence[Fitted],
     weights: Sequence[float],
     started: float,
-    told: dict[str, Any],
+    report: dict[str, Any],
 ) -> Combined:
     """The members' sum, as a fitted model."""
     parts, weights = tuple(fitted), tuple(weights)
     shares = {part.info["method"]: round(w, 4) for part, w in zip(parts, weights, strict=True)}
-    info = method.report(task, started, shares=shares, **told, **Combined.describe(parts, weights))
+    info = method.report(task, started, shares=shares, **report, **Combined.describe(parts, weights))
     return Combined(parts, weights, info)

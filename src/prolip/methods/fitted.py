@@ -1,4 +1,4 @@
-"""What the methods end in, besides `Projected`: linear, cached, adapted, re-texted and combined classifiers.
+"""What the methods end in, besides `Projected`: linear, cached, adapted and re-texted classifiers.
 
 In all of them f = normalize(head(x)) is the pretrained model's unit embedding, T its text rows, s the scale.
 """
@@ -8,23 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from scipy.sparse import csr_array
 
-from prolip.core import Fitted, Head, InputError, SavedModelError, Text
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core import Fitted, Head, InputError, Text
+from prolip.core.arrays import Array, as_features, unit_rows
+from prolip.core.onnx_graph import Graph
+from prolip.solvers.threads import product
 
 SPACES = ("embedding", "pre")
 
 
-def unit_features(head: Head, x: Any, space: str = "embedding") -> Tensor:
+def unit_features(head: Head, x: Any, space: str = "embedding") -> Array:
     """Unit features [.., D]: embeddings, or with space="pre" what comes before the projection [.., Do]."""
     x = as_features(x, "features")
     return unit_rows(head(x) if space == "embedding" else head.split(x)[0])
 
 
-def _float32(**named: Tensor | None) -> dict[str, Tensor]:
-    return {name: tensor.to(torch.float32) for name, tensor in named.items() if tensor is not None}
+def products(f: Array, rows: Array) -> Array:
+    """The product f T' [.., K], in the precision of f."""
+    return f @ rows.astype(f.dtype, copy=False).T
+
+
+def _float32(**named: Array | None) -> dict[str, Array]:
+    return {name: array.astype(np.float32) for name, array in named.items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,23 +42,31 @@ class LinearClassifier(Fitted):
 
     head: Head
     text: Text
-    weight: Tensor
-    bias: Tensor
+    weight: Array
+    bias: Array
     space: str = "embedding"
     info: dict[str, Any] = field(default_factory=dict)
 
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K]."""
         f = unit_features(self.head, x, self.space)
-        return f @ self.weight.to(f.dtype).T + self.bias.to(f.dtype)
+        return products(f, self.weight) + self.bias.astype(f.dtype, copy=False)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        if self.space == "embedding":
+            v = graph.head(self.head, x)
+        else:
+            v = graph.columns(x, 0, len(self.head.weight)) if self.head.residual else x
+        return graph.node("Gemm", graph.unit_rows(v), self.weight, self.bias, transB=1)
+
+    def tensors(self) -> dict[str, Array]:
         """W and b."""
         return _float32(weight=self.weight, bias=self.bias)
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> LinearClassifier:
         """Put W and b behind the base model's head."""
         return cls(head, text, tensors["weight"], tensors["bias"], info.get("space", "embedding"), info)
@@ -66,25 +81,36 @@ class CacheClassifier(Fitted):
     head: Head
     text: Text
     scale: float
-    keys: Tensor  # [n, D]
-    labels: Tensor  # [n]
+    keys: Array  # [n, D]
+    labels: Array  # [n]
     alpha: float
     beta: float
     info: dict[str, Any] = field(default_factory=dict)
 
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K]."""
         f = unit_features(self.head, x)
-        cached = affinity(f, self.keys.to(f.dtype), self.labels, len(self.text), self.beta)
-        return self.scale * f @ self.text.rows.to(f.dtype).T + self.alpha * cached
+        near = affinity(f, self.keys, self.beta)
+        return self.scale * products(f, self.text.rows) + self.alpha * by_class(
+            near, self.labels, len(self.text)
+        )
 
-    def tensors(self) -> dict[str, Tensor]:
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        f = graph.unit_rows(graph.head(self.head, x))
+        near = graph.node("MatMul", f, self.keys.T)
+        near = graph.node("Exp", graph.node("Mul", graph.node("Sub", near, 1.0), self.beta))
+        values = np.eye(len(self.text), dtype=np.float32)[self.labels]  # V [n, K]
+        cached = graph.node("MatMul", near, self.alpha * values)
+        return graph.node("Add", graph.node("MatMul", f, self.scale * self.text.rows.T), cached)
+
+    def tensors(self) -> dict[str, Array]:
         """Keys and their labels."""
-        return {"keys": self.keys.to(torch.float32), "labels": self.labels}
+        return {"keys": self.keys.astype(np.float32), "labels": self.labels}
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> CacheClassifier:
         """Put the cache beside the base model."""
         chosen = info["chosen"]
@@ -93,12 +119,17 @@ class CacheClassifier(Fitted):
         )
 
 
-def affinity(f: Tensor, keys: Tensor, labels: Tensor, classes: int, beta: float) -> Tensor:
-    """exp(-beta (1 - f k')) summed over the keys of each class, [m, K]."""
-    near = torch.exp(
-        beta * (keys @ f.T - 1)
-    )  # [n, m]: summing rows by label is quicker than a product with V
-    return near.new_zeros(classes, near.shape[1]).index_add(0, labels, near).T
+def affinity(f: Array, keys: Array, beta: float) -> Array:
+    """exp(-beta (1 - f k')) of every key with every row of f, [n, m]."""
+    return np.exp(beta * (product(keys.astype(f.dtype, copy=False), f.T) - 1))
+
+
+def by_class(near: Array, labels: Array, classes: int) -> Array:
+    """Affinities [n, m] summed over the keys of each class, [m, K]: a product with V, which is sparse."""
+    values = csr_array(
+        (np.ones(len(labels), near.dtype), (labels, np.arange(len(labels)))), (classes, len(labels))
+    )
+    return (values @ near).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,35 +141,40 @@ class AdapterClassifier(Fitted):
     head: Head
     text: Text
     scale: float
-    down: Tensor  # W1 [D, B]
-    up: Tensor  # W2 [B, D]
+    down: Array  # W1 [D, B]
+    up: Array  # W2 [B, D]
     alpha: float
     info: dict[str, Any] = field(default_factory=dict)
 
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K]."""
-        z = unit_rows(adapt(self.head(as_features(x, "features")), self.down, self.up, self.alpha))
-        return self.scale * z @ self.text.rows.to(z.dtype).T
+        v = self.head(as_features(x, "features"))
+        down, up = (layer.astype(v.dtype, copy=False) for layer in (self.down, self.up))
+        changed = np.maximum(np.maximum(v @ down, 0) @ up, 0)
+        return self.scale * products(unit_rows(self.alpha * v + (1 - self.alpha) * changed), self.text.rows)
+
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        v = graph.head(self.head, x)
+        hidden = graph.node("Relu", graph.node("MatMul", v, self.down))
+        changed = graph.node("Relu", graph.node("MatMul", hidden, self.up))
+        z = graph.node("Add", graph.node("Mul", v, self.alpha), graph.node("Mul", changed, 1 - self.alpha))
+        return graph.node("MatMul", graph.unit_rows(z), self.scale * self.text.rows.T)
 
     def with_text(self, text: Any) -> AdapterClassifier:
         """The same adapter, other classes."""
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """The two layers."""
         return _float32(down=self.down, up=self.up)
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> AdapterClassifier:
         """Put the layers behind the base model's head."""
         return cls(head, text, scale, tensors["down"], tensors["up"], info["chosen"]["alpha"], info)
-
-
-def adapt(v: Tensor, down: Tensor, up: Tensor, alpha: float) -> Tensor:
-    """CLIP-Adapter's mixture of an embedding and its two-layer image."""
-    return alpha * v + (1 - alpha) * torch.relu(torch.relu(v @ down.to(v.dtype)) @ up.to(v.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,16 +191,23 @@ class TextProjected(Fitted):
     scale: float
     projection: Head
     per_template: bool = True
-    rows: Tensor | None = None  # of the classes it was fitted on, where the text features are not at hand
+    rows: Array | None = None  # of the classes it was fitted on, where the text features are not at hand
     info: dict[str, Any] = field(default_factory=dict)
 
-    def logits(self, x: Any) -> Tensor:
+    def class_rows(self) -> Array:
+        """T(P) [K, D]."""
+        if self.rows is not None:
+            return self.rows
+        return text_rows(self.text.features, self.projection, self.per_template)
+
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K]."""
-        f = unit_features(self.head, x)
-        rows = self.rows
-        if rows is None:
-            rows = text_rows(self.text.features, self.projection, self.per_template)
-        return self.scale * f @ rows.to(f.dtype).T
+        return self.scale * products(unit_features(self.head, x), self.class_rows())
+
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        f = graph.unit_rows(graph.head(self.head, x))
+        return graph.node("MatMul", f, self.scale * self.class_rows().T)
 
     def with_text(self, text: Any) -> TextProjected:
         """The same text projection, other classes."""
@@ -175,90 +218,22 @@ class TextProjected(Fitted):
             )
         return replace(self, text=text, rows=None)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """The tuned projection and the class rows that it makes."""
-        rows = self.rows
-        if rows is None:
-            rows = text_rows(self.text.features, self.projection, self.per_template)
-        return _float32(projection=self.projection.weight, projection_bias=self.projection.bias, rows=rows)
+        return _float32(
+            projection=self.projection.weight, projection_bias=self.projection.bias, rows=self.class_rows()
+        )
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> TextProjected:
         """Put the tuned projection in the base model's place."""
         projection = Head(tensors["projection"], tensors.get("projection_bias"))
         return cls(head, text, scale, projection, info.get("per_template", True), tensors["rows"], info)
 
 
-def text_rows(features: Tensor, projection: Head, per_template: bool = True) -> Tensor:
+def text_rows(features: Array, projection: Head, per_template: bool = True) -> Array:
     """Unit class rows [K, D] of prompts [templates, K, Dt]; `per_template` normalises each prompt first."""
     projected = projection(features)
-    return unit_rows((unit_rows(projected) if per_template else projected).mean(dim=0))
-
-
-@dataclass(frozen=True, eq=False)
-class Combined(Fitted):
-    """logits = sum_i w_i logits_i of fitted parts.
-
-    An ensemble has weights from a search. A composition of logit biases on the zero-shot logits z is
-    z + sum_i (logits_i - z): weights 1, and 1 - (number of parts) for zero-shot itself.
-    """
-
-    kind: ClassVar[str] = "combined"
-
-    parts: tuple[Fitted, ...]
-    weights: tuple[float, ...]
-    info: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> Text:  # type: ignore[override]
-        """The classes, which all parts share."""
-        return self.parts[0].text
-
-    def logits(self, x: Any) -> Tensor:
-        """Class scores [m, K]."""
-        total = self.weights[0] * self.parts[0].logits(x)
-        for weight, part in zip(self.weights[1:], self.parts[1:], strict=True):
-            total = total + weight * part.logits(x)
-        return total
-
-    def with_text(self, text: Any) -> Combined:
-        """The same parts, other classes, if all of them can."""
-        return replace(self, parts=tuple(part.with_text(text) for part in self.parts))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of part i behind the prefix `i.`."""
-        return {
-            f"{i}.{name}": tensor
-            for i, part in enumerate(self.parts)
-            for name, tensor in part.tensors().items()
-        }
-
-    @classmethod
-    def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
-    ) -> Combined:
-        """Restore each part by its kind."""
-        from prolip.methods import restore
-
-        parts = []
-        for i, described in enumerate(info["parts"]):
-            own = {
-                name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith(f"{i}.")
-            }
-            parts.append(
-                restore(described["kind"], own, head, text, described.get("scale", scale), described["info"])
-            )
-        if not parts:
-            raise SavedModelError("a combined model has no parts")
-        return cls(tuple(parts), tuple(info["weights"]), info)
-
-    @staticmethod
-    def describe(parts: tuple[Fitted, ...], weights: tuple[float, ...]) -> dict[str, Any]:
-        """What `info` must hold for `restore`."""
-        described = [
-            {"kind": part.kind, "info": part.info} | ({"scale": part.scale} if hasattr(part, "scale") else {})
-            for part in parts
-        ]
-        return {"parts": described, "weights": list(weights)}
+    return unit_rows((unit_rows(projected) if per_template else projected).mean(axis=0))

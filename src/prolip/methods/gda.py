@@ -8,9 +8,9 @@ Classes are Gaussians with means mu_k and one covariance. With C the n features 
 
 alpha is searched over {1e-4, .., 100}, on a validation set or inside the support set (theirs: the whole
 validation split, and on ImageNet the test set). Where there is nothing to hold out, alpha = 0.03,
-which did best on the sets of `benchmarks/development.py`. With two or three images a class there are
-as many folds, so that every class lends to each: b_k falls with the length of mu_k, which is longer the fewer
-images it comes from, and a class that lent one would lose to those that did not.
+which did best on the sets of `benchmarks/development.py`. There are no more folds than images of a class, so
+that every class lends to each: b_k falls with the length of mu_k, which is longer the fewer images it comes
+from, and a class that lent one would lose to those that did not.
 
 Differences: one image a class and one view leave no spread around class means (theirs come from ten views);
 the spread around the overall mean stands in. A class without images keeps its zero-shot score: its own
@@ -20,24 +20,24 @@ score here is the mean of the others'.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task, UsageError
+from prolip.core.arrays import Array, one_hot_sum
 from prolip.methods import search
-from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.fitted import LinearClassifier, unit_features
+from prolip.methods.base import Shape
+from prolip.methods.fitted import LinearClassifier, products, unit_features
+from prolip.methods.searched import Found, Searched
 
 GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
 DEFAULT = 0.03
 
 
 @dataclass(frozen=True)
-class GDA(Method):
+class GDA(Searched):
     """Gaussian discriminant analysis.
 
     Parameters
@@ -52,6 +52,7 @@ class GDA(Method):
     summary: ClassVar[str] = "Gaussian discriminant analysis beside zero-shot, closed form"
     open_class: ClassVar[bool] = False
     size: ClassVar[str] = "0"
+    option: ClassVar[str] = "alpha"
 
     alpha: str | float = "auto"
     seed: int = 0
@@ -60,55 +61,51 @@ class GDA(Method):
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and self.alpha >= 0):
             raise UsageError(f'alpha must be "auto" or a number >= 0, got {self.alpha!r}')
 
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> LinearClassifier:
-        """Estimate means and covariance; search alpha where that is asked for."""
-        started = time.perf_counter()
-        told: dict[str, Any] = {}
-        alpha = self.alpha
-        if isinstance(alpha, str):
-            alpha, told["search"] = self._search(task, validation)
+    def fit_with(self, task: Task, value: float) -> LinearClassifier:
+        """Means and covariance, in one linear classifier with the texts."""
         weight, bias = discriminants(task)
-        weight = task.scale * task.text.rows.to(weight) + alpha * weight
-        told["chosen"] = {"alpha": alpha}
-        info = self.report(task, started, **told)
-        return LinearClassifier(task.linear, task.text, weight, alpha * bias, info=info)
+        weight = task.scale * task.text.rows.astype(weight.dtype, copy=False) + value * weight
+        return LinearClassifier(task.linear, task.text, weight, value * bias)
+
+    def find(self, task: Task, validation: Task | None) -> Found:
+        """Alpha, from the grid where it is "auto"."""
+        if not isinstance(self.alpha, str):
+            return Found(float(self.alpha), {})
+        parts = search.splits(task, validation, seed=self.seed)
+        if not parts:
+            report = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
+            return Found(DEFAULT, {"search": report})
+        pairs = []  # zero-shot and own logits by split
+        for part in parts:
+            weight, bias = discriminants(part.task)
+            f = unit_features(part.task.linear, part.x)
+            pairs.append((task.scale * products(f, part.task.text.rows), products(f, weight) + bias))
+        columns = [[zero + alpha * own for zero, own in pairs] for alpha in GRID]
+        labels = [part.y for part in parts]
+        scores = [search.score(column, labels) for column in columns]
+        place = search.best(scores)
+        source = "validation" if validation is not None else "support"
+        return Found(GRID[place], {"search": search.report("alpha", GRID, scores, source)}, columns[place])
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained; K x D numbers are estimated."""
         return 0
 
-    def _search(self, task: Task, validation: Task | None) -> tuple[float, dict[str, Any]]:
-        folds = search.FOLDS if task.shots >= 4 else max(2, int(task.shots))
-        parts = search.splits(task, validation, folds=folds, seed=self.seed)
-        if not parts:
-            return DEFAULT, {"option": "alpha", "on": "nothing to hold out: the fixed default"}
-        pairs = []
-        for part in parts:
-            weight, bias = discriminants(part.task)
-            f = unit_features(part.task.linear, part.x)
-            pairs.append((task.scale * f @ part.task.text.rows.to(f).T, f @ weight.T + bias))
-        labels = [part.y for part in parts]
-        scores = [search.score([zero + a * own for zero, own in pairs], labels) for a in GRID]
-        source = "validation" if validation is not None else "support"
-        return GRID[search.best(scores)], search.report("alpha", GRID, scores, source)
 
-
-def discriminants(task: Task) -> tuple[Tensor, Tensor]:
+def discriminants(task: Task) -> tuple[Array, Array]:
     """W [K, D] and b [K]."""
     x, y = task.rows()
-    f = unit_features(task.linear, x)
-    double = f.double()
-    n, dim = double.shape
-    images = torch.bincount(y, minlength=task.classes)
-    means = double.new_zeros(task.classes, dim).index_add(0, y, double) / images.clamp_min(1)[:, None]
-    centred = double - means[y]
-    if centred.square().sum() <= 1e-12 * n:
-        centred = double - double.mean(dim=0)
-    means[images == 0] = means[images > 0].mean(dim=0)
+    unit = unit_features(task.linear, x)
+    f = unit.astype(np.float64)
+    n, dim = f.shape
+    images = np.bincount(y, minlength=task.classes)
+    means = one_hot_sum(f, y, task.classes) / np.maximum(images, 1)[:, None]
+    centred = f - means[y]
+    if np.vdot(centred, centred) <= 1e-12 * n:
+        centred = f - f.mean(axis=0)
+    means[images == 0] = means[images > 0].mean(axis=0)
     scatter = centred.T @ centred
-    system = scatter + scatter.trace() / max(n - 1, 1) * torch.eye(dim).to(scatter)
-    weight = dim * torch.linalg.solve(system, means.T).T
-    bias = -math.log(task.classes) - 0.5 * (weight * means).sum(dim=1)
-    return weight.to(f.dtype), bias.to(f.dtype)
+    system = scatter + np.trace(scatter) / max(n - 1, 1) * np.eye(dim)
+    weight = dim * np.linalg.solve(system, means.T).T
+    bias = -math.log(task.classes) - 0.5 * (weight * means).sum(axis=1)
+    return weight.astype(unit.dtype), bias.astype(unit.dtype)

@@ -25,12 +25,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task, UsageError
+from prolip.core.arrays import Array, one_hot_sum, softmax
 from prolip.methods.base import Method, Progress, Shape
 from prolip.methods.fitted import LinearClassifier, unit_features
+from prolip.solvers.threads import single_thread
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class LPPlusPlus(Method):
         if self.epochs < 0:
             raise UsageError(f"epochs must be a number >= 0, got {self.epochs}")
 
+    @single_thread()
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> LinearClassifier:
@@ -72,48 +74,46 @@ class LPPlusPlus(Method):
                 progress(epoch, self.epochs)
         assert kept is not None
         w, alpha = kept
-        weight = w + alpha[:, None] * task.text.rows.to(w)
+        weight = w + alpha[:, None] * task.text.rows.astype(w.dtype, copy=False)
         info = self.report(task, started, chosen={"epochs": at})
-        return LinearClassifier(task.linear, task.text, weight, alpha.new_zeros(len(alpha)), info=info)
+        return LinearClassifier(task.linear, task.text, weight, np.zeros_like(alpha), info=info)
 
     def count(self, shape: Shape) -> int:
         """K x (D + 1)."""
         return shape.classes * (shape.dim + 1)
 
 
-def _judge(validation: Task | None) -> Callable[[Tensor, Tensor], float]:
+def _judge(validation: Task | None) -> Callable[[Array, Array], float]:
     """Accuracy of w and alpha on a validation set; the same for all where there is none."""
     if validation is None:
         return lambda w, alpha: 0.0
     f = unit_features(validation.linear, validation.x[0])
-    texts = validation.text.rows.to(f)
+    texts, y = validation.text.rows.astype(f.dtype, copy=False), validation.y
 
-    def accuracy(w: Tensor, alpha: Tensor) -> float:
-        found = (f @ (w + alpha[:, None] * texts).T).argmax(dim=1)
-        return float((found == validation.y).float().mean())
+    def accuracy(w: Array, alpha: Array) -> float:
+        return float(((f @ (w + alpha[:, None] * texts).T).argmax(axis=1) == y).mean())
 
     return accuracy
 
 
-def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[tuple[Array, Array]]:
     """W and alpha before the first epoch and after each."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
-    n, texts = len(f), task.text.rows.to(f)
+    n, every, texts = len(f), np.arange(len(f)), task.text.rows.astype(f.dtype, copy=False)
     cosines = f @ texts.T  # [n, K]
-    w = torch.zeros_like(texts).index_add(0, y, f)
-    alpha = f.new_full((task.classes,), 2.5 * task.scale * float(cosines.gather(1, y[:, None]).mean()))
-    step = 4 * n / float(torch.linalg.matrix_norm(f.T @ f, 2))
-    step_alpha = n / (4 * float(cosines.square().sum(dim=0).max()))
-    minus_one = f.new_full((n, 1), -1.0)
-    momentum, slope_alpha = torch.zeros_like(w), torch.zeros_like(alpha)
+    w = one_hot_sum(f, y, task.classes)
+    alpha = np.full(task.classes, 2.5 * task.scale * float(cosines[every, y].mean()), f.dtype)
+    step = 4 * n / float(np.linalg.eigvalsh(f.T @ f)[-1])
+    step_alpha = n / (4 * float(np.square(cosines).sum(axis=0).max()))
+    momentum, slope_alpha = np.zeros_like(w), np.zeros_like(alpha)
     yield w, alpha
     for epoch in range(epochs):
-        residual = (f @ torch.addcmul(w, texts, alpha[:, None]).T).softmax(dim=1)
-        residual.scatter_add_(1, y[:, None], minus_one)
+        residual = softmax(f @ (w + alpha[:, None] * texts).T)
+        residual[every, y] -= 1
         slope_w = residual.T @ f / n
-        slope = (slope_w * texts).sum(dim=1)
-        momentum = torch.add(slope_w, momentum, alpha=0.9)
+        slope = (slope_w * texts).sum(axis=1)
+        momentum = slope_w + 0.9 * momentum
         slope_alpha = slope_alpha + slope if accumulate else slope
         w = w - step * momentum
         if epoch % 10 == 0:

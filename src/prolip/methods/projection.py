@@ -8,18 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip import solvers
-from prolip.core import Fitted, Projected, Task, UsageError, errors
-from prolip.core.arrays import unit_rows
-from prolip.methods import search
+from prolip.core import HeldOut, Projected, Task, UsageError, errors
+from prolip.core.arrays import Array
 from prolip.methods.base import Progress
-from prolip.methods.bias import Bias, BiasMethod
-
-CLASSES = 300  # where there are more, lam is chosen on a sample of so many: on 1,000 it would take minutes
-ROUGH = 0.015
+from prolip.methods.bias import Bias, BiasMethod, Pullback, normalised
+from prolip.methods.search import cross_validate
 
 
 class Matrix(Bias):
@@ -34,29 +30,30 @@ class Matrix(Bias):
         rows, _ = inner.rows()
         self.x, _ = inner.linear.split(rows)
         self.v = inner.linear(rows)
-        self.unit = unit_rows(self.v)
-        self.text = task.text.rows.to(self.v)
-        self.basis: Tensor | None = None
+        self.unit, _ = normalised(self.v)
+        self.text = task.text.rows.astype(self.v.dtype, copy=False)
+        self.basis: Array | None = None
         if exact and len(self.x) < self.x.shape[1]:
-            self.basis = torch.linalg.qr(self.x.T)[0].T  # [n, Do]
+            self.basis = np.linalg.qr(self.x.T)[0].T  # [n, Do]
             self.x = self.x @ self.basis.T
-        self.start = (self.v.new_zeros(self.x.shape[1], self.v.shape[1]),)
+        self.start = (np.zeros((self.x.shape[1], self.v.shape[1]), self.v.dtype),)
 
-    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
         """What the tuned matrix changes."""
-        v = self.v[rows] + self.x[rows] @ parameters[0]
-        return self.task.scale * (unit_rows(v) - self.unit[rows]) @ self.text.T
+        x, scale = self.x[rows], self.task.scale
+        unit, pullback = normalised(self.v[rows] + x @ parameters[0])
+        logits = scale * (unit - self.unit[rows]) @ self.text.T
+        return logits, lambda slope: [x.T @ pullback(scale * slope @ self.text)]
 
-    def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam |W - W0|^2."""
-        return self.lam * parameters[0].square().sum()
+        (step,) = parameters
+        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
-    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> Projected:
+    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> Projected:
         """The method's own form."""
-        step = parameters[0].detach()
-        if self.basis is not None:
-            step = self.basis.T @ step
-        return self.method.place(self.task, self.inner.linear.weight.to(step) + step, self.task.scale, info)
+        step = parameters[0] if self.basis is None else self.basis.T @ parameters[0]
+        return self.method.place(self.task, self.inner.linear.weight + step, self.task.scale, info)
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,6 @@ class Projection(BiasMethod):
     fit_scale, restrained
         What cosines are multiplied by in the fit, where not by `scale`; and whether to fit the restrained
         form of the objective (`prolip.solvers.selection`). lam="auto" settles both.
-    tol
-        Of "exact": see `prolip.solvers.exact`.
     """
 
     in_sum: ClassVar[dict[str, Any]] = {"lam": "1/N", "scale": "fixed"}
@@ -93,7 +88,6 @@ class Projection(BiasMethod):
     seed: int = 0
     fit_scale: float | None = None
     restrained: bool = False
-    tol: float | None = None
 
     def __post_init__(self) -> None:
         if self.solver not in ("exact", "adam"):
@@ -106,86 +100,98 @@ class Projection(BiasMethod):
         """The task whose head is the matrix to fit."""
 
     @abstractmethod
-    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+    def place(self, task: Task, weight: Array, scale: float, info: dict[str, Any]) -> Projected:
         """The fitted matrix in its place in the model."""
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Choose lam (and scale) where that is asked for, then fit the matrix."""
-        return self._fit(task, progress, validation)
+        return self._fit(task, progress, validation)[0]
 
-    def refit(self, task: Task, before: Fitted) -> Projected:
-        """The same minimum, from a matrix that is near it already."""
-        start = None
-        if isinstance(before, Projected):
-            start = before.head.weight if before.adapter is None else before.adapter
-        return self._fit(task, start=start)
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Projected, HeldOut]:
+        """The fit; its choice of lam has asked the folds already."""
+        fitted, held_out = self._fit(task, progress)
+        if held_out is None or seed != self.seed:
+            held_out = cross_validate(self.settled(fitted.info), task, seed=seed)
+        return fitted, held_out
 
     def _fit(
         self,
         task: Task,
         progress: Progress | None = None,
         validation: Task | None = None,
-        start: Tensor | None = None,
-    ) -> Projected:
-        started = time.perf_counter()
-        task, chosen, told = self.settle(task, validation)
-        inner, lam = self.inner(task), float(chosen.lam)
-        if chosen.fit_scale is not None:
-            inner = inner.with_scale(chosen.fit_scale)
-        if self.solver == "exact":
-            solution = solvers.exact(inner, lam, tol=self.tol, start=start, restrained=chosen.restrained)
+    ) -> tuple[Projected, HeldOut | None]:
+        began = time.perf_counter()
+        if self.lam == "auto" and self.solver == "exact" and validation is None:
+            task = self._scaled(task)
+            solution, choice = solvers.automatic(self.inner(task), scale=self._scale_rule(), seed=self.seed)
+            told, held_out = _chosen(task, choice), choice.held_out
+            task = task.with_scale(choice.scale)
         else:
-            solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
+            task, chosen, told = self.settle(task, validation)
+            inner, lam, held_out = self.inner(task), float(chosen.lam), None
+            if chosen.fit_scale is not None:
+                inner = inner.with_scale(chosen.fit_scale)
+            if self.solver == "exact":
+                solution = solvers.exact(inner, lam, restrained=chosen.restrained)
+            else:
+                solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         told |= {
+            "lam_rule": self.lam,
             "solver": solution.solver,
             "objective": solution.objective,
             "start_objective": solution.start_objective,
             "evaluations": solution.evaluations,
             "converged": solution.converged,
         }
-        return self.place(task, solution.weight, task.scale, self.report(task, started, **told))
+        info = self.report(task, began, **told)
+        return self.place(task, solution.weight, task.scale, info), held_out
 
     def settle(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
         """Choose lam and scale."""
-        if not isinstance(self.scale, str):
-            task = task.with_scale(self.scale)
-        told: dict[str, Any] = {"lam_rule": self.lam}
-        fit_scale, restrained = self.fit_scale, self.restrained
-        if self.lam == "auto" and validation is not None:
+        task = self._scaled(task)
+        if self.lam == "auto" and validation is None:
+            choice = solvers.choose(self.inner(task), scale=self._scale_rule(), seed=self.seed)
+            told = _chosen(task, choice)
+            return task.with_scale(choice.scale), replace(self, **told["chosen"]), told
+        told = {"lam_rule": self.lam}
+        if self.lam == "auto":
+            assert validation is not None
             found = solvers.grid_search(self.inner(task), self.inner(validation.with_scale(task.scale)))
             lam, told["validation_accuracy"] = found.solution.lam, found.accuracy
-        elif self.lam == "auto":
-            how = "auto" if self.scale == "auto" else "fixed"
-            inner = self.inner(task)
-            if inner.classes > CLASSES:
-                inner = search.some_classes(inner, CLASSES, self.seed)
-            choice = solvers.choose(inner, scale=how, seed=self.seed)
-            task, lam, told["choice"] = task.with_scale(choice.scale), choice.lam, _report(choice)
-            fit_scale, restrained = choice.fit_scale, choice.restrained
         else:
             lam = solvers.lam_value(self.lam, task)
-        chosen = {"lam": lam, "scale": task.scale, "fit_scale": fit_scale, "restrained": restrained}
-        told |= {"lam": lam, "chosen": chosen}
-        return task, replace(self, **chosen), told  # type: ignore[arg-type]
-
-    def rough(self) -> Projection:
-        """To 1e-4 of the objective."""
-        return replace(self, tol=ROUGH)
+        chosen = {
+            "lam": lam,
+            "scale": task.scale,
+            "fit_scale": self.fit_scale,
+            "restrained": self.restrained,
+        }
+        return task, replace(self, **chosen), told | {"lam": lam, "chosen": chosen}  # type: ignore[arg-type]
 
     def bias(self, task: Task, exact: bool) -> Matrix:
         """The matrix as a term."""
         return Matrix(self, task, self.inner(task), solvers.lam_value(self.lam, task), exact)
 
+    def _scaled(self, task: Task) -> Task:
+        return task if isinstance(self.scale, str) else task.with_scale(self.scale)
 
-def _report(choice: solvers.Choice) -> dict[str, Any]:
-    """A choice of lam as `info` tells it."""
-    return {
+    def _scale_rule(self) -> str:
+        return "auto" if self.scale == "auto" else "fixed"
+
+
+def _chosen(task: Task, choice: solvers.Choice) -> dict[str, Any]:
+    """A choice of lam as `info` tells it, and as options of the method."""
+    chosen = {"lam": choice.lam, "scale": choice.scale, "fit_scale": task.scale, "restrained": True}
+    described = {
         "reason": choice.reason,
         "unit": choice.unit,
-        "fit_scale": choice.fit_scale,
-        "restrained": choice.restrained,
+        "fit_scale": task.scale,
+        "restrained": True,
         "lam": [trial.lam for trial in choice.tried],
         "scale": [trial.scale for trial in choice.tried],
         "accuracy": [round(trial.accuracy, 4) for trial in choice.tried],
         "likelihood": [round(trial.log_likelihood, 4) for trial in choice.tried],
     }
+    return {"lam": choice.lam, "chosen": chosen, "choice": described}

@@ -18,9 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from prolip.core import Projected, Task
+from prolip.core.arrays import Array
 from prolip.methods.base import Shape
 from prolip.methods.projection import Projection
 
@@ -31,12 +30,13 @@ class ProLIP(Projection):
 
     Examples
     --------
-    >>> import torch
+    >>> import numpy as np
     >>> from prolip.core import Head, Task
-    >>> x, text = torch.randn(8, 6), torch.randn(2, 4)
-    >>> task = Task(x, [0, 0, 0, 0, 1, 1, 1, 1], text, Head(torch.randn(6, 4)))
+    >>> rng = np.random.default_rng(0)
+    >>> x, text = rng.normal(size=(8, 6)), rng.normal(size=(2, 4))
+    >>> task = Task(x, [0, 0, 0, 0, 1, 1, 1, 1], text, Head(rng.normal(size=(6, 4))))
     >>> ProLIP(lam="1/N").fit(task).logits(x).shape
-    torch.Size([8, 2])
+    (8, 2)
     """
 
     name: ClassVar[str] = "prolip"
@@ -49,7 +49,7 @@ class ProLIP(Projection):
         """The task itself; on a black box (no head) this is RLA."""
         return task
 
-    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+    def place(self, task: Task, weight: Array, scale: float, info: dict[str, Any]) -> Projected:
         """W in the head."""
         return Projected(task.linear.with_weight(weight), task.text, scale, tuned=True, info=info)
 

@@ -7,8 +7,12 @@ With m_k the text features of class k before the projection P [Dt, D], and f the
 the rows of several templates being averaged after each is normalised, as the zero-shot classifier does.
 Differences from the authors: their program does not normalise each template's row before the mean
 (`per_template=False`), so that with several templates it does not start at zero-shot; and the minimum is
-exact (`solver="adam"` has their steps). P - P0 lies in the row space of the text features, so the unknowns
-are at most (templates x K) x D.
+exact (`solver="adam"` has their steps).
+
+P - P0 lies in the row space of the text features M = U diag(e) V', so the unknowns of the minimum are
+V' (P - P0), at most (templates x K) x D. Texts of classes are much alike: e falls over two or three decades,
+and the loss is curved in proportion to e^2, which the solver is told. Without that, 200 evaluations ended
+30 % above the minimum (102 classes).
 """
 
 from __future__ import annotations
@@ -17,18 +21,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import InputError, Task
+from prolip.core.arrays import Array, row_lengths, softmax
 from prolip.methods.base import Shape
+from prolip.methods.bias import Pullback, normalised
 from prolip.methods.fitted import TextProjected, text_rows, unit_features
 from prolip.methods.pulled import Pulled, PulledBias
 from prolip.solvers import lam_value
+from prolip.solvers.threads import product
 
 
 class TextProjection(PulledBias):
-    """s f (T(P) - T)'. The unknown is P - P0, in the row space of the text features where `exact`."""
+    """s f (T(P) - T)'. The unknown is P - P0, or V' (P - P0) where `exact`."""
 
     def __init__(self, task: Task, lam: float, per_template: bool, exact: bool) -> None:
         text = task.text
@@ -40,41 +46,57 @@ class TextProjection(PulledBias):
         x, _ = task.rows()
         self.task, self.lam, self.per_template = task, lam, per_template
         self.f = unit_features(task.linear, x)
-        self.text = text.rows.to(self.f)
-        self.features = text.features.to(self.f)
-        self.projection = text.projection
-        self.basis: Tensor | None = None
-        rows = self.features.reshape(-1, self.features.shape[2])
-        width = rows.shape[1]
-        if exact and len(rows) < width:
-            self.basis = torch.linalg.qr(rows.T)[0].T  # [r, Dt]
-            width = len(rows)
-        self.start = (self.f.new_zeros(width, self.text.shape[1]),)
+        self.text = text.rows.astype(self.f.dtype, copy=False)
+        self.features = text.features.astype(self.f.dtype, copy=False)  # [templates, K, Dt]
+        self.projection, self.projected = text.projection, text.projection(self.features)
+        inputs, _ = text.projection.split(self.features)
+        self.inputs = inputs.reshape(-1, inputs.shape[2])  # [templates x K, Dt]
+        self.basis: Array | None = None  # V' [r, Dt]
+        self.spread = np.ones(self.inputs.shape[1])  # e [r]
+        if exact:
+            u, self.spread, self.basis = np.linalg.svd(self.inputs, full_matrices=False)
+            self.inputs = u * self.spread
+        self.start = (np.zeros((self.inputs.shape[1], self.text.shape[1]), self.f.dtype),)
 
-    def weight(self, step: Tensor) -> Tensor:
-        """P."""
-        return self.projection.weight.to(step) + (step if self.basis is None else self.basis.T @ step)
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """What the tuned projection changes, and the way back through both normalisations and the mean."""
+        f, s = self.f[rows], self.task.scale
+        each = self.projected + product(self.inputs, parameters[0]).reshape(self.projected.shape)
+        unit, back_each = normalised(each) if self.per_template else (each, lambda slope: slope)
+        tuned, back = normalised(unit.mean(axis=0))
 
-    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
-        """What the tuned projection changes."""
-        head = self.projection
-        projected = self.features @ self.weight(parameters[0])
-        if head.bias is not None:
-            projected = projected + head.bias.to(projected)
-        if self.per_template:
-            projected = projected / projected.norm(dim=2, keepdim=True)
-        tuned = projected.mean(dim=0)
-        tuned = tuned / tuned.norm(dim=1, keepdim=True)
-        return self.task.scale * self.f[rows] @ (tuned - self.text).T
+        def pullback(slope: Array) -> list[Array]:
+            by_class = back(s * product(slope.T, f)) / len(each)  # [K, D], the same for every template
+            by_prompt = back_each(np.broadcast_to(by_class, each.shape))
+            return [product(self.inputs.T, by_prompt.reshape(len(self.inputs), -1))]
 
-    def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
+        return product(f, (s * (tuned - self.text)).T), pullback
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam |P - P0|^2."""
-        return self.lam * parameters[0].square().sum()
+        step = parameters[0]
+        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
-    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> TextProjected:
+    def scale(self) -> list[Array]:
+        """One over e^2 times the curvature by a text row, and 2 lam; the most curved is 1.
+
+        A row of length l turns by 1 / l of what it moves; D directions share its curvature, and the
+        templates share the row.
+        """
+        p, s = softmax(self.task.scale * self.f @ self.text.T), self.task.scale
+        length = float(row_lengths(self.projected).mean())
+        templates, dim = len(self.projected), self.text.shape[1]
+        by_row = float((p * (1 - p)).mean()) * (s / length) ** 2 / (dim * templates)
+        curvature = by_row * self.spread**2 + 2 * self.lam
+        curvature += 1e-9 * curvature.max()
+        return [np.broadcast_to((curvature.max() / curvature)[:, None], self.start[0].shape)]
+
+    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> TextProjected:
         """The tuned projection, with the rows it gives."""
-        task = self.task
-        projection = self.projection.with_weight(self.weight(parameters[0].detach()))
+        task, step = self.task, parameters[0]
+        if self.basis is not None:
+            step = self.basis.T @ step
+        projection = self.projection.with_weight(self.projection.weight.astype(step.dtype) + step)
         rows = text_rows(self.features, projection, self.per_template)
         info = info | {"per_template": self.per_template}
         return TextProjected(task.linear, task.text, task.scale, projection, self.per_template, rows, info)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prolip.core import Fitted, Task, errors
-from prolip.methods.base import Progress
+from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.methods.base import Method, Progress
 from prolip.methods.bias import Bias, BiasMethod, Sum
 from prolip.methods.regularised import Regularised
+from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
 
@@ -20,6 +22,12 @@ class PulledBias(Bias):
     """A term whose penalty is lam times something."""
 
     lam: float
+
+    def with_lam(self, lam: float) -> PulledBias:
+        """The same term under another pull."""
+        other = copy.copy(self)
+        other.lam = lam
+        return other
 
 
 @dataclass(frozen=True)
@@ -41,34 +49,45 @@ class Pulled(Regularised, BiasMethod):
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PulledBias:
-        """The term."""
+        """The term on this task."""
 
     @abstractmethod
     def recipe(self, task: Task) -> dict[str, Any]:
-        """Of Adam."""
+        """The authors' options of Adam."""
 
+    @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Train the term."""
         if self.solver == "exact":
             return super().fit(task, progress, validation)
         started = time.perf_counter()
-        _, method, told = self.settle(task, validation)
+        _, method, report = self.settle(task, validation)
         term = method.bias(task, exact=False)
         trained = Sum(task, [term]).adam(**self.recipe(task), progress=progress)
-        info = self.report(task, started, **told, solver="adam", **trained.report())
+        info = self.report(task, started, **report, solver="adam", **trained.report())
         return term.fitted(trained.parameters[0], info)
 
-    def path(self, task: Task, lams: Sequence[float], rough: bool = False) -> Iterator[Fitted]:
+    @single_thread()
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOut]:
+        """The answers of the search where it fits as the method does; it goes to minima, Adam does not."""
+        if self.solver == "exact":
+            return super().fit_held_out(task, progress, seed)
+        return Method.fit_held_out(self, task, progress, seed)
+
+    def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[Fitted]:
         """The term's minimum for each lam."""
         term = replace(self, lam=lams[0]).bias(task, exact=True)
         total, start = Sum(task, [term]), None
         for lam in lams:
-            term.lam = lam
-            trained = total.minimise(start, rough)
+            term = term.with_lam(lam)
+            trained = total.with_terms([term]).minimise(start, coarse)
             start = trained.parameters[0]
             yield term.fitted(start, {"solver": "exact", **trained.report()})
 
     def settle(self, task: Task, validation: Task | None) -> tuple[Task, Pulled, dict[str, Any]]:
         """Choose lam."""
-        lam, told = self.strength(task, validation)
-        return task, replace(self, lam=lam), told
+        found = self.find(task, validation)
+        report = {**found.report, "chosen": {"lam": found.value}}
+        return task, replace(self, lam=found.value), report

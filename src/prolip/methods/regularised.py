@@ -7,15 +7,14 @@ there the penalty has a factor (s / 100)^2, so that lam means the same pull for 
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from prolip.core import Fitted, Task, UsageError
 from prolip.methods import search
-from prolip.methods.base import Method, Progress
+from prolip.methods.searched import Found, Searched
 from prolip.solvers import lam_value
 
 # Multiples of 1/N, strongest first: of equals the one nearer to zero-shot wins.
@@ -23,7 +22,7 @@ GRID = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
 
 
 @dataclass(frozen=True)
-class Regularised(Method):
+class Regularised(Searched):
     """Options of a penalty lam |.|^2.
 
     Parameters
@@ -35,6 +34,8 @@ class Regularised(Method):
         Of the folds.
     """
 
+    option: ClassVar[str] = "lam"
+
     lam: str | float = "auto"
     seed: int = 0
 
@@ -43,39 +44,34 @@ class Regularised(Method):
             raise UsageError(f'lam must be "auto", "1/N", "1/N^2" or a number >= 0, got {self.lam!r}')
 
     @abstractmethod
-    def path(self, task: Task, lams: Sequence[float], rough: bool = False) -> Iterator[Fitted]:
-        """The minimum for each lam, each from its neighbour's; `rough` is good enough to compare by."""
+    def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[Fitted]:
+        """The minimum for each lam, each from its neighbour's; `coarse` is good enough to compare by."""
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
-        """Choose lam where that is asked for, then go to the minimum."""
-        started = time.perf_counter()
-        lam, told = self.strength(task, validation)
-        fitted = next(iter(self.path(task, [lam])))
-        info = self.report(task, started, **told, **fitted.info)
-        return replace(fitted, info=info)  # type: ignore[type-var]
+    def fit_with(self, task: Task, value: float) -> Fitted:
+        """The minimum for one lam."""
+        return next(iter(self.path(task, [value])))
 
-    def strength(self, task: Task, validation: Task | None) -> tuple[float, dict[str, Any]]:
-        """The number behind `lam`, and what `info` tells about it."""
-        told: dict[str, Any] = {"lam_rule": self.lam}
-        if self.lam != "auto":
-            lam = lam_value(self.lam, task)
-        else:
-            lam, told["search"] = self._search(task, validation)
-        return lam, told | {"lam": lam, "chosen": {"lam": lam}}
+    def find(self, task: Task, validation: Task | None) -> Found:
+        """The number behind `lam`."""
+        found = self._search(task, validation) if self.lam == "auto" else Found(lam_value(self.lam, task), {})
+        report = {"lam_rule": self.lam, "lam": found.value, **found.report}
+        return Found(found.value, report, found.logits)
 
-    def _search(self, task: Task, validation: Task | None) -> tuple[float, dict[str, Any]]:
+    def _search(self, task: Task, validation: Task | None) -> Found:
         parts = search.splits(task, validation, seed=self.seed)
         if not parts:
-            return 1 / task.shots, {"option": "lam", "on": "nothing to hold out: 1/N"}
-        logits = [
+            return Found(1 / task.shots, {"search": {"option": "lam", "on": "nothing to hold out: 1/N"}})
+        paths = [
             [
                 fitted.logits(part.x)
-                for fitted in self.path(part.task, [m / part.task.shots for m in GRID], rough=True)
+                for fitted in self.path(part.task, [m / part.task.shots for m in GRID], coarse=True)
             ]
             for part in parts
         ]
+        columns = [list(column) for column in zip(*paths, strict=True)]  # for each of GRID, by split
         labels = [part.y for part in parts]
-        scores = [search.score(column, labels) for column in zip(*logits, strict=True)]
+        scores = [search.score(column, labels) for column in columns]
+        place = search.best(scores)
         source = "validation" if validation is not None else "support"
-        told = search.report("lam", [f"{multiple:g}/N" for multiple in GRID], scores, source)
-        return GRID[search.best(scores)] / task.shots, told
+        report = search.report("lam", [f"{multiple:g}/N" for multiple in GRID], scores, source)
+        return Found(GRID[place] / task.shots, {"search": report}, columns[place])

@@ -10,44 +10,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task
-from prolip.core.arrays import unit_rows
+from prolip.core.arrays import Array, unit_rows
+from prolip.methods.bias import Pullback, normalised
 from prolip.methods.fitted import LinearClassifier, unit_features
 from prolip.methods.pulled import PulledBias
+from prolip.solvers.threads import product
 
 
 class TextResidual(PulledBias):
     """Residuals r [K, D], from zero."""
 
     def __init__(
-        self, task: Task, weights: Tensor, alpha: float = 1.0, normalise: bool = True, lam: float = 1.0
+        self, task: Task, weights: Array, alpha: float = 1.0, normalise: bool = True, lam: float = 1.0
     ) -> None:
         x, _ = task.rows()
         self.task, self.alpha, self.normalise, self.lam = task, alpha, normalise, lam
         self.f = unit_features(task.linear, x)
-        self.text = task.text.rows.to(self.f)
-        self.weights = weights.to(self.f)
-        self.start = (torch.zeros_like(self.text),)
+        self.text = task.text.rows.astype(self.f.dtype, copy=False)
+        self.weights = weights.astype(self.f.dtype, copy=False)[:, None]  # m [K, 1]
+        self.start = (np.zeros_like(self.text),)
 
-    def rows(self, residual: Tensor) -> Tensor:
-        """The class rows after the residual."""
-        moved = self.text + self.alpha * residual
-        return unit_rows(moved) if self.normalise else moved
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """The term s f (T_new - T)', and the way back through the normalisation."""
+        f, s, moved = self.f[rows], self.task.scale, self.text + self.alpha * parameters[0]
+        new, back = normalised(moved) if self.normalise else (moved, lambda slope: slope)
 
-    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
-        """The term s f (T_new - T)'."""
-        return self.task.scale * self.f[rows] @ (self.rows(parameters[0]) - self.text).T
+        def pullback(slope: Array) -> list[Array]:
+            return [self.alpha * back(s * product(slope.T, f))]
 
-    def penalty(self, parameters: Sequence[Tensor]) -> Tensor:
+        return product(f, (s * (new - self.text)).T), pullback
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam sum_k m_k |r_k|^2."""
-        return self.lam * (self.weights * parameters[0].square().sum(dim=1)).sum()
+        pull = self.lam * self.weights * parameters[0]
+        return float(np.vdot(pull, parameters[0])), [2 * pull]
 
-    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> LinearClassifier:
+    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> LinearClassifier:
         """The moved texts as a linear classifier."""
-        weight = self.task.scale * self.rows(parameters[0].detach())
-        return LinearClassifier(
-            self.task.linear, self.task.text, weight, weight.new_zeros(len(weight)), info=info
-        )
+        moved = self.text + self.alpha * parameters[0]
+        weight = self.task.scale * (unit_rows(moved) if self.normalise else moved)
+        bias = np.zeros(len(weight), weight.dtype)
+        return LinearClassifier(self.task.linear, self.task.text, weight, bias, info=info)

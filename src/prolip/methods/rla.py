@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from prolip.core import Projected, Task
+from prolip.core.arrays import Array
 from prolip.methods.base import Shape
 from prolip.methods.projection import Projection
 
@@ -34,7 +33,7 @@ class RLA(Projection):
         """A black box on the embeddings."""
         return task.with_features(task.embeddings(), None)
 
-    def place(self, task: Task, weight: Tensor, scale: float, info: dict[str, Any]) -> Projected:
+    def place(self, task: Task, weight: Array, scale: float, info: dict[str, Any]) -> Projected:
         """The adapter behind the head, which stays as it is."""
         return Projected(task.linear, task.text, scale, adapter=weight, info=info)
 

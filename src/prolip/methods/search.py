@@ -1,8 +1,8 @@
 """Choosing hyperparameters: on a validation set, or by cross-validation inside the support set.
 
-Never on test images. Folds are those that lam="auto" uses: the images of each class are dealt out one by
-one. A class with one image cannot spare it; it stays in every training part. With one image of every class
-there is nothing to hold out, and a method falls back to its fixed default.
+Never on test images. Folds are those of `solvers.folds`, which lam="auto" and calibration use too. A class
+with one image cannot spare it; it stays in every training part. With one image of every class there is
+nothing to hold out, and a method falls back to its fixed default.
 
 A search over very many classes is run on a sample of them: what is searched for is a strength, not a class.
 """
@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core import InputError, Task, Text
+from prolip.core import HeldOut, InputError, Task, Text
+from prolip.core.arrays import Array, cross_entropy
 from prolip.methods.base import Method
-from prolip.solvers.selection import assign_folds
+from prolip.solvers.folds import assign_folds, some_classes
 
-FOLDS = 5
 CLASSES = 100
 
 
@@ -29,8 +28,8 @@ class Split:
     """A task to fit on, and images to judge by: features x [m, Do], labels y [m]."""
 
     task: Task
-    x: Tensor
-    y: Tensor
+    x: Array
+    y: Array
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,6 @@ def splits(
     task: Task,
     validation: Task | None = None,
     *,
-    folds: int = FOLDS,
     seed: int = 0,
     classes: int | None = CLASSES,
 ) -> list[Split]:
@@ -61,8 +59,6 @@ def splits(
         The support set.
     validation
         Held-out images, if there are any: then they are the one split.
-    folds
-        How many.
     seed
         Of the shuffles.
     classes
@@ -76,39 +72,38 @@ def splits(
         return [Split(task, validation.x[0], validation.y)]
     if classes is not None and task.classes > classes:
         task = some_classes(task, classes, seed)
-    fold = assign_folds(task, folds, seed).to(task.y.device)
-    parts = []
-    for k in range(folds):
-        held, kept = (fold == k).nonzero()[:, 0], (fold != k).nonzero()[:, 0]
-        if len(held):
-            parts.append(Split(task.subset(kept), task.x[0, held], task.y[held]))
-    return parts
+    return [Split(task.subset(kept), task.x[0, held], task.y[held]) for kept, held in fold_parts(task, seed)]
 
 
-def some_classes(task: Task, count: int, seed: int) -> Task:
-    """The task on a sample of its classes, those with the most images first."""
-    images = torch.bincount(task.y, minlength=task.classes)
-    order = torch.randperm(task.classes, generator=torch.Generator().manual_seed(seed)).to(images.device)
-    chosen = order[images[order].argsort(descending=True, stable=True)][:count].sort().values
-    position = torch.full((task.classes,), -1, device=chosen.device).scatter_(
-        0, chosen, torch.arange(count, device=chosen.device)
-    )
-    kept = (position[task.y] >= 0).nonzero()[:, 0]
-    text = task.text
-    rows = Text(
-        text.rows[chosen],
-        None if text.classes is None else tuple(text.classes[k] for k in chosen.tolist()),
-        None if text.features is None else text.features[:, chosen],
-        text.projection,
-    )
-    return Task(task.x[:, kept], position[task.y[kept]], rows, task.head, task.scale)
+def fold_parts(task: Task, seed: int) -> list[tuple[Array, Array]]:
+    """For every fold, the images to fit on and those to ask about."""
+    fold = assign_folds(task, seed)
+    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
 
 
-def score(logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Score:
+def cross_validate(method: Method, task: Task, *, text: Text | None = None, seed: int = 0) -> HeldOut:
+    """Fit on the rest of each fold and ask about the fold, by its first view.
+
+    Parameters
+    ----------
+    method
+        With options that leave nothing to search (`Method.settled`).
+    text
+        Class texts to ask with, where they are not those of the fit.
+    """
+    parts = fold_parts(task, seed)
+    logits = np.zeros((task.n, task.classes if text is None else len(text)), np.float32)
+    for kept, held in parts:
+        fitted = method.fit(task.subset(kept))
+        logits[held] = (fitted if text is None else fitted.with_text(text)).logits(task.x[0, held])
+    images = np.sort(np.concatenate([held for _, held in parts])) if parts else np.zeros(0, int)
+    return HeldOut(logits[images], task.y[images], images)
+
+
+def score(logits: Sequence[Array], labels: Sequence[Array]) -> Score:
     """The score of out-of-fold logits, all folds together."""
-    scores, y = torch.cat(list(logits)), torch.cat(list(labels))
-    likelihood = scores.log_softmax(dim=1).gather(1, y[:, None]).mean()
-    return Score(float((scores.argmax(dim=1) == y).float().mean()), float(likelihood))
+    scores, y = np.concatenate(list(logits)), np.concatenate(list(labels))
+    return Score(float(np.mean(scores.argmax(axis=1) == y)), -float(cross_entropy(scores, y).mean()))
 
 
 def best(scores: Sequence[Score]) -> int:
@@ -120,7 +115,7 @@ def best(scores: Sequence[Score]) -> int:
     return place
 
 
-def held_out_logits(method: Method, parts: Sequence[Split]) -> list[Tensor]:
+def held_out_logits(method: Method, parts: Sequence[Split]) -> list[Array]:
     """Logits of each split's held-out images by the method fitted on the rest."""
     return [method.fit(part.task).logits(part.x) for part in parts]
 

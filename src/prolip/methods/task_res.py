@@ -16,10 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from prolip.core import Task
 from prolip.methods.base import Shape
 from prolip.methods.pulled import Pulled
 from prolip.methods.residual import TextResidual
+from prolip.methods.searched import Found
 from prolip.solvers import lam_value
 
 
@@ -48,19 +51,19 @@ class TaskRes(Pulled):
     lr: float = 2e-4
     epochs: int | None = None
 
-    def strength(self, task: Task, validation: Task | None) -> tuple[float, dict[str, Any]]:
+    def find(self, task: Task, validation: Task | None) -> Found:
         """The authors' weight decay for their recipe, searched for the minimum."""
         if self.solver == "adam" and self.lam == "auto":
-            return replace(self, lam=0.025).strength(task, validation)
-        return super().strength(task, validation)
+            return replace(self, lam=0.025).find(task, validation)
+        return super().find(task, validation)
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
         """The term alpha s f R', or what that is after normalising."""
-        weights = task.text.rows.new_full((task.classes,), (task.scale / 100) ** 2)
+        weights = np.full(task.classes, (task.scale / 100) ** 2)
         return TextResidual(task, weights, self.alpha, self.normalise, lam_value(self.lam, task))
 
     def recipe(self, task: Task) -> dict[str, Any]:
-        """The authors'."""
+        """The authors' rate, epochs and batches."""
         epochs = self.epochs or (200 if task.shots >= 8 else 100)
         return {"lr": self.lr, "epochs": epochs, "eps": 1e-8, "batch": 256, "seed": self.seed}
 

@@ -14,13 +14,14 @@ image. ProLIP takes it on the projection W, and that step has a closed form. Wit
     G       = sum_s x_s' dH/dv_s                 [Do, D], of rank |S|
 
 AdamW's first step from a fresh state moves each entry by lr * G / (|G| + eps), after a decay of W by
-1 - lr * decay. Only the centre view x_0 is predicted with the new W, so what is needed of it is
+1 - lr * decay:
 
-    x_0 W_new = (1 - lr * decay) x_0 W - lr * x_0 (G / (|G| + eps))
+    W_new = (1 - lr * decay) W - lr * G / (|G| + eps)
 
-The views go through the image tower once, before the step, and everything is reset for the next image. The
-authors' program runs the whole tower again for the step, in half precision. TPT's own program adds AugMix on
-fine-grained datasets; the paper's test-time runs, on ImageNet and its variants, have none, nor has this.
+and the centre view is predicted with the new W. The views go through the image tower once, before the step,
+and everything is reset for the next image. The authors' program runs the whole tower again for the step, in
+half precision. TPT's own program adds AugMix on fine-grained datasets; the paper's test-time runs, on
+ImageNet and its variants, have none, nor has this.
 
 The step moves the centre view towards what the surest views say. It helps where those are right more often
 than the centre view is, and harms where they are not.
@@ -30,21 +31,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from scipy.special import entr
 
 from prolip.core import Fitted, Head, InputError, Projected, UsageError
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, unit_rows
 from prolip.core.errors import unknown_name
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.methods.finetune.tuned import Tuned
-from prolip.methods.prompts.fitted import Prompted
-from prolip.methods.prompts.words import Prompts, phrase_embedding
+from prolip.encoders.towers import to_torch
+from prolip.solvers.threads import single_thread
 
-_NUMBERS_AT_ONCE = 1 << 23  # in the gradients of a few images
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.prompts.words import Prompts
+
 _PROMPTS_AT_ONCE = 128
 
 
@@ -83,12 +87,12 @@ class TestTime(ABC):
         """How many views the step is taken on."""
         return max(1, int(self.views * self.rho))
 
-    def surest(self, logits: Tensor) -> Tensor:
-        """Places [n, kept] of the views with the lowest entropy, of logits [n, V, K]."""
-        return entropy(logits.softmax(dim=-1)).topk(self.kept, dim=1, largest=False).indices
+    def surest(self, logits: Array) -> Array:
+        """Places [.., kept] of the views with the lowest entropy, of logits [.., V, K]."""
+        return entropy(softmax(logits)).argsort(axis=-1, kind="stable")[..., : self.kept]
 
     @abstractmethod
-    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Tensor:
+    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
         """Scores [n, K] of images, each after its own step.
 
         Parameters
@@ -106,30 +110,26 @@ class TestTime(ABC):
 class TestTimeProLIP(TestTime):
     """Adapt the projection to each image, in closed form."""
 
-    @torch.no_grad()
-    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Tensor:
-        """Scores [n, K], a few images at a time."""
-        head, rows, scale = _linear(start)
+    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
+        """Scores [n, K]."""
+        model = _projected(start)
         x = _views(x, self.views)
-        weight, rows = head.weight.to(x.dtype), rows.to(x.dtype)
-        size = max(1, _NUMBERS_AT_ONCE // weight.numel())
-        parts = [self._step(part, head, weight, rows, scale) for part in x.transpose(0, 1).split(size)]
-        return torch.cat(parts)
+        head = model.head.with_weight(model.head.weight.astype(x.dtype))
+        rows = model.text.rows.astype(x.dtype)
+        with single_thread(alone=True):  # an image is too small a piece of work to share
+            return np.stack([self._step(x[:, i], head, rows, model.scale) for i in range(x.shape[1])])
 
-    def _step(self, x: Tensor, head: Head, weight: Tensor, rows: Tensor, scale: float) -> Tensor:
-        """Scores [c, K] of views x [c, V, width]."""
-        inputs, fixed = head.split(x)
-        v = inputs @ weight
-        v = v if fixed is None else v + fixed.to(v.dtype)
+    def _step(self, x: Array, head: Head, rows: Array, scale: float) -> Array:
+        """Scores [K] of an image with views x [V, width]."""
+        v = head(x)
         chosen = self.surest(scale * unit_rows(v) @ rows.T)
-        inputs_s, v_s = (t.gather(1, chosen[..., None].expand(-1, -1, t.shape[2])) for t in (inputs, v))
-        gradient = inputs_s.mT @ entropy_gradient(v_s, rows, scale)  # [c, Do, D]
-        move = gradient / gradient.abs().add_(self.eps)
-        own = inputs[:, 0]
-        new = (1 - self.lr * self.weight_decay) * own @ weight - self.lr * (own[:, None] @ move)[:, 0]
-        if fixed is not None:
-            new = new + (fixed[:, 0] if fixed.ndim == 3 else fixed).to(new.dtype)
-        return scale * unit_rows(new) @ rows.T
+        move = head.split(x[chosen])[0].T @ entropy_gradient(v[chosen], rows, scale)  # G [Do, D]
+        size = np.abs(move)
+        size += self.eps
+        move /= size
+        weight = (1 - self.lr * self.weight_decay) * head.weight
+        weight -= self.lr * move
+        return scale * unit_rows(head.with_weight(weight)(x[0])) @ rows.T
 
 
 @dataclass(frozen=True)
@@ -145,33 +145,40 @@ class TPT(TestTime):
     lr: float = 5e-3
     init: str = "a photo of a"
 
-    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Tensor:
+    def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
         """Scores [n, K], a few images at a time."""
-        head, _, scale = _linear(start)
-        names = start.text.classes
+        model, names = _projected(start), start.text.classes
         if encoder is None or names is None:
             raise InputError("tpt reads prompts by the text tower: it needs the encoder and the class names")
         towers = encoder.towers()
+
+        from prolip.methods.prompts.words import Prompts, phrase_embedding
+
         words = phrase_embedding(encoder, towers, self.init, names[0])
         prompts = Prompts.build(encoder, towers, names, len(words), "end")
-        z = unit_rows(head(_views(x, self.views))).transpose(0, 1).to(encoder.device)  # [n, V, D]
-        with torch.no_grad():
-            chosen = self.surest(scale * z @ prompts.embed(words).T)
+        z = unit_rows(model.head(_views(x, self.views))).swapaxes(0, 1)  # [n, V, D]
+        chosen = self.surest(model.scale * z @ to_numpy(prompts.embed(words)).T)[..., None]
+        sure = np.take_along_axis(z, chosen, axis=1)
         size = max(1, _PROMPTS_AT_ONCE // len(names))
-        parts = zip(z.split(size), chosen.split(size), strict=True)
-        return torch.cat([self._step(a, b, prompts, words, scale) for a, b in parts]).cpu()
+        parts = []
+        for first in range(0, len(z), size):
+            some = slice(first, first + size)
+            centre, others = (to_torch(part, encoder.device) for part in (z[some, 0], sure[some]))
+            parts.append(to_numpy(self._step(centre, others, prompts, words, model.scale)))
+        return np.concatenate(parts)
 
-    def _step(self, z: Tensor, chosen: Tensor, prompts: Prompts, words: Tensor, scale: float) -> Tensor:
-        """Scores [c, K] of unit embeddings z [c, V, D], the surest views of each named by `chosen`."""
-        context = nn.Parameter(words.repeat(len(z), 1, 1, 1))  # [c, 1, M, De]: an image's words are its own
+    def _step(self, centre: Tensor, sure: Tensor, prompts: Prompts, words: Tensor, scale: float) -> Tensor:
+        """Scores [c, K] of centre views [c, D], unit embeddings, after a step on the surest [c, kept, D]."""
+        import torch
+
+        context = torch.nn.Parameter(words.repeat(len(sure), 1, 1, 1))  # [c, 1, M, De]: each image's own
         optimizer = torch.optim.AdamW([context], lr=self.lr, weight_decay=self.weight_decay, eps=self.eps)
-        sure = z.gather(1, chosen[..., None].expand(-1, -1, z.shape[2]))
         mean = (scale * sure @ prompts.embed(context).mT).softmax(dim=-1).mean(dim=1)
-        entropy(mean).sum().backward()
+        certain = mean.clamp_min(torch.finfo(mean.dtype).tiny).log()  # finite where a probability is zero
+        (-(mean * certain).sum()).backward()
         optimizer.step()
         with torch.no_grad():
-            rows = prompts.embed(context)
-            return scale * torch.einsum("cd,ckd->ck", z[:, 0], rows)
+            return scale * (prompts.embed(context) @ centre[:, :, None])[..., 0]
 
 
 WAYS: dict[str, type[TestTime]] = {"prolip": TestTimeProLIP, "tpt": TPT}
@@ -189,37 +196,36 @@ def view_preprocess(preprocess: Preprocess) -> Preprocess:
     return replace(preprocess, view_area=0.08, view_interpolation="bilinear")
 
 
-def entropy(p: Tensor) -> Tensor:
-    """Of probabilities along the last dimension."""
-    return -torch.special.xlogy(p, p).sum(dim=-1)
+def entropy(p: Array) -> Array:
+    """Of probabilities along the last axis."""
+    return entr(p).sum(axis=-1)
 
 
-def entropy_gradient(v: Tensor, rows: Tensor, scale: float) -> Tensor:
-    """The gradient [c, m, D] by embeddings v [c, m, D] of the entropy of their mean prediction."""
-    norm = v.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-    z = v / norm
-    p = (scale * z @ rows.T).softmax(dim=-1)  # [c, m, K]
-    tiny = torch.finfo(p.dtype).tiny
-    g = -p.mean(dim=1, keepdim=True).clamp_min(tiny).log()  # the constant falls out below
-    by_logits = p * (g - (p * g).sum(dim=-1, keepdim=True)) / v.shape[1]
+def entropy_gradient(v: Array, rows: Array, scale: float) -> Array:
+    """The gradient [m, D] by embeddings v [m, D] of the entropy of their mean prediction."""
+    length = np.maximum(row_lengths(v), 1e-12)
+    z = v / length
+    p = softmax(scale * z @ rows.T)  # [m, K]
+    g = -np.log(np.maximum(p.mean(axis=0), np.finfo(p.dtype).tiny))  # a constant falls out below
+    by_logits = p * (g - (p * g).sum(axis=-1, keepdims=True)) / len(v)
     by_z = scale * by_logits @ rows
-    return (by_z - z * (z * by_z).sum(dim=-1, keepdim=True)) / norm
+    return (by_z - z * (z * by_z).sum(axis=-1, keepdims=True)) / length
 
 
-def _views(x: Any, views: int) -> Tensor:
+def _views(x: Any, views: int) -> Array:
     x = as_features(x, "features")
     if x.ndim != 3 or len(x) != views:
         raise InputError(f"features of {views} views [views, n, width] are needed, got {list(x.shape)}")
     return x
 
 
-def _linear(start: Fitted) -> tuple[Head, Tensor, float]:
-    """Head, text rows and scale of a model whose logits are scale * normalize(head(x)) T'."""
-    simple = isinstance(start, (Prompted, Tuned)) or (isinstance(start, Projected) and start.adapter is None)
-    if not simple:
+def _projected(start: Fitted) -> Projected:
+    """The head, text rows and scale that a model consists of."""
+    model = start.as_projected()
+    if model is None:
         name = start.info.get("method", start.kind)
         raise InputError(
             f"test-time adaptation starts from a projection and text rows alone, and {name} has more to it: "
             "start from zero-shot or ProLIP"
         )
-    return start.head, start.text.rows, start.scale  # type: ignore[attr-defined]
+    return model

@@ -26,14 +26,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task, UsageError
-from prolip.core.arrays import unit_rows
+from prolip.core.arrays import Array, unit_rows
 from prolip.methods import search
 from prolip.methods.base import Progress, Shape
-from prolip.methods.bias import Bias, BiasMethod, Sum
-from prolip.methods.fitted import CacheClassifier, affinity, unit_features
+from prolip.methods.bias import Bias, BiasMethod, Pullback, Sum
+from prolip.methods.fitted import CacheClassifier, affinity, by_class, products, unit_features
+from prolip.solvers.threads import product, single_thread
 
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
@@ -46,21 +47,27 @@ class Cache(Bias):
         self.task, self.alpha, self.beta, self.lam = task, alpha, beta, lam
         f = unit_features(task.linear, task.x)  # [V, n, D]
         self.f = f.reshape(-1, f.shape[2])
-        self.keys = unit_rows(f.mean(dim=0))
+        self.keys = unit_rows(f.mean(axis=0))
         self.start = (self.keys,) if trained else ()
 
-    def __call__(self, parameters: Sequence[Tensor], rows: Any) -> Tensor:
-        """The cache's answer for rows of the support set."""
-        task, keys = self.task, parameters[0] if parameters else self.keys
-        return self.alpha * affinity(self.f[rows], keys, task.y, task.classes, self.beta)
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """The cache's answer for rows of the support set, and the way back to the keys."""
+        f, y = self.f[rows], self.task.y
+        near = affinity(f, parameters[0] if parameters else self.keys, self.beta)  # [n, m]
 
-    def penalty(self, parameters: Sequence[Tensor]) -> Tensor | float:
+        def pullback(slope: Array) -> list[Array]:
+            return [product(self.alpha * self.beta * near * slope.T[y], f)] if parameters else []
+
+        return self.alpha * by_class(near, y, self.task.classes), pullback
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam |K - K0|^2."""
-        return self.lam * (parameters[0] - self.keys).square().sum() if parameters else 0.0
+        steps = [keys - self.keys for keys in parameters]
+        return sum(self.lam * float(np.vdot(s, s)) for s in steps), [2 * self.lam * s for s in steps]
 
-    def fitted(self, parameters: Sequence[Tensor], info: dict[str, Any]) -> CacheClassifier:
+    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> CacheClassifier:
         """The cache beside zero-shot."""
-        task, keys = self.task, parameters[0].detach() if parameters else self.keys
+        task, keys = self.task, parameters[0] if parameters else self.keys
         info = info | {"chosen": {"alpha": self.alpha, "beta": self.beta}}
         return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta, info)
 
@@ -92,14 +99,15 @@ class TipAdapter(BiasMethod):
             if value != "auto" and not (isinstance(value, (int, float)) and value >= 0):
                 raise UsageError(f'{name} must be "auto" or a number >= 0, got {value!r}')
 
+    @single_thread()
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> CacheClassifier:
         """Build the cache; train and search as the method says."""
         started = time.perf_counter()
-        _, method, told = self.settle(task, validation)
+        _, method, report = self.settle(task, validation)
         keys, more = method._keys(task, progress, validation)
-        info = self.report(task, started, **told, **more)
+        info = self.report(task, started, **report, **more)
         return Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys], info)
 
     def settle(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
@@ -108,24 +116,25 @@ class TipAdapter(BiasMethod):
             return task, self, {}
         parts = search.splits(task, validation, seed=self.seed)
         keys = [self._keys(part.task, None, None)[0] for part in parts]
-        alpha, beta, told = self.search(parts, keys, validation is not None)
-        return task, replace(self, alpha=alpha, beta=beta), {"search": told}
+        alpha, beta, report = self.search(parts, keys, validation is not None)
+        chosen = {"alpha": alpha, "beta": beta}
+        return task, replace(self, **chosen), {"search": report, "chosen": chosen}  # type: ignore[arg-type]
 
     def search(
-        self, parts: Sequence[search.Split], keys: Sequence[Tensor], validated: bool
+        self, parts: Sequence[search.Split], keys: Sequence[Array], validated: bool
     ) -> tuple[float, float, dict[str, Any]]:
         """Alpha and beta that do best on the held-out images, with these keys of the training parts."""
         pairs = [(a, b) for b in _values(self.beta, BETAS) for a in _values(self.alpha, ALPHAS)]
         if not parts:
-            told = {"option": "alpha, beta", "on": "nothing to hold out: 1"}
-            return _number(self.alpha), _number(self.beta), told
+            report = {"option": "alpha, beta", "on": "nothing to hold out: 1"}
+            return _number(self.alpha), _number(self.beta), report
         columns = [held_out(part, own, pairs) for part, own in zip(parts, keys, strict=True)]
         labels = [part.y for part in parts]
         scores = [search.score(logits, labels) for logits in zip(*columns, strict=True)]
         place = search.best(scores)
         source = "validation" if validated else "support"
-        told = search.report("alpha, beta", [pairs[place]], [scores[place]], source)
-        return *pairs[place], told
+        report = search.report("alpha, beta", [pairs[place]], [scores[place]], source)
+        return *pairs[place], report
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""
@@ -137,7 +146,7 @@ class TipAdapter(BiasMethod):
 
     def _keys(
         self, task: Task, progress: Progress | None, validation: Task | None
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         return Cache(task, 1.0, 1.0).keys, {}
 
 
@@ -170,7 +179,7 @@ class TipAdapterF(TipAdapter):
 
     def _keys(
         self, task: Task, progress: Progress | None, validation: Task | None
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         trained = Sum(task, [self.bias(task, exact=False)]).adam(
             lr=self.lr,
             epochs=self.epochs,
@@ -182,14 +191,14 @@ class TipAdapterF(TipAdapter):
         )
         return trained.parameters[0][0], trained.report()
 
-    def _judge(self, task: Task, validation: Task | None) -> Callable[[list[list[Tensor]]], float] | None:
+    def _judge(self, task: Task, validation: Task | None) -> Callable[[list[list[Array]]], float] | None:
         if validation is None:
             return None
         term = self.bias(task, exact=False)
 
-        def accuracy(parameters: list[list[Tensor]]) -> float:
+        def accuracy(parameters: list[list[Array]]) -> float:
             found = term.fitted(parameters[0], {}).predict(validation.x[0])
-            return float((found == validation.y).float().mean())
+            return float((found == validation.y).mean())
 
         return accuracy
 
@@ -204,29 +213,32 @@ class TipAdapterFStar(TipAdapterF):
     alpha: str | float = "auto"
     beta: str | float = "auto"
 
+    @single_thread()
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> CacheClassifier:
         """Search without training, train from there, and search again with the trained keys."""
+        if "auto" not in (self.alpha, self.beta):
+            return super().fit(task, progress, validation)
         started = time.perf_counter()
         parts = search.splits(task, validation, seed=self.seed)
         untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
-        alpha, beta, told = self.search(parts, untrained, validation is not None)
+        alpha, beta, report = self.search(parts, untrained, validation is not None)
         trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
         keys, more = trainer._keys(task, progress, validation)
-        if parts and "auto" in (self.alpha, self.beta):
+        if parts:
             again = [keys if part.task is task else trainer._keys(part.task, None, None)[0] for part in parts]
-            alpha, beta, told = self.search(parts, again, validation is not None)
-        info = self.report(task, started, search=told, **more)
+            alpha, beta, report = self.search(parts, again, validation is not None)
+        info = self.report(task, started, search=report, **more)
         return Cache(task, alpha, beta).fitted([keys], info)
 
 
-def held_out(part: search.Split, keys: Tensor, pairs: Sequence[tuple[float, float]]) -> list[Tensor]:
+def held_out(part: search.Split, keys: Array, pairs: Sequence[tuple[float, float]]) -> list[Array]:
     """Logits of held-out images for each alpha and beta."""
     task = part.task
     f = unit_features(task.linear, part.x)
-    zero = task.scale * f @ task.text.rows.to(f).T
-    cached = {b: affinity(f, keys, task.y, task.classes, b) for b in {beta for _, beta in pairs}}
+    zero, nearness = task.scale * products(f, task.text.rows), keys @ f.T - 1
+    cached = {b: by_class(np.exp(b * nearness), task.y, task.classes) for b in {beta for _, beta in pairs}}
     return [zero + alpha * cached[beta] for alpha, beta in pairs]
 
 

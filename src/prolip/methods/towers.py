@@ -1,4 +1,7 @@
-"""What the methods that train through a tower share: their task, and what they ask of an encoder."""
+"""What the methods that train through a tower share: their task, and what they ask of an encoder.
+
+Nothing here imports torch before a tower is opened, so that methods can be listed where it is not installed.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from prolip.core import InputError, ModelError, Task, UsageError
+from prolip.core import Fitted, InputError, ModelError, Projected, Task, UsageError
+from prolip.core.arrays import Array
 from prolip.core.files import sha256_tensors
+from prolip.core.onnx_graph import Graph
 from prolip.encoders import Encoder, Preprocess
-from prolip.encoders.towers import Towers
+from prolip.encoders.hub import require
 from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.training import Batch, Gradient, Recipe, train
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.encoders.towers import Towers
+    from prolip.methods.training import Batch, Gradient, Recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +59,9 @@ class TowerTask(Task):
         """The same task at another temperature."""
         return dataclasses.replace(self, scale=scale)
 
-    def subset(self, images: Tensor) -> TowerTask:
+    def subset(self, images: Array) -> TowerTask:
         """Only these images, all their views."""
-        chosen = torch.arange(self.n)[images]
+        chosen = np.arange(self.n)[images]
         pictures = Chosen(self.pictures, chosen.tolist()) if len(self.pictures) else ()
         return dataclasses.replace(self, x=self.x[:, chosen], y=self.y[chosen], pictures=pictures)
 
@@ -84,6 +92,7 @@ class TowerMethod(Method):
                 f"{self.name} trains through the model itself: it needs a TowerTask with its encoder, "
                 "features alone are not enough"
             )
+        require("torch", "torch")
         encoder = task.encoder
         towers = encoder.towers(copy)
         if missing := [need for need in self.needs if need not in towers.offers]:
@@ -111,6 +120,8 @@ class TowerMethod(Method):
         gradient: Gradient | None = None,
     ) -> dict[str, Any]:
         """Train parameters inside the towers; with the option `recompute`, in less memory and more time."""
+        from prolip.methods.training import train
+
         assert task.encoder is not None
         with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
             return train(
@@ -137,6 +148,22 @@ class TowerMethod(Method):
         raise UsageError(f"{self.name} trains inside a tower: ask parameters(task), with a TowerTask")
 
 
+class TowerFitted(Fitted):
+    """What training ends in where it is still a head and text rows: logits = s normalize(head(x)) T'."""
+
+    @abstractmethod
+    def as_projected(self) -> Projected:
+        """The head and the text rows as they are now."""
+
+    def logits(self, x: Any) -> Array:
+        """Class scores [m, K]."""
+        return self.as_projected().logits(x)
+
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        return self.as_projected().to_onnx(graph, x)
+
+
 class Batches:
     """Pixels of pictures, made by a few threads while the tower works on those before.
 
@@ -161,7 +188,7 @@ class Batches:
     def __exit__(self, *_: Any) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def view(self, index: int, epoch: int | None) -> np.ndarray:
+    def view(self, index: int, epoch: int | None) -> Array:
         """Pixels uint8 [S, S, 3]: a random view, or with None for the epoch the centre."""
         picture = self.pictures[index]
         if epoch is None:
@@ -174,19 +201,14 @@ class Batches:
         if indices and key not in self._ahead:
             self._ahead[key] = [self._pool.submit(self.view, index, epoch) for index in indices]
 
-    def get(self, indices: list[int], epoch: int | None) -> Tensor:
+    def get(self, indices: list[int], epoch: int | None) -> Array:
         """Pixels [B, S, S, 3] of a batch."""
         self.prepare(indices, epoch)
         key = (-1 if epoch is None else epoch, tuple(indices))
-        return torch.from_numpy(np.stack([view.result() for view in self._ahead.pop(key)]))
+        return np.stack([view.result() for view in self._ahead.pop(key)])
 
-    def of(self, batch: Batch) -> Tensor:
+    def of(self, batch: Batch) -> Array:
         """Pixels [B, S, S, 3] of a step's batch, while those of the next are started on."""
         pixels = self.get(batch.images.tolist(), batch.epoch)
         self.prepare(batch.next_images, batch.next_epoch)
         return pixels
-
-
-def in_chunks(run: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
-    """`run` over a few rows at a time."""
-    return torch.cat([run(part) for part in x.split(size)])

@@ -126,7 +126,7 @@ def train(
     loss: Callable[[Batch], Tensor],
     images: int,
     recipe: Recipe,
-    device: torch.device,
+    device: str,
     progress: Progress | None = None,
     identity: str = "",
     gradient: Gradient | None = None,
@@ -159,7 +159,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(step, images)
         optimizer.zero_grad(set_to_none=True)
-        with _seeded(recipe.seed + 1_000_003 * step, device), autocast(device):
+        with _seeded(recipe.seed + 1_000_003 * step, device), _autocast(device):
             batch = _batch(step, images, recipe)
             value = gradient(batch) if gradient else loss(batch)
         if gradient is None:
@@ -183,9 +183,9 @@ def train(
     }
 
 
-def autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+def _autocast(device: str) -> contextlib.AbstractContextManager[Any]:
     """Half precision on GPUs that have bfloat16: it needs no scaling of the loss. Elsewhere float32."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+    if device.startswith("cuda") and torch.cuda.is_bf16_supported():
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()
 
@@ -205,9 +205,9 @@ def _batch(step: int, images: int, recipe: Recipe) -> Batch:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+def _seeded(seed: int, device: str) -> Iterator[None]:
     """Random numbers of torch from this seed; the caller's own go on afterwards as if nothing had been."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
         yield
 

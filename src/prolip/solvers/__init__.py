@@ -1,21 +1,25 @@
 """Solvers of ProLIP's problem: the exact fit, lam chosen by itself, and the paper's Adam and grid search."""
 
-from prolip.solvers.adam import adam
+from prolip.solvers.adam import AdamW, adam, cosine
 from prolip.solvers.exact import exact, path
 from prolip.solvers.grid import Search, grid_search
-from prolip.solvers.selection import Choice, Trial, automatic, choose
+from prolip.solvers.minimise import Minimum, minimise
+from prolip.solvers.selection import Choice, automatic, choose
 from prolip.solvers.solution import Solution, lam_value
 
 __all__ = [
+    "AdamW",
     "Choice",
+    "Minimum",
     "Search",
     "Solution",
-    "Trial",
     "adam",
     "automatic",
     "choose",
+    "cosine",
     "exact",
     "grid_search",
     "lam_value",
+    "minimise",
     "path",
 ]

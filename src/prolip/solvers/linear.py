@@ -8,18 +8,19 @@ The rows of W are combinations of the rows of f, so with F the features in their
     (A) n <= D   f f' = U diag(e) U',   F = U sqrt(e),   W = Z diag(e^-1/2) U' f
     (B) n >  D   f' f = U diag(e) U',   F = f U,         W = Z U'
 
-|W| = |Z|, and one decomposition serves every lam. The problem is convex; L-BFGS starts from the diagonal of
-the Hessian, which in this basis is most of it.
+|W| = |Z|, and one decomposition serves every lam. The problem is convex; L-BFGS is preconditioned by the
+diagonal of the Hessian at the start, which in this basis is most of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.solvers.smooth import Minimum, join, minimise, split
+from prolip.core.arrays import Array, softmax
+from prolip.solvers.minimise import Minimum, minimise
+from prolip.solvers.threads import single_thread
 
 SMALL = 1 << 23  # n * K * rank: below it, float64 costs nothing worth saving
 
@@ -28,9 +29,9 @@ SMALL = 1 << 23  # n * K * rank: below it, float64 costs nothing worth saving
 class LinearSolution:
     """Weights [K, D] and intercepts [K], and how they were found."""
 
-    weight: Tensor
-    bias: Tensor
-    unknowns: Tensor  # Z and b in one vector: where a neighbouring lam can start
+    weight: Array
+    bias: Array
+    unknowns: Array  # Z and b in one array [K, r + 1]: where a neighbouring lam can start
     minimum: Minimum
 
 
@@ -52,79 +53,83 @@ class SoftmaxRegression:
 
     Examples
     --------
-    >>> import torch
-    >>> problem = SoftmaxRegression(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]), classes=2)
-    >>> problem.solve(lam=0.1).weight.sign().tolist()
+    >>> problem = SoftmaxRegression(np.array([[1.0], [-1.0]]), np.array([0, 1]), classes=2)
+    >>> np.sign(problem.solve(lam=0.1).weight).tolist()
     [[1.0], [-1.0]]
     """
 
     def __init__(
         self,
-        f: Tensor,
-        y: Tensor,
+        f: Array,
+        y: Array,
         classes: int,
         *,
-        base: Tensor | None = None,
-        weights: Tensor | None = None,
+        base: Array | None = None,
+        weights: Array | None = None,
         intercept: bool = True,
     ) -> None:
-        self.dtype = f.dtype
-        exact = torch.float64 if len(f) * classes * min(f.shape) <= SMALL else torch.float32
-        f = f.to(exact)
-        self.y, self.classes, self.intercept = y, classes, intercept
-        self.base = None if base is None else base.to(exact)
-        self.weights = f.new_full((len(f),), 1 / len(f)) if weights is None else weights.to(exact)
-        if len(f) <= f.shape[1]:
-            e, u = torch.linalg.eigh(f @ f.T)
-            keep = e > e[-1] * len(e) * torch.finfo(e.dtype).eps
-            roots = e[keep].sqrt()
-            self.factor = u[:, keep] * roots
-            self.back = (u[:, keep] / roots).T @ f  # [r, D]
-        else:
-            _, u = torch.linalg.eigh(f.T @ f)
-            self.factor, self.back = f @ u, u.T
-        self.shapes = [torch.Size((classes, self.factor.shape[1])), torch.Size((classes,))]
+        self.dtype, self.intercept = f.dtype, intercept
+        exact = np.float64 if len(f) * classes * min(f.shape) <= SMALL else np.float32
+        f = f.astype(exact, copy=False)
+        self.y, self.classes = y, classes
+        self.base = np.zeros((1, classes), exact) if base is None else base.astype(exact, copy=False)
+        self.weights = (np.full(len(f), 1 / len(f)) if weights is None else weights).astype(exact)
+        with single_thread():
+            if len(f) <= f.shape[1]:
+                e, u = np.linalg.eigh(f @ f.T)
+                keep = e > e[-1] * len(e) * np.finfo(exact).eps
+                root = np.sqrt(e[keep])
+                self.factor, self.back = u[:, keep] * root, (u[:, keep] / root).T @ f  # [n, r], [r, D]
+            else:
+                u = np.linalg.eigh(f.T @ f)[1]
+                self.factor, self.back = f @ u, u.T
 
     def solve(
-        self, lam: float, *, start: Tensor | None = None, tol: float = 1e-4, evaluations: int = 500
+        self, lam: float, *, start: Array | None = None, tol: float = 1e-7, evaluations: int = 500
     ) -> LinearSolution:
-        """The minimum for this lam, to a relative gap of `tol`."""
+        """The minimum for this lam; `tol` as `minimise` has it."""
+        rank = self.factor.shape[1]
         if start is None:
-            start = join([self.factor.new_zeros(shape) for shape in self.shapes])
+            start = np.zeros((self.classes, rank + 1))
+        with single_thread():
+            scale = self._inverse_diagonal(start, lam)
+            found = minimise(
+                lambda point: self._value(point, lam), start, tol=tol, evaluations=evaluations, scale=scale
+            )
+            weight = found.x[:, :rank].astype(self.back.dtype) @ self.back
+        return LinearSolution(weight.astype(self.dtype), found.x[:, rank].astype(self.dtype), found.x, found)
 
-        def function(point: Tensor) -> tuple[float, Tensor]:
-            z, bias = split(point, self.shapes)
-            logp = self._scores(z, bias).log_softmax(dim=1)
-            losses = -logp.gather(1, self.y[:, None])[:, 0]
-            value = float((losses * self.weights).sum(dtype=torch.float64))
-            value += lam * float(z.square().sum(dtype=torch.float64))
-            residual = logp.exp_()
-            residual.scatter_add_(1, self.y[:, None], residual.new_full((len(self.y), 1), -1.0))
-            residual *= self.weights[:, None]
-            slope = residual.sum(dim=0) if self.intercept else torch.zeros_like(bias)
-            return value, join([torch.addmm(2 * lam * z, residual.T, self.factor), slope])
+    def _value(self, point: Array, lam: float) -> tuple[float, Array]:
+        """The objective and its gradient."""
+        z, every = point[:, :-1], np.arange(len(self.y))
+        scores = self._scores(point)
+        scores -= scores.max(axis=1, keepdims=True)
+        own = scores[every, self.y]
+        p = np.exp(scores, out=scores)
+        total = p.sum(axis=1)
+        value = float(np.vdot(np.log(total) - own, self.weights)) + lam * float(np.vdot(z, z))
+        p *= (self.weights / total)[:, None]
+        p[every, self.y] -= self.weights
+        gradient = np.empty_like(point)
+        gradient[:, :-1] = p.T @ self.factor
+        gradient[:, :-1] += 2 * lam * z
+        gradient[:, -1] = p.sum(axis=0) if self.intercept else 0.0
+        return value, gradient
 
-        found = minimise(
-            function,
-            start,
-            tol=tol,
-            evaluations=evaluations,
-            modulus=2 * lam,
-            preconditioner=self._preconditioner(start, lam),
-        )
-        z, bias = split(found.x, self.shapes)
-        return LinearSolution((z @ self.back).to(self.dtype), bias.to(self.dtype), found.x, found)
+    def _scores(self, point: Array) -> Array:
+        """Scores [n, K]."""
+        point = point.astype(self.factor.dtype, copy=False)
+        scores = self.factor @ point[:, :-1].T
+        scores += point[:, -1]
+        scores += self.base
+        return scores
 
-    def _scores(self, z: Tensor, bias: Tensor) -> Tensor:
-        if self.base is None:
-            return torch.addmm(bias, self.factor, z.T)
-        return torch.addmm(self.base + bias, self.factor, z.T)
-
-    def _preconditioner(self, point: Tensor, lam: float) -> Tensor:
+    def _inverse_diagonal(self, point: Array, lam: float) -> Array:
         """One over the Hessian's diagonal: sum_i w_i p_ik (1 - p_ik) F_ij^2 + 2 lam."""
-        z, bias = split(point, self.shapes)
-        p = self._scores(z, bias).softmax(dim=1)
+        p = softmax(self._scores(point))
         # A class that no sample is unsure about has no curvature here yet; it will along the way.
-        spread = ((p * (1 - p)).clamp_min(1e-3 / self.classes)) * self.weights[:, None]
-        diagonal = spread.T @ self.factor.square() + 2 * lam
-        return join([1 / diagonal, 1 / spread.sum(dim=0)])
+        spread = np.maximum(p * (1 - p), 1e-3 / self.classes) * self.weights[:, None]
+        diagonal = np.concatenate(
+            [spread.T @ np.square(self.factor) + 2 * lam, spread.sum(axis=0)[:, None]], axis=1
+        )
+        return 1 / diagonal

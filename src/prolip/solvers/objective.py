@@ -1,4 +1,4 @@
-"""ProLIP's objective and its gradient, in closed form.
+"""ProLIP's objective and its gradient, in closed form; every optimizer takes them from here.
 
 For embeddings v_i = x_i W + b, unit text rows t_k and scale s, with z_i = v_i / |v_i|:
 
@@ -6,93 +6,175 @@ For embeddings v_i = x_i W + b, unit text rows t_k and scale s, with z_i = v_i /
     dCE_i / dv_i = s (p_i - onehot(y_i)) T / |v_i|  +  c_i v_i
     c_i          = -(p_i - onehot(y_i)) . logits_i / |v_i|^2          one number per sample
 
-Two products with T, and no graph to keep. c_i is the slope in half the squared length of v_i: positive
-where the sample is classified well and wants to be shorter, so that its cosines grow.
+Two products with T, and no graph to keep. c_i is the slope in half the squared length of v_i: positive where
+the sample is classified well and wants to be shorter, so that its cosines grow.
+
+The restrained form (`selection` tells why) has sqrt(|v_i| a_i) in the place of |v_i|, with a_i fixed.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from prolip.core import Task
-from prolip.solvers.arithmetic import product
+from prolip.core.arrays import Array
+from prolip.solvers.reduction import Reduction
+from prolip.solvers.threads import cut, run_all
 
 TINY = 1e-30
-SAFE = 1e-20  # a probability down to which its logarithm has all its digits
-
-
-def cross_entropy(v: Tensor, text: Tensor, y: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses [n], their gradient with respect to embeddings v [n, D], and c [n]."""
-    squared = v.square().sum(dim=-1)
-    losses, residual, c = softmax_losses(v @ text.T, squared, y, scale)
-    return losses, loss_gradient(v, residual, c, text), c
 
 
 def softmax_losses(
-    products: Tensor,
-    squared: Tensor,
-    y: Tensor,
-    scale: float,
-    weights: Tensor | None = None,
-    out: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses from inner products v T' and squared lengths |v|^2.
+    products: Array, squared: Array, y: Array, scale: float, weights: Array | float = 1.0
+) -> tuple[Array, Array, Array]:
+    """Losses from inner products v T' [n, K] (overwritten) and squared lengths |v|^2 [n].
+
+    Returns losses [n]; the gradient by the products, w s (p - onehot(y)) / |v|, [n, K]; and w c [n].
+    """
+    squared, every = np.maximum(squared, TINY), np.arange(len(y))
+    slope = scale / np.sqrt(squared)
+    logits = np.multiply(products, slope[:, None], out=products)
+    p = logits - logits.max(axis=1, keepdims=True)
+    own = p[every, y]
+    np.exp(p, out=p)
+    total = p.sum(axis=1, keepdims=True)
+    losses = np.log(total[:, 0]) - own
+    slope *= weights
+    p *= slope[:, None] / total
+    p[every, y] -= slope
+    c = -np.einsum("nk,nk->n", p, logits) / (scale * np.sqrt(squared))
+    return losses, p, c
+
+
+def cross_entropy(v: Array, text: Array, y: Array, scale: float) -> tuple[Array, Array]:
+    """Losses [n], and their gradient with respect to embeddings v [n, D]."""
+    losses, residual, c = softmax_losses(v @ text.T, np.einsum("nd,nd->n", v, v), y, scale)
+    return losses, residual @ text + c[:, None] * v
+
+
+def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Array]:
+    """The objective over every view, and its gradient [Do, D]. One view at a time: memory stays flat."""
+    head = task.linear
+    text = task.text.rows.astype(weight.dtype, copy=False)
+    delta = weight - head.weight.astype(weight.dtype, copy=False)
+    gradient = 2 * lam * delta
+    value = lam * float(np.sum(np.square(delta), dtype=np.float64))
+    count = task.views * task.n
+    for view in task.x:
+        inputs, fixed = head.split(view.astype(weight.dtype, copy=False))
+        v = inputs @ weight
+        losses, slope = cross_entropy(v if fixed is None else v + fixed, text, task.y, task.scale)
+        value += float(losses.sum(dtype=np.float64)) / count
+        gradient += inputs.T @ (slope / count).astype(weight.dtype, copy=False)
+    return value, gradient
+
+
+class ReducedObjective:
+    """The objective of B weighted problems on one reduction, as a function of Z Q [r, B, k].
+
+    Its value is the sum over the problems, which share nothing: what minimises it minimises each.
 
     Parameters
     ----------
-    products
-        v T' [.., K]; overwritten.
-    squared
-        |v|^2 [..], whole: also what lies outside the span of the text.
-    y
-        Labels [..].
-    scale
-        What cosines are multiplied by.
+    reduction
+        The reduced problem.
     weights
-        What the gradient and c of each sample are multiplied by [..]; the losses are not.
-    out
-        Memory for the gradient [.., K].
+        Of the rows in each problem [n, B]; each column sums to one.
+    restrained
+        Whether lengths count by their root.
 
-    Returns
-    -------
-    Losses [..]; the gradient with respect to the products, s (p - onehot(y)) / |v|, [.., K]; and c [..].
+    Attributes
+    ----------
+    lam
+        Weight of the penalty.
+    outside
+        |v_|^2 [n, B], what embeddings have outside span(T); `complement` changes it.
+    c
+        w c [n, B] of the last evaluation.
     """
-    shrink = squared.clamp_min(TINY).rsqrt()
-    slope = scale * shrink
-    logits = products.mul_(slope.unsqueeze(-1))
-    label = y.unsqueeze(-1)
-    p = torch.softmax(logits, dim=-1, out=out)
-    own = p.gather(-1, label)
-    losses = own.log().neg_().squeeze(-1)
-    if not bool((own > SAFE).all()):  # from the most likely class, whose p is never below 1 / K
-        top, best = p.max(dim=-1, keepdim=True)
-        losses = (logits.gather(-1, best) - logits.gather(-1, label) - top.log()).squeeze(-1)
-    residual = p.scatter_add_(-1, label, torch.full_like(own, -1.0))
-    c = logits.mul_(residual).sum(dim=-1).mul_(shrink.square()).neg_()
-    if weights is not None:
-        slope, c = slope * weights, c.mul_(weights)
-    return losses, residual.mul_(slope.unsqueeze(-1)), c
 
+    def __init__(self, reduction: Reduction, weights: Array, lam: float, restrained: bool = False) -> None:
+        sums = reduction.regime.sums
+        self.reduction, self.weights, self.lam = reduction, weights.astype(sums), lam
+        rows, self.problems = weights.shape
+        self.shape = len(reduction.spectrum), self.problems, len(reduction.curvature)
+        inside = np.einsum("nk,nk->n", reduction.base, reduction.base)
+        outside = np.maximum(reduction.squared - inside, 0) if reduction.outside is not None else 0 * inside
+        self.outside = np.repeat(outside[:, None], self.problems, axis=1)
+        self.anchor = self._anchor() if restrained else None
+        self.c = np.zeros((rows, self.problems), sums)
+        self._losses = np.zeros((rows, self.problems))
+        self._slope = np.empty((rows, self.problems * self.shape[2]), reduction.regime.products)
+        self.evaluations = 0
 
-def loss_gradient(v: Tensor, residual: Tensor, c: Tensor, text: Tensor, out: Tensor | None = None) -> Tensor:
-    """The gradient with respect to v [.., k], from what `softmax_losses` gives."""
-    flat = None if out is None else out.view(-1, out.shape[-1])
-    return product(residual.flatten(0, -2), text, flat).view_as(v).addcmul_(v, c.unsqueeze(-1))
+    def __call__(self, z: Array) -> tuple[float, Array]:
+        """Value and gradient."""
+        reduction, regime = self.reduction, self.reduction.regime
+        flat = z.reshape(len(z), -1).astype(regime.products, copy=False)
+        gradient = np.empty(flat.shape, regime.products)
 
+        def losses(rows: slice) -> None:
+            v = self._embeddings(rows, flat)  # [m B, k]
+            squared = np.einsum("nk,nk->n", v, v) + self.outside[rows].ravel()
+            share = None
+            if self.anchor is not None:  # |v| a in the place of |v|^2, with half the slope in the length
+                share = np.sqrt(self.anchor[rows].ravel() / np.maximum(squared, TINY))
+                squared = squared * share
+            labels, weights = np.repeat(reduction.y[rows], self.problems), self.weights[rows].ravel()
+            found, slope, c = softmax_losses(v @ reduction.text.T, squared, labels, reduction.scale, weights)
+            if share is not None:
+                c *= 0.5 * share
+            slope = slope @ reduction.text
+            v *= c[:, None]
+            slope += v
+            self._losses[rows] = found.reshape(-1, self.problems)
+            self.c[rows] = c.reshape(-1, self.problems)
+            self._slope[rows] = slope.reshape(-1, flat.shape[1])
 
-def value_and_gradient(task: Task, weight: Tensor, lam: float) -> tuple[float, Tensor]:
-    """The objective over every view, and its gradient [Do, D]. One view at a time: memory stays flat."""
-    head = task.linear
-    text, y = task.text.rows.to(weight), task.y.to(weight.device)
-    delta = weight - head.weight.to(weight)
-    gradient = 2 * lam * delta
-    value = lam * float(delta.square().sum(dtype=torch.float64))
-    count = task.views * task.n
-    for view in task.x:
-        inputs, fixed = head.split(view.to(weight))
-        v = inputs @ weight
-        losses, slope, _ = cross_entropy(v if fixed is None else v + fixed.to(v), text, y, task.scale)
-        value += float(losses.sum(dtype=torch.float64)) / count
-        gradient.addmm_(inputs.T, slope, alpha=1 / count)
-    return value, gradient
+        def adjoint(part: slice) -> None:
+            np.matmul(reduction.factor[:, part].T, self._slope, out=gradient[part])
+
+        run_all(losses, cut(len(reduction.y), regime.pieces), regime.threads)
+        run_all(adjoint, cut(len(gradient), regime.pieces), regime.threads)
+        self.evaluations += 1
+        value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
+        return value, gradient.reshape(z.shape) + 2 * self.lam * z
+
+    def cosines(self, z: Array, problem: Array) -> Array:
+        """Cosines [n, K] of each row with the texts, in the problem [n] named for it."""
+        flat, cosines = z.reshape(len(z), -1).astype(self.reduction.regime.products), []
+        for rows in cut(len(problem), self.reduction.regime.pieces):
+            every = np.arange(rows.stop - rows.start)
+            own = problem[rows]
+            v = self._embeddings(rows, flat).reshape(-1, *self.shape[1:])[every, own]
+            squared = np.einsum("nk,nk->n", v, v) + self.outside[rows][every, own]
+            cosines.append((v @ self.reduction.text.T) / np.sqrt(np.maximum(squared, TINY))[:, None])
+        return np.concatenate(cosines)
+
+    def preconditioner(self) -> Array:
+        """A guess of the inverse Hessian's diagonal [r, B, k].
+
+        The curvature is known at W0 and falls by an order of magnitude on the way, as samples come to be
+        classified with confidence; less where classes are as many as dimensions. Of 0.02, 0.05, 0.1 and 0.2
+        the second took the fewest evaluations on tasks of 76 to 752 images (0.3 of 0.05 to 1 on 1,000 x 4).
+        """
+        reduction = self.reduction
+        share = (0.3 if reduction.outside is None else 0.05) / len(reduction.y)
+        kronecker = share * reduction.spectrum[:, None] * reduction.curvature
+        inverse = 1 / (kronecker + max(2 * self.lam, 1e-6 * float(kronecker.max())))
+        return np.repeat(inverse[:, None], self.problems, axis=1)
+
+    def _embeddings(self, rows: slice, flat: Array) -> Array:
+        """V Q [m B, k] of m rows."""
+        reduction, (_, problems, columns) = self.reduction, self.shape
+        v = (reduction.factor[rows] @ flat).astype(reduction.regime.sums, copy=False)
+        v = v.reshape(-1, problems, columns)
+        v += reduction.base[rows, None]
+        return v.reshape(-1, columns)
+
+    def _anchor(self) -> Array:
+        """a^2 [n, B]: as long as the inputs are, and on average as the embeddings are at W0."""
+        x = self.reduction.inputs
+        inputs = np.einsum("nd,nd->n", x, x)[:, None].astype(self.weights.dtype)
+        means = [(self.weights * s).sum(axis=0) for s in (self.reduction.squared[:, None], inputs)]
+        return np.maximum(inputs * (means[0] / np.maximum(means[1], TINY)), 1e-6 * means[0])

@@ -13,38 +13,20 @@ are cosines as ever.
 lam. The unit is u / N with u = mean |x|^2 / mean |v|^2, because lam is not scale free: multiply x by a and
 divide W by a, and embeddings stay while |W - W0|^2 falls by a^2. For a black box u = 1, and the paper's 1/N
 is one unit. Accuracy is flat over two decades around PRIOR = 0.001 units, whatever the set, the number of
-images and the encoder. So that is the choice unless the images object: 5-fold cross-validation goes down a
-path of lam, until it has left the best far behind, and the lam nearest to PRIOR wins among those whose
-held-out log-likelihood is within two standard errors of the best. A fold is a set of weights on the rows,
-zero where a row is held out: every fold shares the reduction and its decomposition, and all folds go down the
-path as one batch.
+images and the encoder. So that is the choice unless the images object: cross-validation goes down a path
+of lam, until it has left the best far behind, and the lam nearest to PRIOR wins among those whose held-out
+log-likelihood is within two standard errors of the best. A fold is a set of weights on the rows, zero where a
+row is held out: every fold shares the reduction and its decomposition, and all folds go down the path as one
+problem. Their answers about held-out images are handed on, for calibration and for the report, and the fit on
+all images starts from the mean of theirs. Of more than CLASSES classes a sample is looked at: what is
+searched for is a strength, not a class.
 
 Scale. The fit runs at the model's own scale. With scale="auto", predictions use the scale at which held-out
 images are likeliest: it changes no answer, only how sure of it the model says it is.
 
 One image per class. Nothing can be held out: PRIOR it is.
 
-What did worse. Lengths that count in full: 0.1 to 1 point less on photos with the offline encoder at 4 to 12
-images per class, 0.7 more on digits with 4, the same elsewhere. Lengths that do not count at all (softmax
-regression that starts from W0): as good on photos, 2 to 3 points worse on digits; choosing between the two
-by cross-validation, or taking the mean of both matrices, was no better than the root. Fitting at a quarter of
-the model's scale: better on photos with the offline encoder, 2 to 4 points worse than 1/N on ImageNet classes
-with CLIP, whose zero-shot answers deserve their say (the offline encoder's own scale was lowered instead).
-
-With one image per class: cross-validation over classes (a held-out class knows only its text, so the largest
-lam wins); the largest lam that fits the support to a given loss (better than 1/N on CLIP features, worse
-elsewhere); lam in proportion to the zero-shot accuracy on the support, as the paper's supplement suggests
-(the best lam showed no such relation). With more images, no better and no worse on average: PRIOR without the
-1/N, PRIOR = 0.01, one standard error, the best score itself; an encoder scale of 5 to 14 for `offline`; a
-penalty in the metric of the texts, whole or by its root (0.1 to 0.3 points more on training photos, but less
-on their test photos with 16 a class). Worse: one in the metric of the support's covariance, whole or within
-classes.
-
-Where this was settled. `benchmarks/lam.py` has the sets: the built-in digits and textures, subsets of
-ImageNet's classes, and the training photos of three of the five sets that `benchmarks/solver.py` reports on,
-split among themselves. One thing came the other way: span(T) and the order of magnitude of PRIOR were first
-seen to do well on test images of those five sets, and then held up here. What `solver.py` reports for "auto"
-is a little flattering by that. And the metric of the texts was left out with a test result in view.
+What else was tried, and where this was settled: docs/methods.md.
 """
 
 from __future__ import annotations
@@ -54,40 +36,40 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from prolip.core import Task
+from prolip.core import HeldOut, Task
+from prolip.core.arrays import Array, log_softmax
 from prolip.core.errors import unknown_name
-from prolip.solvers.arithmetic import flushed_denormals, single_thread
-from prolip.solvers.exact import exact
-from prolip.solvers.minimise import Batch
-from prolip.solvers.objective import TINY
-from prolip.solvers.order import in_order, sample_keys
-from prolip.solvers.reduce import is_large, is_small, reduce
+from prolip.solvers.exact import solve
+from prolip.solvers.folds import FOLDS, assign_folds, some_classes
+from prolip.solvers.minimise import minimise
+from prolip.solvers.objective import ReducedObjective
+from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.solution import Solution
+from prolip.solvers.threads import single_thread
 
 PRIOR = 1e-3
 GRID = (1.0, 1e-1, 10**-1.5, 1e-2, 10**-2.5, PRIOR, 10**-3.5)  # in units of u / N
 ERRORS = 2.0  # standard errors that a score may stay below the best
 FAR = 5.0  # standard errors below the best, twice and falling, at which to go no further down
-FOLDS = 5
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-12, 17))  # of the scale of the fit, for predictions
-TOL, STEPS = 0.1, 40  # of a fit inside a fold
+CLASSES = 300
+TOL, EVALUATIONS = 1e-3, 40  # of a fit inside folds
 
 
 @dataclass(frozen=True)
-class Trial:
+class LamTrial:
     """A lam that was tried, and how it did on held-out images at its best `scale`."""
 
     lam: float
     scale: float
     log_likelihood: float
     accuracy: float
-    error: float  # standard error of the gap to the best trial's log-likelihood
+    error: float = 0.0  # standard error of the gap to the best trial's log-likelihood
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """What was chosen, and why.
 
@@ -96,26 +78,27 @@ class Choice:
     lam
         Weight of |W - W0|^2.
     scale
-        What to multiply cosines by in predictions.
-    fit_scale
-        What to multiply cosines by in the fit.
+        What to multiply cosines by in predictions; the fit has the task's own.
     reason
         "cross-validation" or "one image per class".
     unit
         u / N, what lam is measured in.
     tried
         Every lam tried, in order; empty without cross-validation.
-    restrained
-        Whether to fit the restrained form.
+    held_out
+        Answers about held-out images under this lam and scale; None where nothing, or only a sample of the
+        classes, was held out.
+    start
+        Z Q [r, k] near the fit on all images.
     """
 
     lam: float
     scale: float
-    fit_scale: float
     reason: str
     unit: float
-    tried: tuple[Trial, ...] = ()
-    restrained: bool = True
+    tried: tuple[LamTrial, ...] = ()
+    held_out: HeldOut | None = None
+    start: Array | None = None
 
 
 def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Solution, Choice]:
@@ -123,21 +106,20 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
 
     Examples
     --------
-    >>> import torch
-    >>> x = torch.cat([torch.eye(6), torch.eye(6)]) + 0.1
-    >>> solution, choice = automatic(Task(x, list(range(6)) * 2, torch.eye(6)))
+    >>> x = np.concatenate([np.eye(6), np.eye(6)]) + 0.1
+    >>> solution, choice = automatic(Task(x, list(range(6)) * 2, np.eye(6)))
     >>> choice.reason, solution.lam == choice.lam
     ('cross-validation', True)
     """
-    started = time.perf_counter()
-    choice = choose(task, scale=scale, seed=seed)
-    solution = exact(task.with_scale(choice.fit_scale), choice.lam, restrained=choice.restrained)
-    seconds = time.perf_counter() - started
-    return replace(solution, scale=choice.scale, seconds=seconds), choice
+    began = time.perf_counter()
+    with single_thread():
+        reduction = reduce(task, whole=True, folds=1 if task.classes > CLASSES else FOLDS)
+        choice = choose(task, scale=scale, seed=seed, reduction=reduction)
+        solution = solve(reduction, [choice.lam], choice.start, True, began)[0]
+    return replace(solution, scale=choice.scale), choice
 
 
-@torch.inference_mode()
-def choose(task: Task, *, scale: str = "fixed", seed: int = 0, folds: int = FOLDS) -> Choice:
+def choose(task: Task, *, scale: str = "fixed", seed: int = 0, reduction: Reduction | None = None) -> Choice:
     """Choose lam, and with scale="auto" the scale of predictions too.
 
     Parameters
@@ -149,100 +131,85 @@ def choose(task: Task, *, scale: str = "fixed", seed: int = 0, folds: int = FOLD
     seed
         Which images go into which fold. The same seed gives the same choice, in whatever order the
         images come.
-    folds
-        How many folds.
+    reduction
+        Of the task, where there is one already.
     """
     if scale not in ("fixed", "auto"):
         raise unknown_name("scale", str(scale), ("fixed", "auto"))
-    if is_large(task):
-        task = in_order(task)
-    unit = lam_unit(task)
-    fold = assign_folds(task, folds, seed)
-    if bool((fold < 0).all()):
-        return Choice(PRIOR * unit, task.scale, task.scale, "one image per class", unit)
-    temperatures = TEMPERATURES if scale == "auto" else (1.0,)
-    with flushed_denormals(), single_thread(is_small(task)):
-        tried, likelihoods = cross_validate(task, fold, folds, unit, task.scale, temperatures)
-    best = max(range(len(tried)), key=lambda i: tried[i].log_likelihood)
-    gaps = likelihoods[best] - likelihoods  # [trials, images]
-    errors = (gaps.std(dim=1) / math.sqrt(gaps.shape[1])).tolist()
-    tried = [replace(trial, error=error) for trial, error in zip(tried, errors, strict=True)]
-    close = [t for t in tried if tried[best].log_likelihood - t.log_likelihood <= ERRORS * t.error]
-    chosen = min(close, key=lambda trial: abs(math.log(trial.lam / (PRIOR * unit))))
-    return Choice(chosen.lam, chosen.scale, task.scale, "cross-validation", unit, tuple(tried))
+    unit, sample = lam_unit(task), task
+    if task.classes > CLASSES:
+        sample, reduction = some_classes(task, CLASSES, seed), None
+    fold = assign_folds(sample, seed)
+    if (fold < 0).all():
+        return Choice(PRIOR * unit, task.scale, "one image per class", unit)
+    with single_thread():
+        reduction = reduction or reduce(sample, whole=True, folds=FOLDS)
+        steps = cross_validate(reduction, sample, fold, unit, TEMPERATURES if scale == "auto" else (1.0,))
+    scores = [step.each.mean() for step in steps]
+    best = steps[int(np.argmax(scores))]
+    tried = [replace(s.trial, error=_standard_error(best.each - s.each)) for s in steps]
+    close = [i for i, t in enumerate(tried) if max(scores) - scores[i] <= ERRORS * t.error]
+    chosen = min(close, key=lambda i: abs(math.log(tried[i].lam / (PRIOR * unit))))
+    step, trial = steps[chosen], tried[chosen]
+    if sample is not task:
+        return Choice(trial.lam, trial.scale, "cross-validation", unit, tuple(tried))
+    images = np.flatnonzero(fold >= 0)
+    out = HeldOut((trial.scale * step.cosines).astype(np.float32), task.y[images], images)
+    return Choice(trial.lam, trial.scale, "cross-validation", unit, tuple(tried), out, step.start)
 
 
 def lam_unit(task: Task) -> float:
     """The unit u / N: mean squared length of the inputs over that of the embeddings, per image of a class."""
     inputs, _ = task.linear.split(task.x)
-    lengths = [float(a.double().square().sum(dim=-1).mean()) for a in (inputs, task.embeddings())]
+    lengths = [float(np.square(a, dtype=np.float64).sum(axis=-1).mean()) for a in (inputs, task.embeddings())]
     return lengths[0] / max(lengths[1], 1e-30) / task.shots
 
 
-def assign_folds(task: Task, folds: int, seed: int) -> Tensor:
-    """The fold [n] in which each image is held out; -1, never, for the only image of its class.
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One lam of the path: its trial, log-likelihoods [m], first-view cosines [m, K], and the mean fit."""
 
-    Each class is dealt out in turn, in an order that depends on the images themselves and on the seed, but
-    not on their order in the task nor on their scale.
-    """
-    key = (50 * sample_keys(task.x[0], seed)) % 1.0
-    y = task.y.cpu()
-    fold = torch.full_like(y, -1)
-    dealt = 0
-    for label in torch.unique(y):
-        images = (y == label).nonzero()[:, 0]
-        if len(images) > 1:
-            fold[images[key[images].argsort()]] = (torch.arange(len(images)) + dealt) % folds
-            dealt += len(images)
-    return fold
+    trial: LamTrial
+    each: Array
+    cosines: Array
+    start: Array
 
 
 def cross_validate(
-    task: Task, fold: Tensor, folds: int, unit: float, scale: float, temperatures: Sequence[float]
-) -> tuple[list[Trial], Tensor]:
-    """Go down the path of lam, GRID times `unit`, in all folds at once.
-
-    Returns the trials, and log-likelihoods [trials, held-out images].
-    """
-    reduced = reduce(task.with_scale(scale), restrained=True)
-    images = (fold >= 0).nonzero()[:, 0].to(reduced.y.device)
-    rows = fold.repeat(task.views).to(reduced.y.device)
-    kept = (rows[:, None] != torch.arange(folds, device=rows.device)).to(reduced.base)
-    lam = torch.full_like(kept[0], GRID[0] * unit)
-    batch = Batch(reduced, lam, kept / kept.sum(dim=0), scale, restrained=True)
-    batch.go_roughly()
-    tried, likelihoods = [], []
-    for step in GRID:
-        batch.change_lam(torch.full_like(lam, step * unit))
-        batch.descend(TOL, STEPS)
-        cosines = held_out_cosines(batch, rows)
-        sharpened = [(cosines * (scale * t)).log_softmax(dim=1) for t in temperatures]
-        each = torch.stack([logp.gather(1, reduced.y[:, None])[:, 0].double() for logp in sharpened])
-        each = each.view(len(temperatures), task.views, task.n).mean(dim=1)[:, images]
-        best = int(each.mean(dim=1).argmax())
-        right = (cosines.argmax(dim=1) == reduced.y).view(task.views, -1)[:, images].double().mean()
-        likelihood = float(each[best].mean())
-        tried.append(Trial(step * unit, scale * temperatures[best], likelihood, float(right), 0.0))
-        likelihoods.append(each[best])
-        if is_past(likelihoods):
+    reduction: Reduction, task: Task, fold: Array, unit: float, temperatures: Sequence[float]
+) -> list[_Step]:
+    """Go down the path of lam, GRID times `unit`, in all folds at once."""
+    held, rows = np.flatnonzero(fold >= 0), np.tile(fold, task.views)
+    kept = (rows[:, None] != np.arange(fold.max() + 1)).astype(np.float64)
+    objective = ReducedObjective(reduction, kept / kept.sum(axis=0), GRID[0] * unit, restrained=True)
+    z = np.zeros(objective.shape)
+    steps: list[_Step] = []
+    for multiple in GRID:
+        objective.lam = multiple * unit
+        z = minimise(objective, z, tol=TOL, evaluations=EVALUATIONS, scale=objective.preconditioner()).x
+        cosines = objective.cosines(z, np.maximum(rows, 0)).reshape(task.views, task.n, -1)[:, held]
+        y = np.broadcast_to(task.y[held], cosines.shape[:2])[..., None]
+        each = [
+            np.take_along_axis(log_softmax(task.scale * t * cosines), y, axis=2)[..., 0].mean(axis=0)
+            for t in temperatures
+        ]
+        best = int(np.argmax([e.mean() for e in each]))
+        right = float((cosines.argmax(axis=2) == y[..., 0]).mean())
+        trial = LamTrial(objective.lam, task.scale * temperatures[best], float(each[best].mean()), right)
+        steps.append(_Step(trial, each[best], cosines[0], z.mean(axis=1)))
+        if is_past([step.each for step in steps]):
             break
-    return tried, torch.stack(likelihoods)
+    return steps
 
 
-def is_past(likelihoods: Sequence[Tensor]) -> bool:
+def is_past(likelihoods: Sequence[Array]) -> bool:
     """Whether the best lam has been passed: log-likelihoods [images] fell twice since, and far below it."""
     means = [float(each.mean()) for each in likelihoods]
-    best = likelihoods[max(range(len(means)), key=means.__getitem__)]
+    best = likelihoods[int(np.argmax(means))]
     behind = [best - each for each in likelihoods[-2:]]
-    far = all(float(gap.mean()) > FAR * float(gap.std()) / math.sqrt(len(gap)) for gap in behind)
+    far = all(float(gap.mean()) > FAR * _standard_error(gap) for gap in behind)
     return far and means[-1] < means[-2]
 
 
-def held_out_cosines(batch: Batch, fold: Tensor) -> Tensor:
-    """Cosines [n, K] of each row with the texts, under the fit that did not see it."""
-    every, own = torch.arange(len(fold), device=fold.device), fold.clamp_min(0)
-    v = batch.v[every, own]
-    squared = v.square().sum(dim=1)
-    if batch.rest is not None:
-        squared = squared + batch.rest.squared[every, own]
-    return (v @ batch.reduced.text.T) * squared.clamp_min(TINY).rsqrt()[:, None]
+def _standard_error(gap: Array) -> float:
+    return float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0

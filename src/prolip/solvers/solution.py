@@ -6,44 +6,26 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from prolip.core import Task, UsageError
+from prolip.core.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A fitted projection.
+    """A fitted projection W [Do, D], in the place of `task.linear.weight`, and how it was found.
 
-    Attributes
-    ----------
-    weight
-        W [Do, D], in the place of `task.linear.weight`.
-    lam, scale
-        The problem that was solved.
-    objective, start_objective
-        Mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0.
-    gradient
-        Norm of the objective's gradient at W, relative to its norm at W0.
-    evaluations
-        How often objective and gradient were computed.
-    seconds
-        The solve alone.
-    solver
-        "exact" or "adam".
-    converged
-        Whether the solver stopped because it was done, not because it ran out of steps.
+    Objectives are mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0; `seconds` are those
+    of the solve alone; `converged`: it stopped because it was done, not because it ran out of steps.
     """
 
-    weight: Tensor
+    weight: Array
     lam: float
     scale: float
     objective: float
     start_objective: float
-    gradient: float
     evaluations: int
     seconds: float
-    solver: str
+    solver: str  # "exact" or "adam"
     converged: bool
 
 
@@ -52,8 +34,8 @@ def lam_value(lam: Any, task: Task) -> float:
 
     Examples
     --------
-    >>> import torch
-    >>> task = Task(torch.eye(4), [0, 0, 1, 1], torch.eye(4)[:2])
+    >>> import numpy as np
+    >>> task = Task(np.eye(4), [0, 0, 1, 1], np.eye(4)[:2])
     >>> lam_value("1/N", task), lam_value("1/N^2", task), lam_value(0.1, task)
     (0.5, 0.25, 0.1)
     """

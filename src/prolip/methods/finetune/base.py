@@ -18,21 +18,24 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from prolip import solvers
-from prolip.core import Task, Text
-from prolip.core.arrays import unit_rows
+from prolip.core import Task
+from prolip.core.arrays import to_numpy
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import IMAGE, Tokens, Towers
+from prolip.encoders.towers import IMAGE, Tokens, Towers, to_torch
 from prolip.methods.base import Progress
 from prolip.methods.finetune.tuned import Tuned
 from prolip.methods.towers import Batches, TowerMethod, TowerTask
-from prolip.methods.training import Batch, Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.training import Batch, Recipe
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,11 @@ class FineTuning(TowerMethod):
         for parameter in trained.values():
             parameter.requires_grad_(True)
         figures = self.run(task, encoder, towers, trained, progress)
-        towers.model.to(memory_format=torch.contiguous_format)
-        changed = {name: parameter.detach().cpu().clone() for name, parameter in trained.items()}
+        changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
         adapted = encoder.with_model(towers.model, sha256_tensors(changed.items()))
-        text = _text(task, adapted) if trains_text(towers, trained) else task.text
+        text = task.text
+        if trains_text(towers, trained) and text.classes is not None:
+            text = adapted.text(text.classes, task.templates)
         info = self.report(task, started, **figures)
         return Tuned(text, task.scale, changed, adapted, info)
 
@@ -95,29 +99,36 @@ class FineTuning(TowerMethod):
         progress: Progress | None,
     ) -> dict[str, Any]:
         """The training itself."""
+        import torch
+        from torch.nn.functional import cross_entropy, normalize
+
         device = encoder.device
-        labels, fixed = task.y.to(device), task.text.rows.to(device)
+        labels, fixed = to_torch(task.y, device), to_torch(task.text.rows, device)
         tokens = _tokens(task, encoder) if trains_text(towers, trained) else None
         lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
         start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
         preprocess = replace(encoder.preprocess, view_area=self.view_area)
-        if device.type == "cpu":
+        if device == "cpu":
             towers.model.to(memory_format=torch.channels_last)  # half again as fast for convolutions
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
             def loss(batch: Batch) -> Tensor:
-                pixels = preprocess.normalise(batches.of(batch).to(device))
-                images = unit_rows(towers.embed_image(pixels).float())
+                pixels = preprocess.normalise(to_torch(batches.of(batch), device))
+                images = normalize(towers.embed_image(pixels).float(), dim=1)
                 rows = fixed if tokens is None else class_rows(towers, tokens, len(fixed))
-                value = nn.functional.cross_entropy(task.scale * images @ rows.T, labels[batch.images])
+                value = cross_entropy(task.scale * images @ rows.T, labels[batch.images])
                 for name, before in start.items():
                     value = value + lam * (trained[name] - before).square().sum()
                 return value
 
-            return self.train(task, towers, trained, loss, progress)
+            figures = self.train(task, towers, trained, loss, progress)
+        towers.model.to(memory_format=torch.contiguous_format)
+        return figures
 
     def recipe(self, task: Task) -> Recipe:
         """Adam with the authors' eps, the rate falling at each step."""
+        from prolip.methods.training import Recipe
+
         return Recipe(
             self.lr,
             self.epochs,
@@ -142,15 +153,12 @@ def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:
 
 def class_rows(towers: Towers, tokens: Tokens, classes: int) -> Tensor:
     """Unit class rows [K, D] of prompts in the order of templates, then classes."""
-    each = unit_rows(towers.embed_text(tokens).float()).unflatten(0, (-1, classes))
-    return unit_rows(each.mean(dim=0))
+    from torch.nn.functional import normalize
+
+    each = normalize(towers.embed_text(tokens).float(), dim=1).unflatten(0, (-1, classes))
+    return normalize(each.mean(dim=0), dim=1)
 
 
 def _tokens(task: TowerTask, encoder: Encoder) -> Tokens:
     assert task.text.classes is not None
     return encoder.tokens([t.format(name) for t in task.templates for name in task.text.classes])
-
-
-def _text(task: TowerTask, adapted: Encoder) -> Text:
-    assert task.text.classes is not None
-    return adapted.text(task.text.classes, task.templates)

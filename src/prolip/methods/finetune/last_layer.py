@@ -7,12 +7,13 @@ besides. On `offline`, the last convolution with its norm, and the projection.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import nn
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.encoders.towers import Towers
 from prolip.methods.finetune.base import FineTuning
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)

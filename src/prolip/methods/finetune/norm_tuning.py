@@ -8,12 +8,13 @@ stay as they are. The paper gives no learning rate for it; 1e-3 and 50 epochs ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import nn
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.encoders.towers import Towers
 from prolip.methods.finetune.base import FineTuning
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)

@@ -8,41 +8,37 @@ a fingerprint of its own, so those of the base model are never taken for them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from torch import Tensor
+import numpy as np
 
-from prolip.core import Fitted, Head, InputError, Text
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core import Head, InputError, Projected, Text
+from prolip.core.arrays import Array, to_numpy
 from prolip.encoders import Encoder
+from prolip.methods.towers import TowerFitted
 
 _TOWER, _ROWS = "tower.", "rows"
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned(Fitted):
+class Tuned(TowerFitted):
     """logits = s normalize(f(image)) T', f the changed tower; `logits` takes that tower's features."""
 
     kind: ClassVar[str] = "tuned"
 
     text: Text
     scale: float
-    changed: dict[str, Tensor]  # tensors by name, or LoRA's factors by name, slot and letter
+    changed: dict[str, Array]  # tensors by name, or LoRA's factors by name, slot and letter
     encoder: Encoder | None = None  # the changed one
     info: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def head(self) -> Head:
-        """Of the changed tower."""
+    def as_projected(self) -> Projected:
+        """The head of the changed tower, and the text rows."""
         if self.encoder is None:
             raise InputError(f"{self.info['method']} changed the tower: bind the model to its encoder first")
-        return self.encoder.head
-
-    def logits(self, x: Any) -> Tensor:
-        """Class scores [m, K] of features of the changed tower."""
-        z = unit_rows(self.head(as_features(x, "features")))
-        return self.scale * z @ self.text.rows.to(z.dtype).T
+        return Projected(self.encoder.head, self.text, self.scale, info=self.info)
 
     def with_text(self, text: Any) -> Tuned:
         """The same towers, other classes: texts of the changed encoder, where its text tower was trained."""
@@ -60,16 +56,16 @@ class Tuned(Fitted):
             changed = self.changed
         return replace(self, encoder=encoder.with_tensors(changed))
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """What changed, and the class rows."""
         return {
-            _ROWS: self.text.rows.clone(),
+            _ROWS: self.text.rows,
             **{_TOWER + name: tensor for name, tensor in self.changed.items()},
         }
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> Tuned:
         """Without the encoder, until it is bound to one."""
         changed = {
@@ -78,14 +74,14 @@ class Tuned(Fitted):
         return cls(Text(tensors[_ROWS], text.classes), scale, changed, info=info)
 
 
-def merge(encoder: Encoder, factors: dict[str, Tensor], lora: dict[str, float]) -> dict[str, Tensor]:
+def merge(encoder: Encoder, factors: Mapping[str, Array], lora: dict[str, float]) -> dict[str, Array]:
     """The weights that LoRA's factors make of an encoder's own: W + alpha / sqrt(r) B A.
 
     A factor's name is `weight|slot|letter`; slots 0, 1, 2 are the query, key and value rows of a weight that
     holds all three, and a weight of one projection has slot 0 alone.
     """
     weights = encoder.towers().model.state_dict()
-    merged: dict[str, Tensor] = {}
+    merged: dict[str, Array] = {}
     for key, a in factors.items():
         name, slot, letter = key.split("|")
         if letter != "A":
@@ -93,7 +89,7 @@ def merge(encoder: Encoder, factors: dict[str, Tensor], lora: dict[str, float]) 
         if name not in weights:
             raise InputError(f"{encoder.name} has no weight {name}")
         b = factors[f"{name}|{slot}|B"]
-        weight = merged.setdefault(name, weights[name].detach().cpu().clone())
+        weight = merged.setdefault(name, np.array(to_numpy(weights[name])))
         rows = slice(int(slot) * len(b), (int(slot) + 1) * len(b))
         weight[rows] += lora["alpha"] / math.sqrt(lora["rank"]) * b @ a
     return merged

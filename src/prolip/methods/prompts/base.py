@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
 from prolip.methods.towers import TowerMethod
-from prolip.methods.training import Recipe
+
+if TYPE_CHECKING:
+    from prolip.methods.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class PromptTuning(TowerMethod):
 
     def recipe(self, task: Task) -> Recipe:
         """Steps and rates, for a support set of this size."""
+        from prolip.methods.training import Recipe
+
         return Recipe(
             self.lr,
             epochs_for(task) if self.epochs is None else self.epochs,

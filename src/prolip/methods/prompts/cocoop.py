@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core.arrays import Array, as_features, to_numpy, unit_rows
 from prolip.encoders import Encoder
+from prolip.encoders.towers import to_torch
 from prolip.methods.base import Progress
 from prolip.methods.prompts.coop import CoOp, Problem
 from prolip.methods.prompts.fitted import other_names, prompts_of
-from prolip.methods.prompts.words import Prompts
-from prolip.methods.training import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.prompts.words import Prompts
+    from prolip.methods.training import Batch
 
 _PROMPTS_AT_ONCE = 256
-_NET = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 @dataclass(frozen=True)
@@ -59,48 +62,53 @@ class CoCoOp(CoOp):
         problem = Problem.of(self, task)
         net = self._net(problem)
 
+        from torch.nn.functional import cross_entropy
+
         def loss(batch: Batch) -> Tensor:
             z = problem.images[batch.epoch % len(problem.images), batch.images]
             logits = conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
-            return nn.functional.cross_entropy(logits, problem.labels[batch.images])
+            return cross_entropy(logits, problem.labels[batch.images])
 
-        trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.named_parameters()}}
+        trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
         figures = self.train(problem.task, problem.prompts.towers, trained, loss, progress)
         info = self.report(problem.task, started, prompt=problem.described(self), **figures)
-        net.requires_grad_(False)
+        task = problem.task
         return Conditional(
-            problem.task.linear,
-            problem.task.text,
-            problem.task.scale,
-            problem.context.detach().cpu(),
-            {name: net.get_parameter(name).cpu() for name in _NET},
-            problem.prompts,
-            problem.task.encoder,
+            task.linear,
+            task.text,
+            task.scale,
+            to_numpy(problem.context),
+            {name: to_numpy(p) for name, p in net.items()},
+            task.encoder,
             info,
         )
 
     def parameters(self, task: Task) -> int:
         """Context and net."""
         problem = Problem.of(self, task)
-        return problem.context.numel() + sum(p.numel() for p in self._net(problem).parameters())
+        return problem.context.numel() + sum(p.numel() for p in self._net(problem).values())
 
-    def _net(self, problem: Problem) -> nn.Sequential:
+    def _net(self, problem: Problem) -> dict[str, nn.Parameter]:
+        """W1, c1, W2 and c2, from torch's own initial values."""
+        import torch
+        from torch import nn
+
         dim, width = problem.images.shape[2], problem.context.shape[-1]
-        return make_net(dim, max(1, dim // self.reduction), width, self.seed).to(problem.device)
+        hidden = max(1, dim // self.reduction)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.seed)
+            net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        return dict(net.to(problem.images.device).named_parameters())
 
 
-def make_net(dim: int, hidden: int, width: int, seed: int) -> nn.Sequential:
-    """Linear, ReLU, Linear, from torch's own initial values."""
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
-
-
-def conditional_logits(prompts: Prompts, context: Tensor, net: nn.Module, z: Tensor, scale: float) -> Tensor:
+def conditional_logits(
+    prompts: Prompts, context: Tensor, net: dict[str, Any], z: Tensor, scale: float
+) -> Tensor:
     """Scores [B, K] of unit embeddings z [B, D], each against text rows of its own."""
-    shift = net(z)[:, None, None, :]  # [B, 1, 1, De]
-    rows = prompts.embed(context + shift)  # [B, K, D]
-    return scale * torch.einsum("bkd,bd->bk", rows, z.to(rows.dtype))
+    hidden = (z @ net["0.weight"].T + net["0.bias"]).relu()
+    shift = hidden @ net["2.weight"].T + net["2.bias"]
+    rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
+    return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,47 +120,40 @@ class Conditional(Fitted):
     head: Head
     text: Text  # hand-written, for their names
     scale: float
-    context: Tensor
-    net: dict[str, Tensor]
-    prompts: Prompts | None = None
+    context: Array
+    net: dict[str, Array]
     encoder: Encoder | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
-    @torch.no_grad()
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K], a few images at a time."""
-        prompts = self._prompts()
-        assert self.encoder is not None
-        device = self.encoder.device
-        net = make_net(self.net["0.weight"].shape[1], len(self.net["0.weight"]), len(self.net["2.weight"]), 0)
-        net.load_state_dict(self.net)
-        net.to(device)
-        z = unit_rows(self.head(as_features(x, "features"))).to(device)
-        context = self.context.to(device)
-        size = max(1, _PROMPTS_AT_ONCE // len(self.text))
-        scores = [conditional_logits(prompts, context, net, part, self.scale) for part in z.split(size)]
-        return torch.cat(scores).cpu()
-
-    def _prompts(self) -> Prompts:
-        return self.prompts or prompts_of(self, other_names(self, self.text))
+        names, encoder = other_names(self.text, self.encoder, self.info)
+        z = unit_rows(self.head(as_features(x, "features")))
+        prompts = prompts_of(encoder, names, self.info)
+        net = {name: to_torch(p, encoder.device) for name, p in self.net.items()}
+        context = to_torch(self.context, encoder.device)
+        size = max(1, _PROMPTS_AT_ONCE // len(names))
+        parts = (to_torch(z[start : start + size], encoder.device) for start in range(0, len(z), size))
+        scores = [conditional_logits(prompts, context, net, part, self.scale) for part in parts]
+        return np.concatenate([to_numpy(score) for score in scores])
 
     def with_text(self, text: Any) -> Conditional:
         """The same context and net around other class names."""
-        return replace(self, prompts=prompts_of(self, other_names(self, text)), text=text)
+        other_names(text, self.encoder, self.info)
+        return replace(self, text=text)
 
     def bind(self, encoder: Encoder) -> Conditional:
         """Beside the encoder, whose text tower reads the prompts."""
-        bound = replace(self, encoder=encoder)
-        return replace(bound, prompts=bound._prompts())
+        return replace(self, encoder=encoder)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """Context and net."""
-        return {"context": self.context.float(), **{f"net.{name}": p for name, p in self.net.items()}}
+        return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> Conditional:
         """Around the class names of `text`; it can predict once it is bound to an encoder."""
-        net = {name: tensors[f"net.{name}"] for name in _NET}
+        net = {name.removeprefix("net."): p for name, p in tensors.items() if name.startswith("net.")}
         return cls(head, text, scale, tensors["context"], net, info=info)

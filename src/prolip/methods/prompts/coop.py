@@ -19,20 +19,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Fitted, Task, Text, UsageError
-from prolip.core.arrays import unit_rows
-from prolip.encoders.towers import WORDS
+from prolip.core.arrays import to_numpy, unit_rows
+from prolip.core.errors import unknown_name
+from prolip.encoders.towers import WORDS, to_torch
 from prolip.methods.base import Progress
 from prolip.methods.prompts.base import PromptTuning
 from prolip.methods.prompts.fitted import Prompted
-from prolip.methods.prompts.words import Prompts, check_position, start_context
 from prolip.methods.towers import TowerTask
-from prolip.methods.training import Batch, Gradient
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.prompts.words import Prompts
+    from prolip.methods.training import Batch, Gradient
+
+_POSITIONS = ("end", "middle", "front")
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class CoOp(PromptTuning):
     needs: ClassVar[tuple[str, ...]] = (WORDS,)
 
     def __post_init__(self) -> None:
-        check_position(self.position)
+        if self.position not in _POSITIONS:
+            raise unknown_name("position", self.position, _POSITIONS)
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
@@ -78,12 +83,10 @@ class CoOp(PromptTuning):
             progress,
             self.gradient(problem),
         )
-        context = problem.context.detach()
-        with torch.no_grad():
-            rows = problem.prompts.embed(context).cpu()
-        info = self.report(problem.task, started, prompt=problem.described(self), **figures)
-        text, encoder = Text(rows, problem.task.text.classes), problem.task.encoder
-        return Prompted(problem.task.linear, text, problem.task.scale, context.cpu(), encoder, info)
+        task, context = problem.task, problem.context.detach()
+        text = Text(problem.prompts.embed(context), task.text.classes)
+        info = self.report(task, started, prompt=problem.described(self), **figures)
+        return Prompted(task.linear, text, task.scale, to_numpy(context), task.encoder, info)
 
     def loss(self, problem: Problem, batch: Batch) -> Tensor:
         """Cross-entropy of a batch."""
@@ -108,27 +111,25 @@ class Problem:
     images: Tensor  # unit embeddings [V, n, D]
     labels: Tensor
     teacher: Tensor  # hand-written text rows [K, D]
-    device: torch.device
 
     @classmethod
     def of(cls, method: CoOp, task: Task) -> Problem:
         """What a method has to solve."""
         task, encoder, towers = method.open(task)
+
+        from torch import nn
+
+        from prolip.methods.prompts.words import Prompts, start_context
+
         names = task.text.classes
         assert names is not None
         start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
         prompts = Prompts.build(encoder, towers, names, start.shape[-2], method.position)
-        device = encoder.device
+        arrays = (unit_rows(task.embeddings()), task.y, task.text.rows)
         return cls(
-            task,
-            prompts,
-            nn.Parameter(start.clone()),
-            unit_rows(task.embeddings()).to(device),
-            task.y.to(device),
-            task.text.rows.to(device),
-            device,
+            task, prompts, nn.Parameter(start.clone()), *(to_torch(array, encoder.device) for array in arrays)
         )
 
     def logits(self, rows: Tensor, batch: Batch) -> Tensor:
@@ -137,8 +138,10 @@ class Problem:
         return self.task.scale * view.to(rows.dtype) @ rows.T
 
     def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
-        """Of a batch."""
-        return nn.functional.cross_entropy(self.logits(rows, batch), self.labels[batch.images])
+        """The loss of a batch against text rows [K, D]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(self.logits(rows, batch), self.labels[batch.images])
 
     def described(self, method: CoOp) -> dict[str, Any]:
         """What it takes to build the same prompts around other class names."""

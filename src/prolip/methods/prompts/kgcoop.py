@@ -10,12 +10,14 @@ The context starts as "a photo of a"; 100 epochs in batches of 128, as in the au
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.methods.prompts.coop import CoOp, Problem
-from prolip.methods.training import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.training import Batch
 
 
 @dataclass(frozen=True)

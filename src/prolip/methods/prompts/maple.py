@@ -15,25 +15,24 @@ SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the picture. `share
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
-from prolip.core import Fitted, Head, InputError, Task, Text, UsageError
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core import Head, InputError, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import CLASS_TOKEN, IMAGE, WORDS, Towers
+from prolip.encoders.towers import CLASS_TOKEN, IMAGE, WORDS, Towers, to_torch
 from prolip.methods.base import Progress
 from prolip.methods.prompts.base import PromptTuning
 from prolip.methods.prompts.fitted import other_names, prompts_of
-from prolip.methods.prompts.words import Prompts, phrase_embedding
-from prolip.methods.towers import Batches
-from prolip.methods.training import Batch
+from prolip.methods.towers import Batches, TowerFitted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.prompts.coupling import Coupling
+    from prolip.methods.training import Batch
 
 
 @dataclass(frozen=True)
@@ -71,31 +70,35 @@ class MaPLe(PromptTuning):
         """Train the prompts through both towers of a copy."""
         started = time.perf_counter()
         task, encoder, towers = self.open(task, copy=True)
-        names = task.text.classes
+        names, device = task.text.classes, encoder.device
         assert names is not None
-        device = encoder.device
+
+        from torch.nn.functional import cross_entropy, normalize
+
+        from prolip.methods.prompts.coupling import see_prompts, text_rows
+        from prolip.methods.prompts.words import Prompts
+
         coupling = self._coupling(encoder, towers, names[0]).to(device)
         fixed = " ".join(self.init.split()[self.contexts :])
         prompts = Prompts.build(encoder, towers, names, self.contexts, "end", fixed)
-        labels = task.y.to(device)
+        labels = to_torch(task.y, device)
         preprocess = replace(encoder.preprocess, view_area=self.view_area)
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
             def loss(batch: Batch) -> Tensor:
-                pixels = preprocess.normalise(batches.of(batch).to(device))
-                images = unit_rows(towers.embed_image(pixels).float())
+                pixels = preprocess.normalise(to_torch(batches.of(batch), device))
+                images = normalize(towers.embed_image(pixels).float(), dim=1)
                 rows = text_rows(prompts, coupling)
-                return nn.functional.cross_entropy(task.scale * images @ rows.T, labels[batch.images])
+                return cross_entropy(task.scale * images @ rows.T, labels[batch.images])
 
             with see_prompts(towers, coupling):
                 figures = self.train(task, towers, dict(coupling.named_parameters()), loss, progress)
         coupling.requires_grad_(False)
         described = {"contexts": self.contexts, "position": "end", "fixed": fixed}
         info = self.report(task, started, prompt=described, **figures)
-        with torch.no_grad():
-            rows = text_rows(prompts, coupling).cpu()
-        state = {name: tensor.cpu() for name, tensor in coupling.state_dict().items()}
-        return Coupled(Text(rows, names), task.scale, state, info=info).bind(encoder)
+        text = Text(text_rows(prompts, coupling), names)
+        state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}
+        return Coupled(text, task.scale, state, info=info).bind(encoder)
 
     def parameters(self, task: Task) -> int:
         """Prompts and maps."""
@@ -103,127 +106,36 @@ class MaPLe(PromptTuning):
         return sum(p.numel() for p in self._coupling(encoder, towers, "cat").parameters())
 
     def _coupling(self, encoder: Encoder, towers: Towers, name: str) -> Coupling:
-        assert towers.words is not None
+        from prolip.methods.prompts.coupling import Coupling
+        from prolip.methods.prompts.words import phrase_embedding
+
         deepest = min(len(towers.image_blocks), len(towers.text_blocks))
         if not 1 <= self.depth <= deepest:
             raise UsageError(f"depth must be 1 to {deepest}, the blocks of {encoder.name}, got {self.depth}")
         phrase = phrase_embedding(encoder, towers, self.init, name)
         if len(phrase) < self.contexts:
             raise UsageError(f"{self.init!r} has {len(phrase)} tokens, fewer than contexts={self.contexts}")
-        width = _width(towers)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
-            coupling = Coupling(self.contexts, self.depth, phrase.shape[1], width, self.shared)
-        with torch.no_grad():
-            coupling.prompts[0].copy_(phrase[: self.contexts])
-        return coupling
-
-
-def _width(towers: Towers) -> int:
-    """Of the image tower's tokens."""
-    norm: Any = next(m for m in towers.image_blocks[0].modules() if isinstance(m, nn.LayerNorm))
-    return int(norm.normalized_shape[0])
-
-
-class Coupling(nn.Module):
-    """Text prompts of each depth, and the maps that make visual ones of them."""
-
-    def __init__(self, contexts: int, depth: int, words: int, width: int, shared: bool) -> None:
-        super().__init__()
-        self.prompts = nn.ParameterList(
-            nn.Parameter(0.02 * torch.randn(contexts, words)) for _ in range(depth)
-        )
-        self.maps = nn.ModuleList(nn.Linear(words, width) for _ in range(1 if shared else depth))
-
-    @classmethod
-    def of(cls, state: dict[str, Tensor]) -> Coupling:
-        """From its tensors."""
-        depth = sum(name.startswith("prompts.") for name in state)
-        maps = sum(name.endswith(".bias") for name in state)
-        (contexts, words), width = state["prompts.0"].shape, len(state["maps.0.bias"])
-        made = cls(contexts, depth, words, width, shared=maps == 1 and depth > 1)
-        made.load_state_dict(state)
-        return made.requires_grad_(False)
-
-    def visual(self, depth: int) -> Tensor:
-        """Visual tokens [M, width] of a depth."""
-        tokens: Tensor = self.maps[min(depth, len(self.maps) - 1)](self.prompts[depth])
-        return tokens
-
-
-def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
-    """Let the image tower see the visual prompts, until this is closed."""
-    stack = ExitStack()
-
-    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        prompts = coupling.visual(0).to(args[0].dtype).expand(len(args[0]), -1, -1)
-        return (torch.cat([args[0], prompts], dim=1), *args[1:])
-
-    def again(depth: int) -> Any:
-        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            prompts = coupling.visual(depth).to(args[0].dtype).expand(len(args[0]), -1, -1)
-            return (torch.cat([args[0][:, : -prompts.shape[1]], prompts], dim=1), *args[1:])
-
-        return fill
-
-    assert towers.class_token is not None
-    handles = [towers.class_token.register_forward_pre_hook(enter)]
-    for depth in range(1, len(coupling.prompts)):
-        handles.append(towers.image_blocks[depth].register_forward_pre_hook(again(depth)))
-    for handle in handles:
-        stack.callback(handle.remove)
-    return stack
-
-
-@contextmanager
-def _read_prompts(prompts: Prompts, coupling: Coupling) -> Iterator[None]:
-    """Fill the slots anew at the entry of each of the first text blocks after the first."""
-
-    def again(depth: int) -> Any:
-        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            hidden = args[0]  # [K, L, De]
-            index = prompts.slots[:, :, None].expand(-1, -1, hidden.shape[2])
-            words = coupling.prompts[depth].to(hidden.dtype).expand(len(hidden), -1, -1)
-            return (hidden.scatter(1, index, words), *args[1:])
-
-        return fill
-
-    blocks = prompts.towers.text_blocks
-    handles = [
-        blocks[depth].register_forward_pre_hook(again(depth)) for depth in range(1, len(coupling.prompts))
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def text_rows(prompts: Prompts, coupling: Coupling) -> Tensor:
-    """Unit rows [K, D] of the deep text prompts."""
-    with _read_prompts(prompts, coupling):
-        return prompts.embed(coupling.prompts[0])
+        return Coupling.start(phrase[: self.contexts], self.depth, towers, self.shared, self.seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Coupled(Fitted):
+class Coupled(TowerFitted):
     """Prompts in both towers; `logits` takes features of the tower that sees them."""
 
     kind: ClassVar[str] = "coupled"
 
     text: Text  # learned
     scale: float
-    state: dict[str, Tensor]
+    state: dict[str, Array]
     base: Encoder | None = None
     encoder: Encoder | None = None  # the one that sees the prompts
     info: dict[str, Any] = field(default_factory=dict)
 
-    def logits(self, x: Any) -> Tensor:
-        """Class scores [m, K] of features of the prompted tower."""
+    def as_projected(self) -> Projected:
+        """The head of the tower that sees the prompts, and the learned rows."""
         if self.encoder is None:
             raise InputError("maple changed the image tower: bind the model to its encoder first")
-        z = unit_rows(self.encoder.head(as_features(x, "features")))
-        return self.scale * z @ self.text.rows.to(z.dtype).T
+        return Projected(self.encoder.head, self.text, self.scale, info=self.info)
 
     def encoder_for(self, base: Any) -> Any:
         """The tower that sees the prompts."""
@@ -232,26 +144,30 @@ class Coupled(Fitted):
     def bind(self, encoder: Encoder) -> Coupled:
         """Show the prompts to a copy of the base model's image tower."""
         towers = encoder.towers(copy=True)
+
+        from prolip.methods.prompts.coupling import Coupling, see_prompts
+
         see_prompts(towers, Coupling.of(self.state).to(encoder.device)).pop_all()
         seeing = encoder.with_model(towers.model, sha256_tensors(self.state.items()))
         return replace(self, base=encoder, encoder=seeing)
 
     def with_text(self, text: Any) -> Coupled:
         """The same prompts around other class names."""
-        names = other_names(self, text)
-        assert self.base is not None
-        prompts = prompts_of(replace(self, encoder=self.base), names)
-        with torch.no_grad():
-            rows = text_rows(prompts, Coupling.of(self.state).to(self.base.device)).cpu()
+        names, base = other_names(text, self.base, self.info)
+
+        from prolip.methods.prompts.coupling import Coupling, text_rows
+
+        prompts = prompts_of(base, names, self.info)
+        rows = text_rows(prompts, Coupling.of(self.state).to(base.device))
         return replace(self, text=Text(rows, names))
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """Prompts and maps, and the class rows that they make."""
         return {"rows": self.text.rows, **self.state}
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> Coupled:
         """Without the encoder, until it is bound to one."""
         state = {name: tensor for name, tensor in tensors.items() if name != "rows"}

@@ -16,22 +16,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
-from prolip.core.arrays import as_features, unit_rows
+from prolip.core.arrays import Array, as_features, to_numpy
 from prolip.encoders import Encoder
 from prolip.encoders.local import LocalEncoder
-from prolip.encoders.towers import LOCAL, WORDS
+from prolip.encoders.towers import LOCAL, WORDS, to_torch
 from prolip.methods.base import Progress
 from prolip.methods.prompts.coop import CoOp, Problem
 from prolip.methods.prompts.fitted import other_names, prompts_of
-from prolip.methods.prompts.words import Prompts
 from prolip.methods.towers import Batches, TowerTask
-from prolip.methods.training import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.prompts.words import Prompts
+    from prolip.methods.training import Batch
 
 _IMAGES_AT_ONCE = 32
 
@@ -69,13 +72,15 @@ class PLOT(CoOp):
         started = time.perf_counter()
         problem = Problem.of(self, task)
         context = self._context(problem)
-        places = local_views(problem.task, self.seed).to(problem.device)  # [V, n, L, D]
+        places = to_torch(local_views(problem.task, self.seed), problem.images.device)  # [V, n, L, D]
+
+        from torch.nn.functional import cross_entropy
 
         def loss(batch: Batch) -> Tensor:
             rows = embed_each(problem.prompts, context)
-            view = places[batch.epoch % len(places), batch.images.to(places.device)]
+            view = places[batch.epoch % len(places), batch.images]
             logits = transport_logits(view, rows, problem.task.scale, self.eps, self.iterations)
-            return nn.functional.cross_entropy(logits, problem.labels[batch.images])
+            return cross_entropy(logits, problem.labels[batch.images])
 
         figures = self.train(problem.task, problem.prompts.towers, {"context": context}, loss, progress)
         described = {
@@ -83,16 +88,18 @@ class PLOT(CoOp):
             "transport": {"eps": self.eps, "iterations": self.iterations},
         }
         info = self.report(problem.task, started, **described, **figures)
-        with torch.no_grad():
-            rows = embed_each(problem.prompts, context).cpu()
+        rows = to_numpy(embed_each(problem.prompts, context.detach()))
         text, scale = problem.task.text, problem.task.scale
-        return Transported(text, scale, context.detach().cpu(), rows, info=info).bind(problem.task.encoder)
+        return Transported(text, scale, to_numpy(context), rows, info=info).bind(problem.task.encoder)
 
     def _context(self, problem: Problem) -> nn.Parameter:
         """Start words of each prompt; those of a phrase are moved apart, or all prompts would stay equal."""
+        import torch
+        from torch import nn
+
         shape = (self.prompts, *problem.context.shape)
         noise = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(self.seed))
-        noise = noise.to(problem.device)
+        noise = noise.to(problem.context.device)
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
 
     def parameters(self, task: Task) -> int:
@@ -111,6 +118,8 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
 
     Its columns sum to 1 / P exactly, its rows to 1 / L as near as the iterations got.
     """
+    import torch
+
     kernel = torch.exp(-cost / eps)
     u, v = 1 / cost.shape[-2], 1 / cost.shape[-1]
     r, c = torch.ones_like(kernel[..., 0]), torch.ones_like(kernel[..., 0, :])
@@ -128,13 +137,15 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
 
 def transport_logits(places: Tensor, rows: Tensor, scale: float, eps: float, iterations: int) -> Tensor:
     """Scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
-    similar = torch.einsum("bld,pkd->bklp", unit_rows(places).to(rows.dtype), rows)
-    with torch.no_grad():
-        plan = sinkhorn(1 - similar.float(), eps, iterations)
+    import torch
+
+    unit = torch.nn.functional.normalize(places, dim=-1).to(rows.dtype)
+    similar = torch.einsum("bld,pkd->bklp", unit, rows)
+    plan = sinkhorn(1 - similar.detach().float(), eps, iterations)
     return scale * (plan * similar).sum(dim=(2, 3))
 
 
-def local_views(task: TowerTask, seed: int) -> Tensor:
+def local_views(task: TowerTask, seed: int) -> Array:
     """Local embeddings [V, n, L, D] of the support images: the centre, then as many views as the task has."""
     assert task.encoder is not None
     encoder = LocalEncoder(task.encoder)
@@ -145,7 +156,7 @@ def local_views(task: TowerTask, seed: int) -> Tensor:
             for start in range(0, task.n, _IMAGES_AT_ONCE):
                 chosen = indices[start : start + _IMAGES_AT_ONCE]
                 found.append(encoder.encode(batches.get(chosen, view or None)))
-    return encoder.places(torch.cat(found).unflatten(0, (task.views, task.n)))
+    return encoder.places(np.concatenate(found).reshape(task.views, task.n, -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,22 +167,22 @@ class Transported(Fitted):
 
     text: Text  # hand-written, for their names
     scale: float
-    context: Tensor
-    rows: Tensor
+    context: Array
+    rows: Array
     encoder: Encoder | None = None
     local: LocalEncoder | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
-    @torch.no_grad()
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: Any) -> Array:
         """Class scores [m, K] of local features [m, places x D]."""
         x = as_features(x, "local features")
-        places = x.unflatten(-1, (-1, self.rows.shape[2]))
-        rows, how = self.rows.to(x.dtype), self.info["transport"]
-        parts = places.split(_IMAGES_AT_ONCE)
-        return torch.cat(
-            [transport_logits(part, rows, self.scale, how["eps"], how["iterations"]) for part in parts]
-        )
+        places = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
+        rows, how = to_torch(self.rows.astype(x.dtype)), self.info["transport"]
+        parts = [
+            transport_logits(part, rows, self.scale, how["eps"], how["iterations"])
+            for part in places.split(_IMAGES_AT_ONCE)
+        ]
+        return np.concatenate([to_numpy(part) for part in parts])
 
     def encoder_for(self, base: Any) -> Any:
         """The base model's places."""
@@ -183,21 +194,20 @@ class Transported(Fitted):
 
     def with_text(self, text: Any) -> Transported:
         """The same contexts around other class names."""
-        names = other_names(self, text)
+        names, encoder = other_names(text, self.encoder, self.info)
         if self.context.ndim == 4:
             return super().with_text(text)  # type: ignore[return-value]
-        assert self.encoder is not None
-        with torch.no_grad():
-            rows = embed_each(prompts_of(self, names), self.context.to(self.encoder.device)).cpu()
+        context = to_torch(self.context, encoder.device)
+        rows = to_numpy(embed_each(prompts_of(encoder, names, self.info), context))
         return replace(self, text=text, rows=rows)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """Contexts, and the rows that they make."""
-        return {"context": self.context.float(), "rows": self.rows.float()}
+        return {"context": self.context, "rows": self.rows}
 
     @classmethod
     def restore(
-        cls, tensors: dict[str, Tensor], head: Head, text: Text, scale: float, info: dict[str, Any]
+        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
     ) -> Transported:
         """Without the encoder, until it is bound to one."""
         if "transport" not in info:

@@ -13,13 +13,14 @@ context starts as zeros, with the phrase as its last words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.methods.prompts.coop import CoOp, Problem
-from prolip.methods.training import Batch, Gradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.training import Batch, Gradient
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,16 @@ class ProGrad(CoOp):
 
     def gradient(self, problem: Problem) -> Gradient:
         """The projected gradient."""
+        from torch.autograd import grad
+        from torch.nn.functional import cross_entropy
 
         def fill(batch: Batch) -> Tensor:
             logits = problem.logits(problem.prompts.embed(problem.context), batch)
-            loss = nn.functional.cross_entropy(logits, problem.labels[batch.images])
+            loss = cross_entropy(logits, problem.labels[batch.images])
             taught = problem.logits(problem.teacher, batch).softmax(dim=1)
-            apart = nn.functional.cross_entropy(logits, taught)
-            (own,) = torch.autograd.grad(loss, problem.context, retain_graph=True)
-            (general,) = torch.autograd.grad(apart, problem.context)
+            apart = cross_entropy(logits, taught)
+            (own,) = grad(loss, problem.context, retain_graph=True)
+            (general,) = grad(apart, problem.context)
             problem.context.grad = project(own, general, self.conflict)
             return loss
 
@@ -60,11 +63,11 @@ def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> project(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 2.0])).tolist()
+    >>> import numpy as np
+    >>> project(np.array([1.0, -1.0]), np.array([0.0, 2.0])).tolist()
     [1.0, 0.0]
     """
     along = (own * general).sum()
     if along >= 0:
         return own
-    return own - conflict * along / general.square().sum() * general
+    return own - conflict * along / (general * general).sum() * general

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from prolip.core import InputError, UsageError
-from prolip.core.arrays import unit_rows
-from prolip.core.errors import unknown_name
 from prolip.encoders import Encoder
 from prolip.encoders.towers import Tokens, Towers
 
-POSITIONS = ("end", "middle", "front")
 _LETTERS = "xqzjkwv"
 _LONGEST_PHRASE = 32  # tokens
 
@@ -85,7 +83,7 @@ class Prompts:
         words = words.scatter(2, index, full).flatten(0, 1)  # [B K, L, De]
         tokens = {name: tensor.repeat(copies, 1) for name, tensor in self.tokens.items()}
         with self.towers.saying(words):
-            rows = unit_rows(self.towers.embed_text(tokens).float())
+            rows = normalize(self.towers.embed_text(tokens).float(), dim=-1)
         return rows.unflatten(0, (copies, classes)) if many else rows
 
 
@@ -119,12 +117,6 @@ def start_context(
     if missing < 0:
         raise UsageError(f"the phrase {init!r} has {len(phrase)} tokens, more than contexts={slots}")
     return torch.cat([phrase.new_zeros(missing, width), phrase])
-
-
-def check_position(position: str) -> None:
-    """Refuse an unknown place for the class name."""
-    if position not in POSITIONS:
-        raise unknown_name("position", position, POSITIONS)
 
 
 def _layout(words: list[str], name: str, position: str) -> str:

@@ -1,0 +1,140 @@
+"""Writing ONNX models by hand: a graph is a list of operations and their constants, in protobuf.
+
+An ONNX file is a protobuf message, and such a message is a run of fields: each has a number and a kind, then
+an integer, or a length and that many bytes. Tensors are raw little-endian bytes. That is all it takes, so
+exporting needs no library.
+
+    graph = Graph()
+    y = graph.node("MatMul", "x", weight)              an input that is no name becomes a constant
+    graph.node("Relu", y, output="positive")
+    model = graph.to_bytes({"x": ("float32", ("batch", 4))}, {"positive": ("float32", ("batch", 2))})
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from prolip.core.head import Head
+
+OPSET = 18
+IR_VERSION = 8  # the one that came with opset 18
+
+# Name: (element type of an array, the array's shape; a word is a size that is known at run time).
+Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
+
+_TYPES = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9}
+
+
+class Graph:
+    """Operations of ONNX's default set, in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._nodes: list[bytes] = []
+        self._constants: list[bytes] = []
+
+    def constant(self, value: Any) -> str:
+        """The name of an array that is part of the model; real numbers are kept as float32."""
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            array = array.astype(np.float32, copy=False)
+        name = f"prolip_constant_{len(self._constants)}"
+        raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        dims = b"".join(_integer(1, size) for size in array.shape)
+        self._constants.append(
+            dims + _integer(2, _TYPES[array.dtype.name]) + _bytes(8, name.encode()) + _bytes(9, raw)
+        )
+        return name
+
+    def node(self, kind: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
+        """Add an operation; returns the name of its output, which is `output` if that is given.
+
+        An input is the name of a graph input or of another node's output; anything else becomes a constant.
+        """
+        name = output or f"prolip_{kind.lower()}_{len(self._nodes)}"
+        sources = [x if isinstance(x, str) else self.constant(x) for x in inputs]
+        self._nodes.append(
+            b"".join(_bytes(1, source.encode()) for source in sources)
+            + _bytes(2, name.encode())
+            + _bytes(4, kind.encode())
+            + b"".join(_bytes(5, _attribute(key, value)) for key, value in attributes.items())
+        )
+        return name
+
+    def unit_rows(self, x: str) -> str:
+        """Rows of length one."""
+        length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
+        return self.node("Div", x, self.node("Max", length, 1e-12))
+
+    def columns(self, x: str, start: int, stop: int) -> str:
+        """x[:, start:stop]."""
+        return self.node("Slice", x, np.array([start]), np.array([stop]), np.array([1]))
+
+    def head(self, head: Head, x: str) -> str:
+        """Embeddings `head(x)` [m, D] of features [m, width]."""
+        width = len(head.weight)
+        v = self.node("MatMul", self.columns(x, 0, width) if head.residual else x, head.weight)
+        if head.residual:
+            v = self.node("Add", v, self.columns(x, width, head.width))
+        return v if head.bias is None else self.node("Add", v, head.bias)
+
+    def to_bytes(self, inputs: Values, outputs: Values, metadata: Mapping[str, Any] | None = None) -> bytes:
+        """The model as a file's content; metadata that is no text is written as JSON."""
+        graph = (
+            b"".join(_bytes(1, node) for node in self._nodes)
+            + _bytes(2, b"prolip")
+            + b"".join(_bytes(5, constant) for constant in self._constants)
+            + b"".join(_bytes(11, _value(name, *value)) for name, value in inputs.items())
+            + b"".join(_bytes(12, _value(name, *value)) for name, value in outputs.items())
+        )
+        about = {
+            k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
+            for k, v in (metadata or {}).items()
+        }
+        return (
+            _integer(1, IR_VERSION)
+            + _bytes(2, b"prolip")
+            + _bytes(7, graph)
+            + _bytes(8, _integer(2, OPSET))
+            + b"".join(_bytes(14, _bytes(1, k.encode()) + _bytes(2, v.encode())) for k, v in about.items())
+        )
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; negative numbers as 64-bit two's complement."""
+    value &= (1 << 64) - 1
+    low = bytearray()
+    while value > 0x7F:
+        low.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*low, value])
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(int(value))
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> bytes:
+    """What an input or an output is: ValueInfoProto."""
+    sizes = [_bytes(2, size.encode()) if isinstance(size, str) else _integer(1, size) for size in shape]
+    tensor = _integer(1, _TYPES[dtype]) + _bytes(2, b"".join(_bytes(1, size) for size in sizes))
+    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+
+
+def _attribute(name: str, value: int | float | str | list[int]) -> bytes:
+    """A setting of a node: AttributeProto, whose field 20 tells which kind of value it has."""
+    start = _bytes(1, name.encode())
+    if isinstance(value, float):
+        return start + _varint(2 << 3 | 5) + np.float32(value).tobytes() + _integer(20, 1)
+    if isinstance(value, int):
+        return start + _integer(3, value) + _integer(20, 2)
+    if isinstance(value, str):
+        return start + _bytes(4, value.encode()) + _integer(20, 3)
+    return start + b"".join(_integer(8, each) for each in value) + _integer(20, 7)

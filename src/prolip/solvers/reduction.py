@@ -1,0 +1,149 @@
+"""The exact reduction: the same problem in far fewer unknowns.
+
+    minimise over W [Do, D]:   sum_i w_i CE( s normalize(x_i W + b) T', y_i )  +  lam |W - W0|^2
+
+Nothing below approximates it.
+
+Left. The gradient with respect to W is X' (something), so W - W0 = X' A at every minimiser.
+
+    (A) rows <= Do   X X' = U diag(e) U',  F = U sqrt(e),  B = X' U / sqrt(e)
+    (B) rows >  Do   X' X = U diag(e) U',  F = X U,        B = U
+
+In both W - W0 = B Z, B has orthonormal columns, F'F = diag(e), and X (W - W0) = F Z. One decomposition serves
+every lam and every fold of a cross-validation (a fold gives the rows that it holds out the weight 0).
+
+Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has in the orthogonal
+complement of span(T) enters by its length alone (`complement`). So the unknowns are Z Q, [r, K]. Where K is
+nearly D there is little to gain: then Q is a basis of everything and the complement is empty.
+
+Q is turned so that the softmax curvature at W0, mean_i (s / |v_i|)^2 T' (diag p_i - p_i p_i') T, is diag(mu)
+in it. With e that gives the preconditioner: the Hessian is close to the Kronecker product diag(e_i mu_j + 2
+lam).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from prolip.core import Task
+from prolip.core.arrays import Array, softmax
+from prolip.solvers.regime import Regime, choose_regime
+from prolip.solvers.threads import product
+
+SPLIT = 0.75  # separate span(T) from its complement while K is below this share of D
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """A reduced problem; n rows (images times views), rank r, k columns."""
+
+    regime: Regime
+    inputs: Array  # X [n, Do]
+    start: Array  # W0 [Do, D]
+    y: Array  # [n]
+    scale: float
+    factor: Array  # F [n, r]
+    back: Array  # U / sqrt(e) [n, r] in case (A), U [Do, r] in case (B)
+    spectrum: Array  # e [r]
+    basis: Array  # Q [D, k]
+    curvature: Array  # mu [k]
+    text: Array  # T Q [K, k]
+    base: Array  # V0 Q [n, k], of V0 = X W0 + b
+    outside: Array | None  # V0 - V0 Q Q' [n, D]; None where the complement is empty
+    squared: Array  # |V0|^2 [n]
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether this is case (A)."""
+        return len(self.inputs) <= self.inputs.shape[1]
+
+    @cached_property
+    def gram(self) -> Array:
+        """X X' = F F' [n, n]."""
+        return product(self.factor, self.factor.T)
+
+    def coordinates(self, weight: Array) -> Array:
+        """Z Q = B' (W - W0) Q [r, k] of a matrix W, as far as they can tell."""
+        step = (weight - self.start) @ self.basis.astype(weight.dtype, copy=False)
+        step = self.inputs @ step.astype(self.inputs.dtype) if self.by_rows else step
+        return self.back.T @ step.astype(self.back.dtype)
+
+    def weight(self, z: Array, outside: Array | None = None) -> Array:
+        """W [Do, D] of Z Q [r, k], and of the step of a `Complement`."""
+        step = product(self.back @ z, self.basis.T)
+        if self.by_rows:
+            step = product(
+                self.inputs.T, (step if outside is None else step + outside).astype(self.start.dtype)
+            )
+        elif outside is not None:
+            step += product(self.back, outside)
+        step = step.astype(self.start.dtype, copy=False)
+        step += self.start
+        return step
+
+
+def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | None = None) -> Reduction:
+    """Reduce a task.
+
+    Parameters
+    ----------
+    task
+        The few-shot problem; every view is rows of its own.
+    whole
+        Nothing is fitted outside span(T): split it off while K is below D at all.
+    folds
+        How many problems are solved at once, for the regime.
+    regime
+        Precision and threads; None chooses by size.
+    """
+    rows, y = task.rows()
+    x, fixed = task.linear.split(rows)
+    x = np.ascontiguousarray(x)
+    w0 = task.linear.weight.astype(x.dtype, copy=False)
+    classes, dim = task.text.rows.shape
+    split = classes < (1.0 if whole else SPLIT) * dim
+    rank, columns = min(x.shape), folds * (classes if split else dim)
+    regime = regime or choose_regime(len(x), rank, columns)
+    exact = np.float64 if len(x) * rank * dim <= (1 << 30) else regime.sums
+    v0 = (x if task.black_box else product(x, w0)).astype(regime.sums, copy=False)
+    if fixed is not None:
+        v0 = v0 + fixed.astype(regime.sums, copy=False)
+    text = task.text.rows.astype(regime.sums)
+    squared = np.einsum("nd,nd->n", v0, v0)
+    basis, curvature = _text_basis(v0, squared, text, task.scale, split)
+    base = v0 @ basis
+    outside = v0 - product(base, basis.T) if split else None
+    factor, back, spectrum = _factor(x, exact, regime)
+    return Reduction(
+        regime, x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside,
+        squared,
+    )  # fmt: skip
+
+
+def _factor(x: Array, dtype: Any, regime: Regime) -> tuple[Array, Array, Array]:
+    """F, U / sqrt(e) or U, and e."""
+    wide = x.astype(dtype, copy=False)
+    if len(x) <= x.shape[1]:
+        e, u = np.linalg.eigh(product(wide, wide.T))
+        keep = e > e[-1] * 8 * np.finfo(dtype).eps
+        e, u = e[keep], u[:, keep]
+        root = np.sqrt(e)
+        return (u * root).astype(regime.products), u / root, e
+    e, u = np.linalg.eigh(product(wide.T, wide))
+    u = u.astype(regime.products)
+    return product(x.astype(regime.products, copy=False), u), u, np.maximum(e, 0)
+
+
+def _text_basis(v0: Array, squared: Array, text: Array, scale: float, split: bool) -> tuple[Array, Array]:
+    """Q [D, k] and mu [k]."""
+    q = np.linalg.qr(text.T)[0] if split else None
+    inside, v = (text, v0) if q is None else (text @ q, v0 @ q)
+    factor = scale / np.sqrt(np.maximum(squared, np.finfo(squared.dtype).tiny))[:, None]
+    p = softmax((v @ inside.T) * factor) * factor
+    middle = np.diag((p * factor).mean(axis=0)) - p.T @ p / len(p)
+    mu, rotation = np.linalg.eigh(inside.T @ middle @ inside)
+    return rotation if q is None else q @ rotation, np.maximum(mu, 0)

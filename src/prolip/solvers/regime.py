@@ -1,0 +1,63 @@
+"""How numbers are worked out: the one place that decides by size.
+
+The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together).
+
+    size          F and its products   softmax and sums   threads   why
+    up to 2^22    float64              float64            1         a float32 copy would save nothing
+    up to 2^28    float32              float64            1, or     half the time; as the softmax and the sums
+                                                          all from  are float64, order of images and pieces
+                                                          2^26 on   move a logit by less than 0.01
+    above         float32              float32            all       arrays [rows, classes] are as large as the
+                                                                    features; logits within 0.1
+
+A piece of 2^26 multiplications takes some milliseconds, and is worth waking a thread for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prolip.solvers.threads import cores
+
+SMALL, SHARED, LARGE, PIECE = 1 << 22, 1 << 26, 1 << 28, 1 << 26
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Precision and threads of a problem.
+
+    Attributes
+    ----------
+    products
+        Type of F, and of the products with it.
+    sums
+        Type of embeddings, softmax, sums and decompositions.
+    pieces
+        Into how many the rows are cut. It depends on the size alone, so that the number of threads changes
+        nothing in the result.
+    threads
+        How many pieces are worked on at once.
+    """
+
+    products: Any
+    sums: Any
+    pieces: int = 1
+    threads: int = 1
+
+
+def choose_regime(rows: int, rank: int, columns: int) -> Regime:
+    """The regime of a problem of this size.
+
+    Examples
+    --------
+    >>> choose_regime(76, 76, 19).products.__name__, choose_regime(1632, 1280, 102).products.__name__
+    ('float64', 'float32')
+    """
+    size = rows * rank * columns
+    if size <= SMALL:
+        return Regime(np.float64, np.float64)
+    pieces = max(1, min(size // PIECE, rows // 512)) if size > SHARED else 1
+    return Regime(np.float32, np.float64 if size <= LARGE else np.float32, pieces, cores())

@@ -1,0 +1,232 @@
+"""Models of transformers, tiny and with random weights, loaded as a user loads them: by folder or by id."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from closeness import assert_close
+from prolip.core.errors import ModelError, UsageError
+from prolip.encoders import load
+from tiny_models import write_clip, write_siglip
+
+transformers = pytest.importorskip("transformers")
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PROMPTS = ["a photo of a cat", "a dog", "cat"]
+
+
+@pytest.fixture(autouse=True)
+def hub_is_away(monkeypatch):
+    """Nothing listens there: whoever asks the hub is refused at once."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture(scope="module")
+def siglip(tmp_path_factory):
+    return write_siglip(tmp_path_factory.mktemp("siglip"))
+
+
+def pictures():
+    rng = np.random.default_rng(0)
+    sizes = [(91, 67), (50, 203), (161, 160), (37, 36), (20, 29)]
+    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes]
+
+
+def as_pixels(encoder, images):
+    return np.stack([encoder.preprocess.centre(image) for image in images])
+
+
+def normalised(encoder, pixels):
+    return encoder.preprocess.normalise(torch.from_numpy(pixels))
+
+
+def test_clip_features_and_head_make_the_models_own_embedding(clip):
+    encoder = load(f"hf:{clip}", "cpu")
+    model = transformers.CLIPModel.from_pretrained(clip).eval()
+    processor = transformers.CLIPImageProcessorPil.from_pretrained(clip)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(clip)
+    with torch.no_grad():
+        pixels = processor(pictures(), return_tensors="pt")["pixel_values"]
+        expected = model.get_image_features(pixel_values=pixels).pooler_output
+        before = model.vision_model(pixel_values=pixels).pooler_output
+        tokens = tokenizer(PROMPTS, padding="max_length", max_length=20, truncation=True, return_tensors="pt")
+        expected_text = model.get_text_features(**tokens).pooler_output
+
+    features = encoder.encode(as_pixels(encoder, pictures()))
+    assert_close(features, before, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.head(features), expected, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.text_head(encoder.encode_text(PROMPTS)), expected_text, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.head.weight, model.visual_projection.weight.detach().T)
+    assert (encoder.head.bias, encoder.head.residual, encoder.black_box) == (None, False, None)
+    assert encoder.scale == pytest.approx(model.logit_scale.detach().exp().item())
+
+
+def test_siglip_features_and_head_make_the_models_own_embedding(siglip):
+    encoder = load(f"hf:{siglip}", "cpu")
+    model = transformers.SiglipModel.from_pretrained(siglip).eval()
+    processor = transformers.SiglipImageProcessorPil.from_pretrained(siglip)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(siglip)
+    with torch.no_grad():
+        pixels = processor(pictures(), return_tensors="pt")["pixel_values"]
+        expected = model.get_image_features(pixel_values=pixels).pooler_output
+        tokens = tokenizer(PROMPTS, padding="max_length", max_length=8, return_tensors="pt")["input_ids"]
+        expected_text = model.get_text_features(input_ids=tokens).pooler_output
+
+    features = encoder.encode(as_pixels(encoder, pictures()))
+    assert features.shape[1] == 48 + 32  # what fc2 takes, and the residual around it
+    assert_close(encoder.head(features), expected, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.text_head(encoder.encode_text(PROMPTS)), expected_text, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.head.weight, model.vision_model.head.mlp.fc2.weight.detach().T)
+    assert_close(encoder.head.bias, model.vision_model.head.mlp.fc2.bias.detach())
+    assert_close(encoder.text_head.weight, model.text_model.head.weight.detach().T)
+    assert (encoder.head.residual, encoder.text_head.residual) == (True, False)
+
+
+def test_tuned_head_drops_back_into_the_model(siglip):
+    encoder = load(f"hf:{siglip}", "cpu")
+    model = transformers.SiglipModel.from_pretrained(siglip).eval()
+    pixels = as_pixels(encoder, pictures())
+    tuned = encoder.head.with_weight(encoder.head.weight * 0.5)
+    with torch.no_grad():
+        model.vision_model.head.mlp.fc2.weight *= 0.5
+        expected = model.get_image_features(pixel_values=normalised(encoder, pixels)).pooler_output
+    assert_close(tuned(encoder.encode(pixels)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {},
+        {"resample": 2},
+        {"size": {"shortest_edge": 32}},
+        {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]},
+        {"do_normalize": False},
+    ],
+)
+def test_pictures_are_prepared_as_transformers_does(tmp_path, stated):
+    encoder = load(f"hf:{write_clip(tmp_path, **stated)}", "cpu")
+    processor = transformers.CLIPImageProcessorPil.from_pretrained(tmp_path)
+    ours = normalised(encoder, as_pixels(encoder, pictures()))
+    theirs = processor(pictures(), return_tensors="pt")["pixel_values"]
+    assert_close(ours, theirs.to(torch.float32), atol=1e-5, rtol=0)
+
+
+def test_torchvision_processor_differs_by_a_rounding_at_most(clip):
+    pytest.importorskip("torchvision")
+    encoder = load(f"hf:{clip}", "cpu")
+    processor = transformers.CLIPImageProcessor.from_pretrained(clip, do_normalize=False)
+    theirs = processor(pictures(), return_tensors="pt")["pixel_values"]
+    ours = as_pixels(encoder, pictures()).transpose(0, 3, 1, 2) / 255
+    assert_close(ours, theirs, atol=1.01 / 255, rtol=0)
+
+
+def test_old_processor_files_write_sizes_as_numbers(clip, tmp_path):
+    folder = shutil.copytree(clip, tmp_path / "old")
+    old = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 36, "crop_size": 32, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(old))
+    assert load(f"hf:{folder}", "cpu").preprocess == load(f"hf:{clip}", "cpu").preprocess
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"do_resize": False}, "pictures cannot be prepared as its image processor asks"),
+        ({"crop_size": {"height": 32, "width": 24}}, "pictures cannot be prepared"),
+        ({"rescale_factor": 1.0}, "pictures cannot be prepared"),
+        ({"crop_size": {"height": 24, "width": 24}}, "makes pictures of 24 pixels, the model takes 32"),
+    ],
+)
+def test_processors_that_cannot_be_followed(clip, tmp_path, stated, message):
+    folder = shutil.copytree(clip, tmp_path / "odd")
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **stated}))
+    with pytest.raises(ModelError, match=message):
+        load(f"hf:{folder}", "cpu")
+
+
+def test_fingerprint_follows_weights_and_activation(clip, tmp_path):
+    again = shutil.copytree(clip, tmp_path / "again")
+    assert load(f"hf:{again}", "cpu").fingerprint == load(f"hf:{clip}", "cpu").fingerprint
+    config = json.loads((again / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "gelu"
+    (again / "config.json").write_text(json.dumps(config))
+    assert load(f"hf:{again}", "cpu").fingerprint != load(f"hf:{clip}", "cpu").fingerprint
+
+
+def test_half_precision_weights_run_in_single(clip, tmp_path):
+    transformers.CLIPModel.from_pretrained(clip).half().save_pretrained(tmp_path)
+    for file in (*clip.glob("*token*"), clip / "preprocessor_config.json"):
+        shutil.copy(file, tmp_path)
+    encoder = load(f"hf:{tmp_path}", "cpu")
+    assert {parameter.dtype for parameter in encoder.model.parameters()} == {torch.float32}
+
+
+@pytest.fixture
+def cached(clip, tmp_path, monkeypatch):
+    """The model as the hub's cache keeps it, under the id someone/tiny-clip."""
+    repository = tmp_path / "models--someone--tiny-clip"
+    shutil.copytree(clip, repository / "snapshots" / COMMIT)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+
+def test_cached_model_loads_while_the_hub_is_away(cached, clip):
+    encoder = load("hf:someone/tiny-clip", "cpu")
+    assert (encoder.name, encoder.revision) == ("hf:someone/tiny-clip", COMMIT)
+    assert encoder.fingerprint == load(f"hf:{clip}", "cpu").fingerprint
+
+
+def test_hub_that_cannot_be_reached(cached, capfd):
+    with pytest.raises(ModelError, match=r"hub cannot be reached .* 'offline' needs no hub") as error:
+        load("hf:someone/other-clip", "cpu")
+    assert "\n" not in str(error.value)
+    assert error.value.__cause__ is not None
+    assert capfd.readouterr().err == ""
+
+
+def test_folders_that_are_not_models(clip, tmp_path):
+    with pytest.raises(ModelError, match=r"there is no folder .*none"):
+        load(f"hf:{tmp_path / 'none'}", "cpu")
+    folder = shutil.copytree(clip, tmp_path / "part")
+    weights = folder / "model.safetensors"
+    weights.rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"lacks weights in safetensors \(model\*\.safetensors\)$"):
+        load(f"hf:{folder}", "cpu")
+    weights.write_bytes((folder / "pytorch_model.bin").read_bytes()[:-1000])
+    with pytest.raises(ModelError, match=r"cannot load hf:.*part: "):
+        load(f"hf:{folder}", "cpu")
+
+
+def test_other_kinds_of_model(clip, tmp_path):
+    folder = shutil.copytree(clip, tmp_path / "bert")
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match="is a model of type 'bert'; supported: clip, siglip"):
+        load(f"hf:{folder}", "cpu")
+
+
+def test_pictures_need_no_torchvision(clip, monkeypatch):
+    expected = load(f"hf:{clip}", "cpu")
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    found = load(f"hf:{clip}", "cpu")
+    pixels = as_pixels(expected, pictures())
+    assert_close(found.encode(pixels), expected.encode(pixels))
+
+
+def test_no_name_and_no_library(monkeypatch):
+    with pytest.raises(UsageError, match="names no model: write hf:ID"):
+        load("hf:", "cpu")
+    for missing in ("transformers", "torch"):
+        monkeypatch.setitem(sys.modules, missing, None)
+        with pytest.raises(ModelError, match=rf"needs {missing}.* pip install 'prolip\[hf\]'"):
+            load("hf:openai/clip-vit-base-patch32", "cpu")

@@ -1,0 +1,387 @@
+"""open_clip models, tiny and with random weights, loaded as a user loads them: from a folder or a file."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from closeness import assert_close
+from prolip.core.errors import ModelError, UsageError
+from prolip.encoders import hub, load
+from prolip.encoders.tower import split_at_linear
+from tiny_models import random_model, write_folder
+
+open_clip = pytest.importorskip("open_clip")
+
+TEXT = {"context_length": 16, "vocab_size": 49408, "width": 24, "heads": 2, "layers": 1}
+CLIP_TEXT = {"embed_dim": 20, "text_cfg": TEXT}
+SIGLIP_TEXT = {**TEXT, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+
+
+def timm(name, **more):
+    return {"timm_model_name": name, "image_size": 160, **more}
+
+
+MODELS = {
+    "clip-resnet": {
+        **CLIP_TEXT,
+        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
+    },
+    "clip-vit": {
+        **CLIP_TEXT,
+        "vision_cfg": {"image_size": 48, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16},
+        "quick_gelu": True,
+    },
+    "clipa-vit": {
+        **CLIP_TEXT,
+        "vision_cfg": {
+            "image_size": 48, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16,
+            "pool_type": "avg", "no_ln_pre": True,
+        },
+    },
+    "siglip": {
+        "embed_dim": 96,
+        "init_logit_bias": -10,
+        "custom_text": True,
+        # timm's smallest tower with SigLIP's pooling head: r + fc2(act(fc1(norm(r))))
+        "vision_cfg": timm("test_vit3", timm_pool="map", timm_proj="none"),
+        "text_cfg": {**SIGLIP_TEXT, "width": 96},
+    },
+    "timm-linear": {**CLIP_TEXT, "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="linear")},
+    "timm-mlp": {
+        **CLIP_TEXT,
+        "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="mlp", timm_proj_bias=True),
+    },
+    "timm-classifier": {**CLIP_TEXT, "vision_cfg": timm("test_vit", timm_pool="token", timm_proj=None)},
+    "timm-bare": {
+        "embed_dim": 64,
+        "vision_cfg": timm("test_convnext", timm_pool="avg", timm_proj="none"),
+        "text_cfg": TEXT,
+    },
+}  # fmt: skip
+
+# Columns of the features; rows of the head; whether it has a bias, and a residual.
+HEADS = {
+    "clip-resnet": (256, 256, True, False),
+    "clip-vit": (32, 32, False, False),
+    "clipa-vit": (32, 32, False, False),
+    "siglip": (192 + 96, 192, True, True),
+    "timm-linear": (64, 64, False, False),
+    "timm-mlp": (40, 40, True, False),
+    "timm-classifier": (64, 64, True, False),
+}
+
+
+@pytest.fixture(autouse=True)
+def hub_is_away(monkeypatch):
+    """Nothing listens there: whoever asks the hub is refused at once."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("open_clip")
+    return {name: write_folder(root / name, config) for name, config in MODELS.items()}
+
+
+def pictures(count=3):
+    rng = np.random.default_rng(0)
+    sizes = [(91, 67), (50, 203), (161, 160), (48, 48)]
+    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes[:count]]
+
+
+def as_pixels(encoder, images):
+    return np.stack([encoder.preprocess.centre(image) for image in images])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_and_head_make_the_models_own_embedding(folders, name):
+    encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
+    model, transform = open_clip.create_model_from_pretrained(f"local-dir:{folders[name]}")
+    model.eval()
+    images, prompts = pictures(), ["a photo of a cat.", "a photo of a very small dog.", "x"]
+    with torch.no_grad():
+        expected = model.encode_image(torch.stack([transform(image) for image in images]))
+        expected_text = model.encode_text(open_clip.SimpleTokenizer(context_length=16)(prompts))
+
+    features = encoder.encode(as_pixels(encoder, images))
+    assert_close(encoder.head(features), expected, atol=1e-5, rtol=1e-5)
+    assert_close(encoder.text_head(encoder.encode_text(prompts)), expected_text, atol=1e-5, rtol=1e-5)
+    assert encoder.scale == pytest.approx(model.logit_scale.detach().exp().item())
+    assert isinstance(features, np.ndarray)
+    assert (features.dtype, encoder.device) == (np.float32, "cpu")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_head_is_the_last_linear_map(folders, name):
+    encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
+    head, features = encoder.head, encoder.encode(as_pixels(encoder, pictures(1)))
+    assert (features.shape[1], head.weight.shape[0], head.bias is not None, head.residual) == HEADS[name]
+    assert encoder.black_box is None
+
+
+def test_named_parameters_are_the_head(folders):
+    def weights(name):
+        from safetensors.torch import load_file
+
+        return load_file(folders[name] / "open_clip_model.safetensors")
+
+    def head(name):
+        return load(f"open_clip:local-dir:{folders[name]}", "cpu").head
+
+    assert_close(head("clip-vit").weight, weights("clip-vit")["visual.proj"])
+    assert_close(head("clip-resnet").weight, weights("clip-resnet")["visual.attnpool.c_proj.weight"].T)
+    assert_close(head("clip-resnet").bias, weights("clip-resnet")["visual.attnpool.c_proj.bias"])
+    assert_close(head("timm-linear").weight, weights("timm-linear")["visual.head.proj.weight"].T)
+    assert_close(head("siglip").weight, weights("siglip")["visual.trunk.attn_pool.mlp.fc2.weight"].T)
+
+
+def test_tower_that_ends_in_a_norm_is_a_black_box(folders):
+    encoder = load(f"open_clip:local-dir:{folders['timm-bare']}", "cpu")
+    assert np.array_equal(encoder.head.weight, np.eye(64))
+    assert "last linear map" in encoder.black_box
+
+
+def test_model_is_left_as_it_was(folders):
+    encoder = load(f"open_clip:local-dir:{folders['clip-resnet']}", "cpu")
+    fresh = open_clip.create_model_from_pretrained(f"local-dir:{folders['clip-resnet']}")[0].state_dict()
+    encoder.encode(as_pixels(encoder, pictures(1)))
+    kept = encoder.model.state_dict()
+    assert list(kept) == list(fresh)
+    assert all(torch.equal(kept[name], fresh[name]) for name in fresh)
+
+
+def test_heads_are_copies(folders):
+    encoder = load(f"open_clip:local-dir:{folders['clip-vit']}", "cpu")
+    before = encoder.head.weight.copy()
+    with torch.no_grad():
+        encoder.model.visual.proj += 1.0
+    assert np.array_equal(encoder.head.weight, before)
+
+
+def test_fingerprint_follows_weights_and_activation(tmp_path):
+    config = MODELS["clip-vit"]
+    same, again = write_folder(tmp_path / "a", config), write_folder(tmp_path / "b", config)
+    other_weights = write_folder(tmp_path / "c", config, seed=1)
+    other_activation = write_folder(tmp_path / "d", {**config, "quick_gelu": False})
+    prints = [
+        load(f"open_clip:local-dir:{folder}", "cpu").fingerprint
+        for folder in (same, again, other_weights, other_activation)
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+@pytest.mark.parametrize("resize", ["shortest", "squash", "longest"])
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+def test_pictures_are_prepared_as_open_clip_does(tmp_path, resize, interpolation):
+    stated = {
+        "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4],
+        "resize_mode": resize, "interpolation": interpolation, "fill_color": 30,
+    }  # fmt: skip
+    folder = write_folder(tmp_path, MODELS["clip-vit"], stated)
+    encoder = load(f"open_clip:local-dir:{folder}", "cpu")
+    _, transform = open_clip.create_model_from_pretrained(f"local-dir:{folder}")
+    for image in pictures(4):
+        ours = encoder.preprocess.normalise(torch.from_numpy(as_pixels(encoder, [image])))[0]
+        assert_close(ours, transform(image), atol=1e-6, rtol=0)
+
+
+def test_text_tower_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "photo": 3, "of": 4, "cat": 5}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    )
+    transformers.BertConfig(
+        vocab_size=6, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=16,
+    ).save_pretrained(tmp_path / "text")  # fmt: skip
+    for projection in ("linear", "mlp"):
+        config = {
+            **MODELS["clip-vit"],
+            "text_cfg": {
+                "hf_model_name": str(tmp_path / "text"), "hf_tokenizer_name": "here", "context_length": 16,
+                "hf_proj_type": projection, "hf_pooler_type": "mean_pooler", "hf_model_pretrained": False,
+            },
+        }  # fmt: skip
+        folder = write_folder(tmp_path / projection, config)
+        with pytest.raises(ModelError, match=r"lacks its tokenizer \(tokenizer\.json"):
+            load(f"open_clip:local-dir:{folder}", "cpu")
+        fast.save_pretrained(folder)
+        encoder = load(f"open_clip:local-dir:{folder}", "cpu")
+        model = random_model(config)
+        with torch.no_grad():
+            tokens = fast(["a photo of a cat"], padding="max_length", max_length=16, return_tensors="pt")
+            expected = model.encode_text(tokens["input_ids"])
+        found = encoder.text_head(encoder.encode_text(["a photo of a cat"]))
+        assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        assert encoder.text_head.width == (24 if projection == "linear" else 22)
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """An architecture `tiny-vit` with a published tag, and a file of weights."""
+    monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIGS", dict(open_clip.factory._MODEL_CONFIGS))
+    monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIG_PATHS", list(open_clip.factory._MODEL_CONFIG_PATHS))
+    config = {**MODELS["clip-vit"], "quick_gelu": False}
+    (tmp_path / "tiny-vit.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "tiny-vit.json")
+    weights = write_folder(tmp_path / "folder", config) / "open_clip_model.safetensors"
+    published = {"webtext_e1": {"file": str(weights), "quick_gelu": True, "mean": (0.5, 0.5, 0.5)}}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-vit", published)
+    return weights
+
+
+def test_architecture_and_file_of_weights(tiny):
+    encoder = load(f"open_clip:tiny-vit/{tiny}", "cpu")
+    slashed = load(f"open_clip:tiny/vit/{tiny}", "cpu")
+    assert encoder.fingerprint == slashed.fingerprint
+    assert_close(encoder.head.weight, random_model(MODELS["clip-vit"]).visual.proj.detach())
+
+
+def test_checkpoint_of_tensors_loads_and_one_of_code_does_not(tiny, tmp_path):
+    model = random_model(MODELS["clip-vit"])
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "tensors.pt")
+    assert load(f"open_clip:tiny-vit/{tmp_path / 'tensors.pt'}", "cpu").head.dim == 20
+    torch.save(model, tmp_path / "code.pt")
+    with pytest.raises(
+        ModelError, match=r"cannot load open_clip:tiny-vit/.*code\.pt: Weights only load failed"
+    ):
+        load(f"open_clip:tiny-vit/{tmp_path / 'code.pt'}", "cpu")
+
+
+def test_tag_decides_the_activation(tiny):
+    encoder = load("open_clip:tiny-vit/webtext-e1", "cpu")
+    pixels = as_pixels(encoder, pictures())
+    assert encoder.preprocess.mean == (0.5, 0.5, 0.5)
+    with torch.no_grad():
+        quick = random_model(MODELS["clip-vit"]).encode_image(
+            encoder.preprocess.normalise(torch.from_numpy(pixels))
+        )
+    assert_close(encoder.head(encoder.encode(pixels)), quick, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "names no model: write open_clip:ARCH/TAG"),
+        ("tiny-vat/openai", "unknown open_clip architecture 'tiny-vat': did you mean 'tiny-vit'"),
+        ("tiny-vit", "names no weights: write open_clip:tiny-vit/ and a tag (like webtext_e1) or a file"),
+        ("tiny-vit/webtext_e2", "unknown tag of tiny-vit 'webtext_e2': did you mean 'webtext_e1'?"),
+        ("coca_ViT-B-32/laion2b_s13b_b90k", "is a CoCa model, which is not supported"),
+    ],
+)
+def test_wrong_names(tiny, name, message):
+    with pytest.raises(UsageError) as error:
+        load(f"open_clip:{name}", "cpu")
+    assert message in str(error.value)
+
+
+def test_missing_file_of_weights(tiny):
+    with pytest.raises(ModelError, match=r"there is no file of weights gone/away\.pt"):
+        load("open_clip:tiny-vit/gone/away.pt", "cpu")
+
+
+def test_weights_of_another_architecture(tiny, folders):
+    other = folders["clip-resnet"] / "open_clip_model.safetensors"
+    with pytest.raises(ModelError, match=r"cannot load .*: Error") as error:
+        load(f"open_clip:tiny-vit/{other}", "cpu")
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value.__cause__, RuntimeError)
+
+
+def test_incomplete_folders(tmp_path, folders):
+    with pytest.raises(ModelError, match="there is no folder"):
+        load(f"open_clip:local-dir:{tmp_path / 'none'}", "cpu")
+    with pytest.raises(ModelError, match=r"lacks a configuration \(open_clip_config\.json\), weights"):
+        load(f"open_clip:local-dir:{tmp_path}", "cpu")
+    whole = write_folder(tmp_path / "cut", MODELS["clip-vit"])
+    weights = whole / "open_clip_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match="cannot load open_clip:local-dir"):
+        load(f"open_clip:local-dir:{whole}", "cpu")
+    (whole / "open_clip_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="is not a model of open_clip"):
+        load(f"open_clip:local-dir:{whole}", "cpu")
+
+
+def test_hub_that_cannot_be_reached(capfd):
+    with pytest.raises(ModelError, match=r"hub cannot be reached .* 'offline' needs no hub") as error:
+        load("open_clip:ViT-B-32/openai", "cpu")
+    assert "\n" not in str(error.value)
+    assert error.value.__cause__ is not None
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("missing", ["torch", "open_clip", "torchvision", "huggingface_hub"])
+def test_libraries_that_are_not_installed(monkeypatch, missing):
+    for module in [name for name in sys.modules if name.partition(".")[0] == "open_clip"]:
+        monkeypatch.delitem(sys.modules, module)  # so that it is imported again, and misses what it needs
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModelError, match=rf"needs .*{missing}.* pip install 'prolip\[open_clip\]'") as error:
+        load("open_clip:ViT-B-32/openai", "cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_towers_of_libraries_that_are_not_installed(monkeypatch, folders, tmp_path):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModelError, match=r"needs timm.* pip install 'prolip\[open_clip\]'"):
+        load(f"open_clip:local-dir:{folders['siglip']}", "cpu")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    config = {**MODELS["clip-vit"], "text_cfg": {**TEXT, "hf_tokenizer_name": "here"}}
+    folder = write_folder(tmp_path, config)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"needs transformers.* pip install 'prolip\[hf\]'"):
+        load(f"open_clip:local-dir:{folder}", "cpu")
+
+
+def test_logging_is_as_before(folders):
+    import logging
+
+    before = (list(logging.getLogger().handlers), logging.getLogger().manager.disable)
+    load(f"open_clip:local-dir:{folders['clip-vit']}", "cpu")
+    assert (list(logging.getLogger().handlers), logging.getLogger().manager.disable) == before
+    assert not hub.require("huggingface_hub.constants", "hf").HF_HUB_OFFLINE
+
+
+class Ends(torch.nn.Module):
+    """A linear map with something after it."""
+
+    def __init__(self, end):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.end = torch.nn.Linear(6, 5), torch.nn.Linear(5, 4), end
+
+    def forward(self, x):
+        return self.end(self.last(self.first(x).tanh()), x)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        (lambda u, x: u, "plain"),
+        (lambda u, x: x[:, :4] + u, "residual"),
+        (lambda u, x: u.relu(), "black box"),
+        (lambda u, x: u / u.norm(), "black box"),
+        (lambda u, x: 2 * u, "black box"),
+        (lambda u, x: u[:, :3], "black box"),
+    ],
+)
+def test_where_a_tower_is_split(end, kind):
+    tower = Ends(end)
+    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        split = split_at_linear(tower, tower, x[:1])
+        assert_close(split.head(split.features(x).numpy()), tower(x))
+    assert (split.black_box is not None) == (kind == "black box")
+    assert split.head.residual == (kind == "residual")
+    if kind == "plain":
+        assert_close(split.features(x), tower.first(x).tanh())

@@ -1,0 +1,453 @@
+"""Adapted models in other people's libraries: what they compute is what was fitted."""
+
+import errno
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+
+from closeness import assert_close
+from pictures import blotch
+from prolip import methods
+from prolip.core import Head, ModelError, Projected, ProlipError, SavedModelError, Task, UsageError
+from prolip.core.arrays import softmax, unit_rows
+from prolip.encoders import load
+from prolip.encoders.preprocess import Preprocess
+from prolip.export import apply_adapter, load_adapter
+from prolip.export.card import model_card
+from prolip.export.onnx import write_graphs
+from prolip.export.usage import programs
+from prolip.export.write import convert_model, export
+from tiny_models import TEXT, tower_task, write_clip, write_folder, write_siglip
+
+open_clip = pytest.importorskip("open_clip")
+transformers = pytest.importorskip("transformers")
+
+TEMPLATE = "a photo of a {}."
+CLASSES = ["cat", "dog"]
+PROMPTS = [TEMPLATE.format(name) for name in CLASSES]
+VIT = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16}
+MODELS = {
+    "vit": {"embed_dim": 20, "vision_cfg": VIT, "text_cfg": TEXT, "quick_gelu": True},
+    "resnet": {
+        "embed_dim": 20,
+        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
+        "text_cfg": TEXT,
+    },
+    "timm": {
+        "embed_dim": 20,
+        "vision_cfg": {
+            "timm_model_name": "test_convnext", "image_size": 160, "timm_pool": "", "timm_proj": "linear",
+        },
+        "text_cfg": TEXT,
+    },
+    "siglip": {
+        "embed_dim": 96,
+        "init_logit_bias": -10,
+        "custom_text": True,
+        "vision_cfg": {
+            "timm_model_name": "test_vit3", "image_size": 160, "timm_pool": "map", "timm_proj": "none",
+        },
+        "text_cfg": {**TEXT, "width": 96, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
+    },
+    "bare": {  # ends in a norm: a black box
+        "embed_dim": 64,
+        "vision_cfg": {
+            "timm_model_name": "test_convnext", "image_size": 160, "timm_pool": "avg", "timm_proj": "none",
+        },
+        "text_cfg": TEXT,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Encoders by name, made when they are first asked for."""
+    root, made = tmp_path_factory.mktemp("models"), {}
+
+    def get(name):
+        if name not in made:
+            torch.manual_seed(0)
+            if name == "hf-clip":
+                source = f"hf:{write_clip(root / name, size={'shortest_edge': 32})}"
+            elif name == "hf-siglip":
+                source = f"hf:{write_siglip(root / name)}"
+            else:
+                source = f"open_clip:local-dir:{write_folder(root / name, MODELS[name])}"
+            made[name] = load(source, "cpu")
+        return made[name]
+
+    return get
+
+
+def pixels_for(encoder, count=4):
+    pictures = [blotch((60 * k, 200 - 50 * k, 90), k, 70) for k in range(count)]
+    return np.stack([encoder.preprocess.centre(picture) for picture in pictures])
+
+
+def normalised(encoder, pixels):
+    return encoder.preprocess.normalise(torch.from_numpy(pixels))
+
+
+def fit(encoder, method="prolip"):
+    pixels = pixels_for(encoder)
+    text = encoder.text(CLASSES, [TEMPLATE])
+    task = Task(encoder.encode(pixels), [0, 0, 1, 1], text, encoder.head, encoder.scale)
+    # Pictures of noise embed almost alike in a random tower: a weak pull would blow their rounding up.
+    options = {"lam": 1.0} if "lam" in methods.options(method) else {}
+    return methods.create(method, **options).fit(task), pixels
+
+
+CONFIG = {
+    "prolip": "0", "model": "open_clip:test", "method": "prolip", "kind": "projected", "classes": CLASSES,
+    "templates": [TEMPLATE], "temperature": 1.25, "fingerprint": "f", "lam": 1e-3,
+    "fit": {"images": 4, "shots": 2.0},
+    "held_out": {
+        "images": 4, "accuracy": 0.75, "zero_shot_accuracy": 0.5, "per_class": [1.0, 0.5],
+        "calibration_error": 0.1, "calibration_error_before": 0.3,
+    },
+}  # fmt: skip
+
+
+def open_clip_answers(folder, encoder, pixels):
+    """Unit embeddings and the scale, by open_clip's own code alone."""
+    model = open_clip.create_model_from_pretrained(f"local-dir:{folder}", return_transform=False).eval()
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{folder}")
+    with torch.no_grad():
+        image = model.encode_image(normalised(encoder, pixels), normalize=True)
+        text = model.encode_text(tokenizer(PROMPTS), normalize=True)
+    return image.numpy(), text.numpy(), float(model.logit_scale.detach().exp())
+
+
+def hf_answers(folder, encoder, pixels):
+    """Unit embeddings and the scale, by transformers' own code alone."""
+    siglip = json.loads((folder / "config.json").read_text())["model_type"] == "siglip"
+    kind = transformers.SiglipModel if siglip else transformers.CLIPModel
+    model = kind.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    padding = {"padding": "max_length", "max_length": 8} if siglip else {"padding": True}
+    tokens = tokenizer(PROMPTS, truncation=True, return_tensors="pt", **padding)["input_ids"]
+    with torch.no_grad():
+        image = model.get_image_features(pixel_values=normalised(encoder, pixels)).pooler_output
+        text = model.get_text_features(input_ids=tokens).pooler_output
+    return (
+        normalize(image, dim=1).numpy(),
+        normalize(text, dim=1).numpy(),
+        float(model.logit_scale.detach().exp()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "to"),
+    [
+        ("vit", "prolip", "open_clip"),
+        ("vit", "prolip", "hf"),
+        ("vit", "rla", "open_clip"),
+        ("vit", "prolip_text", "open_clip"),
+        ("vit", "prolip_text", "hf"),
+        ("resnet", "prolip", "open_clip"),
+        ("resnet", "rla", "open_clip"),
+        ("timm", "prolip", "open_clip"),
+        ("siglip", "prolip", "open_clip"),
+        ("hf-clip", "prolip", "hf"),
+        ("hf-clip", "prolip", "open_clip"),
+        ("hf-siglip", "prolip", "hf"),
+    ],
+)
+def test_other_libraries_give_the_adapted_embeddings(model, tmp_path, name, method, to):
+    encoder = model(name)
+    fitted, pixels = fit(encoder, method)
+    export(tmp_path / "out", encoder, fitted, CONFIG, [to])
+    answers = open_clip_answers if to == "open_clip" else hf_answers
+    image, text, scale = answers(tmp_path / "out", encoder, pixels)
+    probabilities = softmax(fitted.logits(encoder.encode(pixels)) / CONFIG["temperature"])
+    assert_close(softmax(scale * image @ text.T), probabilities, atol=1e-5, rtol=1e-4)
+    if isinstance(fitted, Projected):
+        assert_close(image, fitted.embed(encoder.encode(pixels)), atol=1e-5, rtol=0)
+    zero_shot = unit_rows(encoder.head(encoder.encode(pixels))) @ encoder.text(CLASSES, [TEMPLATE]).rows.T
+    assert np.abs(image @ text.T - zero_shot).max() > 1e-3  # the fit did move something
+
+
+def test_one_folder_can_be_both(model, tmp_path):
+    encoder = model("vit")
+    fitted, pixels = fit(encoder)
+    written = export(tmp_path / "out", encoder, fitted, CONFIG, ["hf", "open_clip", "adapter"])
+    assert {"config.json", "model.safetensors", "open_clip_config.json", "README.md"} <= set(written)
+    assert len({file.stat().st_mode for file in (tmp_path / "out").iterdir()}) == 1  # all can be shared
+    ours, theirs = (f(tmp_path / "out", encoder, pixels) for f in (open_clip_answers, hf_answers))
+    assert_close(ours[0], theirs[0], atol=1e-5, rtol=0)
+    assert_close(ours[1], theirs[1], atol=1e-5, rtol=0)
+
+
+def test_the_zero_shot_pipeline_gives_our_probabilities(model, tmp_path):
+    encoder = model("hf-clip")
+    fitted, _ = fit(encoder)
+    export(tmp_path / "out", encoder, fitted, CONFIG, ["hf"])
+    picture = blotch((200, 60, 60), 5, 32)
+    processor = transformers.CLIPImageProcessorPil.from_pretrained(tmp_path / "out")
+    classify = transformers.pipeline(
+        "zero-shot-image-classification", model=str(tmp_path / "out"), image_processor=processor
+    )
+    found = {
+        a["label"]: a["score"]
+        for a in classify(picture, candidate_labels=CLASSES, hypothesis_template=TEMPLATE)
+    }
+    x = encoder.encode(encoder.preprocess.centre(picture)[None])
+    ours = softmax(fitted.logits(x) / CONFIG["temperature"])[0].tolist()
+    assert [found[name] for name in CLASSES] == pytest.approx(ours, abs=1e-4)
+
+
+def test_conversion_there_and_back_is_the_same_model(model, tmp_path):
+    source = model("vit")
+    convert_model(source, tmp_path / "there", "hf")
+    convert_model(load(f"hf:{tmp_path / 'there'}", "cpu"), tmp_path / "back", "open_clip")
+    back = load(f"open_clip:local-dir:{tmp_path / 'back'}", "cpu")
+    ours, theirs = source.model.state_dict(), back.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "message"),
+    [
+        ("resnet", "hf", "transformers has no CLIP with a ResNet"),
+        ("timm", "hf", "no counterpart of the image tower test_convnext"),
+        ("hf-siglip", "open_clip", "only CLIP converts"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused(model, tmp_path, name, to, message):
+    with pytest.raises(ModelError, match=message):
+        convert_model(model(name), tmp_path / "out", to)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_does_not_fold_says_so_and_offers_onnx(model, tmp_path):
+    cases = [("siglip", "rla", "residual"), ("bare", "prolip", "does not end in a linear map")]
+    for name, method, message in cases:
+        fitted, _ = fit(model(name), method)
+        with pytest.raises(UsageError, match=rf"{message}.*--to onnx"):
+            export(tmp_path / "out", model(name), fitted, CONFIG, ["open_clip"])
+    probe, _ = fit(model("vit"), "task_res")
+    with pytest.raises(UsageError, match=r"task_res does not fold .*--to onnx"):
+        export(tmp_path / "out", model("vit"), probe, CONFIG, ["open_clip"])
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("vit", "prolip"), ("hf-siglip", "rla"), ("hf-clip", "tip_adapter")]
+)
+def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    encoder = model(name)
+    fitted, pixels = fit(encoder, method)
+    export(tmp_path / "out", encoder, fitted, CONFIG, ["onnx"])
+
+    def run(file, inputs):
+        session = onnxruntime.InferenceSession(tmp_path / "out" / file)
+        return session.run(None, inputs)[0], session.get_modelmeta().custom_metadata_map
+
+    x = encoder.encode(pixels)
+    found, about = run("classifier.onnx", {"pixels": pixels})
+    expected = softmax(fitted.logits(x) / CONFIG["temperature"])
+    assert_close(found, expected, atol=1e-4, rtol=0)
+    assert json.loads(about["classes"]) == CLASSES
+    assert json.loads(about["pixels"])["size"] == encoder.preprocess.size
+    if not isinstance(fitted, Projected):  # it has no embedding of its own
+        assert not (tmp_path / "out" / "image.onnx").exists()
+        return
+    found, _ = run("image.onnx", {"pixels": pixels[:1]})
+    assert_close(found, fitted.embed(x[:1]), atol=1e-4, rtol=0)
+    tokens = {key: value.numpy() for key, value in encoder.tokens(PROMPTS).items()}
+    found, _ = run("text.onnx", tokens)
+    assert_close(found, fitted.text.rows, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("to", "missing", "extra"),
+    [("onnx", "onnxscript", "onnx"), ("onnx", "onnx", "onnx"), ("hf", "transformers", "hf")],
+)
+def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, missing, extra):
+    encoder = model("vit")
+    fitted, _ = fit(encoder, "zero_shot")
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ModelError, match=rf"needs {missing}\b.* pip install 'prolip\[{extra}\]'"):
+        export(tmp_path / "out", encoder, fitted, CONFIG, [to])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("coop", {"contexts": 2}), ("full", {"lr": 1e-3}), ("maple", {"depth": 2})]
+)
+def test_onnx_runtime_gives_what_was_trained_in_the_towers(model, tmp_path, name, options):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    encoder = model("vit")
+    task, pixels = tower_task(encoder)
+    fitted = methods.create(name, epochs=2, batch_size=4, **options).fit(task)
+    reader = fitted.encoder_for(encoder)
+    write_graphs(tmp_path, reader, fitted, 1.0, {})
+    session = onnxruntime.InferenceSession(tmp_path / "classifier.onnx")
+    found = session.run(None, {"pixels": np.asarray(pixels)})[0]
+    assert_close(found, fitted.proba(reader.encode(pixels)), atol=1e-4, rtol=0)
+
+
+def test_adapter_goes_into_the_base_model_and_no_other(model, tmp_path):
+    encoder = model("vit")
+    fitted, pixels = fit(encoder)
+    folder = tmp_path / "adapter"
+    written = export(folder, encoder, fitted, CONFIG, ["adapter"])
+    assert written == ["README.md", "prolip_adapter.json", "prolip_adapter.safetensors"]
+    assert (folder / "prolip_adapter.safetensors").stat().st_size < encoder.head.weight.nbytes + 500
+    x = encoder.encode(pixels)
+    adapted = load_adapter(folder, "cpu")
+    assert_close(unit_rows(adapted.head(adapted.encode(pixels))), fitted.embed(x))
+
+    source = encoder.name.removeprefix("open_clip:")
+    plain = open_clip.create_model_from_pretrained(source, return_transform=False).eval()
+    apply_adapter(plain, folder)
+    with torch.no_grad():
+        image = plain.encode_image(normalised(encoder, pixels), normalize=True)
+    assert_close(image, fitted.embed(x), atol=1e-5, rtol=0)
+
+    with pytest.raises(ModelError, match=r"with weights [0-9a-f]{64} .*weights are [0-9a-f]{64}"):
+        apply_adapter(plain, folder)  # it is not the base model any more
+    weights = folder / "prolip_adapter.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(SavedModelError, match="was altered"):
+        load_adapter(folder, "cpu")
+
+
+def test_a_base_model_that_is_gone_or_changed_is_refused(tmp_path):
+    base = write_folder(tmp_path / "base", MODELS["vit"])
+    encoder = load(f"open_clip:local-dir:{base}", "cpu")
+    fitted, _ = fit(encoder)
+    export(tmp_path / "adapter", encoder, fitted, CONFIG, ["adapter"])
+    shutil.rmtree(base)
+    with pytest.raises(ModelError, match="there is no folder"):
+        load_adapter(tmp_path / "adapter", "cpu")
+    other = load(f"open_clip:local-dir:{write_folder(base, MODELS['vit'], seed=1)}", "cpu")
+    with pytest.raises(ModelError) as error:
+        load_adapter(tmp_path / "adapter", "cpu")
+    assert encoder.fingerprint in str(error.value)
+    assert other.fingerprint in str(error.value)
+
+
+def test_offline_goes_to_adapter_and_not_to_clip(offline, tmp_path):
+    text = offline.text(CLASSES, [TEMPLATE])
+    weight = offline.head.weight + 0.01
+    fitted = Projected(Head(weight), text, 20.0, tuned=True, info={"method": "prolip"})
+    with pytest.raises(ModelError, match="--to onnx or --to adapter"):
+        export(tmp_path / "out", offline, fitted, CONFIG, ["hf"])
+    export(tmp_path / "out", offline, fitted, CONFIG, ["adapter"])
+    adapted = load_adapter(tmp_path / "out", "cpu")
+    assert_close(adapted.head.weight, weight)
+    assert adapted.scale == pytest.approx(16.0)
+
+
+def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
+    encoder = model("vit")
+    fitted, _ = fit(encoder)
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match=r"thesis\.tex.*--force"):
+        export(tmp_path, encoder, fitted, CONFIG, ["adapter"])
+    export(tmp_path, encoder, fitted, CONFIG, ["adapter"], force=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert (tmp_path / "prolip_adapter.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("to", "writer"),
+    [
+        ("open_clip", "prolip.export.write.write_bytes"),  # the card, written last
+        ("open_clip", "safetensors.torch.save_file"),
+        ("onnx", "torch.onnx.ONNXProgram.save"),
+    ],
+)
+def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch, to, writer):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    encoder = model("vit")
+    fitted, _ = fit(encoder)
+    monkeypatch.setattr(writer, full)
+    with pytest.raises(ProlipError, match="no space left on the disk"):
+        export(tmp_path / "out", encoder, fitted, CONFIG, [to])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_computes_something_else_is_not_kept(model, tmp_path, monkeypatch):
+    encoder = model("vit")
+    fitted, _ = fit(encoder)
+    monkeypatch.setattr(
+        "prolip.export.checkpoint.load_checkpoint", lambda *_: model("vit")
+    )  # not the adapted one
+    with pytest.raises(ModelError, match="gives other embeddings"):
+        export(tmp_path / "out", encoder, fitted, CONFIG, ["open_clip"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_card_is_for_a_person(model, tmp_path):
+    encoder = model("vit")
+    fitted, _ = fit(encoder)
+    export(tmp_path / "pets", encoder, fitted, CONFIG, ["hf", "open_clip", "adapter"])
+    card = (tmp_path / "pets" / "README.md").read_text()
+    for wanted in (
+        "# pets", "`cat`, `dog`", "| before (zero-shot) | 50.0 % |", "| this model | **75.0 %** |",
+        "| dog | 50.0 % |",
+        "30.0 % before, 10.0 % after", "With transformers:", "With open_clip:", "load_adapter", "lam = 0.001",
+    ):  # fmt: skip
+        assert wanted in card
+    assert "onnx" not in card.lower()
+    blocks = card.split("```python\n")[1:]
+    for block in blocks:
+        compile(block.split("```")[0], "card", "exec")
+
+
+def test_the_card_tells_when_test_pictures_were_not_new():
+    measured = {"images": 9, "zero_shot_accuracy": 0.5, "accuracy": 1.0, "per_class": [1.0, 1.0]}
+    for known, told in ((0, "that were not used in the fit"), (4, "of which 4 were used in the fit")):
+        card = model_card(
+            {**CONFIG, "evaluation": {**measured, "duplicates": known}}, {"prolip.json"}, "pets"
+        )
+        assert told in card
+
+
+def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):
+    for name in ("hf-siglip", "hf-clip"):
+        encoder = model(name)
+        export(tmp_path / name, encoder, fit(encoder)[0], CONFIG, ["hf"])
+        assert ("a sigmoid of each score" in (tmp_path / name / "README.md").read_text()) == (
+            name == "hf-siglip"
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resize": "shortest", "resize_to": 40},
+        {"resize": "shortest", "crop": "floor"},
+        {"resize": "squash", "interpolation": "bilinear"},
+        {"resize": "longest", "fill": 127},
+    ],
+)
+@pytest.mark.parametrize("size", [(61, 40), (33, 72), (50, 50)])
+def test_the_card_prepares_pictures_as_the_model_does(options, size):
+    preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3, **options)
+    picture = blotch((200, 60, 60), 3, 80).crop((0, 0, *size))
+    config = {"classes": CLASSES, "preprocess": preprocess.config()}
+    (program,) = programs(config, {"classifier.onnx"})
+    prepare = program.partition('.convert("RGB")\n')[2].partition("probabilities")[0]
+    space = {"Image": Image, "picture": picture}
+    exec(prepare, space)
+    np.testing.assert_array_equal(np.asarray(space["picture"]), preprocess.centre(picture))
+
+
+def test_unknown_targets_are_named(model, tmp_path):
+    fitted, _ = fit(model("vit"))
+    with pytest.raises(UsageError, match="did you mean 'onnx'"):
+        export(tmp_path / "out", model("vit"), fitted, CONFIG, ["onxx"])

@@ -1,0 +1,129 @@
+"""Methods against scikit-learn and PyTorch: other people's regression, optimizers and derivatives."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import cross_entropy, normalize
+
+from prolip import Task, methods, solvers
+from prolip.methods.bias import Sum
+from test_methods import create, embed, problem, unit
+
+
+def double(x):
+    return torch.tensor(np.asarray(x), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("space", ["embedding", "pre"])
+def test_linear_probe_is_scikit_learns_logistic_regression(space):
+    task = problem(noise=1.0)
+    f = (embed(task) if space == "embedding" else unit(task.x[0])).astype(float)
+    theirs = LogisticRegression(C=3.0, tol=1e-8, max_iter=10_000).fit(f, task.y)
+    ours = create("linear_probe", C=3.0, features=space).fit(task)
+    assert np.allclose(ours.weight, theirs.coef_, atol=0.02)
+    assert np.allclose(ours.proba(task.x[0]), theirs.predict_proba(f), atol=5e-3)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_lp_plus_plus_is_descent_with_momentum(accumulate):
+    task = problem()
+    f, t, y = double(embed(task)), double(task.text.rows), torch.tensor(task.y)
+    w = torch.stack([f[y == k].sum(0) for k in range(3)]).requires_grad_()
+    alpha = torch.full((3,), 2.5 * task.scale * float((f * t[y]).sum(1).mean()), dtype=torch.float64)
+    alpha.requires_grad_()
+    weights = torch.optim.SGD([w], lr=float(4 * 12 / torch.linalg.eigvalsh(f.T @ f)[-1]), momentum=0.9)
+    blend = torch.optim.SGD([alpha], lr=float(12 / (4 * (f @ t.T).square().sum(0).max())))
+    for epoch in range(25):
+        weights.zero_grad()
+        if not accumulate:
+            blend.zero_grad()
+        cross_entropy(f @ w.T + alpha * (f @ t.T), y).backward()
+        weights.step()
+        if epoch % 10 == 0:
+            blend.step()
+    ours = create("lp_plus_plus", epochs=25, accumulate=accumulate).fit(task)
+    assert np.allclose(ours.weight, (w + alpha[:, None] * t).detach(), rtol=1e-3, atol=1e-2)
+
+
+def test_steps_are_those_of_adamw():
+    rng = np.random.default_rng(0)
+    ours, a = rng.normal(size=(5, 4)), double(rng.normal(size=(4, 3)))
+    theirs = double(ours).requires_grad_()
+    mine = solvers.AdamW([ours], eps=1e-4, decay=0.01)
+    reference = torch.optim.AdamW([theirs], eps=1e-4, weight_decay=0.01)
+    for step in range(20):
+        lr = 0.1 / (1 + step)
+        reference.param_groups[0]["lr"] = lr
+        reference.zero_grad()
+        point = double(ours).requires_grad_()
+        (point @ a).sin().sum().backward()
+        (theirs @ a).sin().sum().backward()
+        reference.step()
+        mine.step([point.grad.numpy()], lr)
+    assert np.allclose(ours, theirs.detach(), atol=1e-8)
+
+
+def losses(task):
+    """The loss of each term as its definition has it, in torch."""
+    x, y, s, t = double(task.x[0]), torch.tensor(task.y), task.scale, double(task.text.rows)
+    v = x @ double(task.head.weight) + double(task.head.bias)
+    f = normalize(v, dim=1)
+    features, projection = double(task.text.features), task.text.projection
+    values = torch.nn.functional.one_hot(y).double()
+
+    def task_res(r):
+        return (
+            cross_entropy(s * f @ normalize(t + 0.5 * r, dim=1).T, y)
+            + 0.3 * (s / 100) ** 2 * r.square().sum()
+        )
+
+    def prolip_text(step):
+        each = features @ (double(projection.weight) + step) + double(projection.bias)
+        rows = normalize(normalize(each, dim=2).mean(0), dim=1)
+        return cross_entropy(s * f @ rows.T, y) + 0.3 * step.square().sum()
+
+    def tip_adapter_f(keys):
+        return cross_entropy(s * f @ t.T + 2 * torch.exp(-3 * (1 - f @ keys.T)) @ values, y)
+
+    def clip_adapter(down, up):
+        z = 0.4 * v + 0.6 * torch.relu(torch.relu(v @ down) @ up)
+        return cross_entropy(s * normalize(z, dim=1) @ t.T, y)
+
+    def prolip(step):
+        moved = normalize(v + x @ step, dim=1)
+        return cross_entropy(s * moved @ t.T, y) + 0.3 * step.square().sum()
+
+    return {each.__name__: each for each in (task_res, prolip_text, tip_adapter_f, clip_adapter, prolip)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("task_res", {"lam": 0.3}),
+        ("prolip_text", {"lam": 0.3}),
+        ("tip_adapter_f", {"alpha": 2.0, "beta": 3.0}),
+        ("clip_adapter", {"alpha": 0.4, "reduction": 2}),
+        ("prolip", {"lam": 0.3}),
+    ],
+)
+def test_a_terms_loss_and_gradient_are_those_of_autograd(name, options):
+    task = problem(dtype=np.float64)
+    total = Sum(task, [create(name, **options).bias(task, exact=False)])
+    rng = np.random.default_rng(0)
+    parameters = [start + 0.3 * rng.normal(size=start.shape) for start in total.start]
+    value, gradients = total.loss(parameters)
+    points = [double(p).requires_grad_() for p in parameters]
+    wanted = losses(task)[name](*points)
+    assert value == pytest.approx(wanted.item(), rel=1e-9)
+    for ours, theirs in zip(gradients, torch.autograd.grad(wanted, points), strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gda", "task_res", "tip_adapter_f", "prolip+task_res", "auto"])
+def test_torch_tensors_are_taken_and_numpy_comes_back(name):
+    task = problem()
+    tensors = Task(torch.tensor(task.x), torch.tensor(task.y), task.text, task.head, task.scale)
+    logits = methods.create(name).fit(tensors).logits(torch.tensor(task.x[0]))
+    assert isinstance(logits, np.ndarray)
+    assert np.array_equal(logits, methods.create(name).fit(task).logits(task.x[0]))

@@ -1,0 +1,305 @@
+"""Prompt tuning, on towers small enough to train in a moment."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from closeness import assert_close
+from prolip import methods
+from prolip.core import InputError, ModelError, Task, Text, UsageError
+from prolip.core.arrays import to_numpy, unit_rows
+from prolip.encoders import load
+from prolip.encoders.towers import to_torch
+from prolip.methods.prompts.plot import sinkhorn, transport_logits
+from prolip.methods.prompts.prograd import project
+from prolip.methods.prompts.words import Prompts, phrase_embedding
+from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
+
+M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
+FAST = {"epochs": 12, "batch_size": 12}
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("towers")
+    loaded = {
+        name: load(f"open_clip:local-dir:{write_folder(root / name, config)}", "cpu")
+        for name, config in TOWERS.items()
+    }
+    loaded["hf"] = load(f"hf:{write_clip(root / 'hf')}", "cpu")
+    return loaded
+
+
+def state(encoder):
+    return {name: tensor.clone() for name, tensor in encoder.towers().model.state_dict().items()}
+
+
+def same(before, after):
+    return before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+# What each trains, in the paper's formulas; MaPLe's map goes to the 32 columns of the vision transformer.
+SIZES = [
+    ("coop", {"contexts": M}, M * DE),
+    ("coop", {"contexts": M, "class_specific": True}, K * M * DE),
+    ("kgcoop", {"class_specific": True, "lr": 0.01}, K * M * DE),
+    ("prograd", {"contexts": 6, "class_specific": True}, K * 6 * DE),
+    ("plot", {"contexts": M, "prompts": 2, "class_specific": True}, 2 * K * M * DE),
+    ("cocoop", {"reduction": 4}, M * DE + (D + 1) * (D // 4) + (D // 4 + 1) * DE),
+    ("maple", {"depth": 1}, 2 * DE + (DE + 1) * 32),
+    ("maple", {"depth": 3}, 3 * (2 * DE + (DE + 1) * 32)),
+    ("maple", {"depth": 3, "shared": True}, 3 * 2 * DE + (DE + 1) * 32),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "options", "size"),
+    [(kind, *case) for kind in ("vit", "resnet") for case in SIZES if (kind, case[0]) != ("resnet", "maple")],
+)
+def test_prompts_learn_and_nothing_else_changes(encoders, kind, name, options, size):
+    encoder = encoders[kind]
+    task, pixels = tower_task(encoder)
+    before = state(encoder)
+    method = methods.create(name, **{**FAST, "lr": 0.05, **options})
+    fitted = method.fit(task)
+    assert fitted.info["loss"] < fitted.info["start_loss"]
+    assert fitted.info["parameters"] == method.parameters(task) == size
+    assert same(before, state(encoder))
+    x = fitted.encoder_for(encoder).encode(pixels)
+    assert isinstance(fitted.logits(x), np.ndarray)
+    assert fitted.logits(x).shape == (12, K)
+    assert_close(fitted.proba(x).sum(axis=1), np.ones(12))
+
+
+@pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot", "maple"])
+def test_prompts_come_back_from_what_is_saved(encoders, name):
+    encoder = encoders["vit"]
+    task, pixels = tower_task(encoder)
+    options = {"depth": 2} if name == "maple" else {}
+    fitted = methods.create(name, epochs=1, batch_size=4, **options).fit(task)
+    saved = {key: array.copy() for key, array in fitted.tensors().items()}
+    again = methods.restore(fitted.kind, saved, encoder.head, task.text, fitted.scale, fitted.info)
+    again = again.bind(encoder)
+    x = fitted.encoder_for(encoder).encode(pixels)
+    assert_close(again.logits(again.encoder_for(encoder).encode(pixels)), fitted.logits(x))
+    other = encoder.text(["cat", "dog", "very small bird", "x ray"], ["{}"])
+    asked = again.with_text(other)
+    assert asked.logits(x).shape == (12, 4)
+    assert asked.text.classes == other.classes
+
+
+@pytest.mark.parametrize("kind", ["vit", "resnet", "hf"])
+def test_coop_with_no_steps_is_zero_shot_with_the_same_words(encoders, kind):
+    encoder = encoders[kind]
+    words = "a" if kind == "hf" else "a photo of a"  # its tokenizer knows letters only, and few fit
+    task, _ = tower_task(encoder, template=f"{words} {{}}.")
+    zero_shot = methods.create("zero_shot").fit(task)
+    for name in ("coop", "kgcoop"):
+        fitted = methods.create(name, init=words, epochs=0).fit(task)
+        assert_close(fitted.logits(task.x[0]), zero_shot.logits(task.x[0]), atol=1e-4, rtol=1e-4)
+
+
+def test_coop_on_the_offline_encoder(offline):
+    task, _ = tower_task(offline, scale=offline.scale)
+    zero_shot = methods.create("zero_shot").fit(task)
+    start = methods.create("coop", init="a photo of a", epochs=0).fit(task)
+    assert_close(start.logits(task.x[0]), zero_shot.logits(task.x[0]), atol=1e-3, rtol=1e-3)
+    fitted = methods.create("coop", contexts=2, epochs=2, batch_size=12, lr=0.1).fit(task)
+    assert fitted.info["loss"] < fitted.info["start_loss"]
+    assert fitted.info["parameters"] == 2 * 512
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"), [("end", "q q q q red."), ("middle", "q q red q q."), ("front", "red q q q q.")]
+)
+def test_the_class_name_stands_where_it_is_asked_to(encoders, position, expected):
+    encoder = encoders["vit"]
+    prompts = Prompts.build(encoder, encoder.towers(), ["red"], 4, position)
+    said = encoder.tokens([expected])["input_ids"][0]
+    slot = encoder.tokens(["q"])["input_ids"][0, 1]
+    assert prompts.slots[0].tolist() == (said == slot).nonzero()[:, 0].tolist()
+
+
+def test_a_class_name_may_be_a_letter_that_would_mark_a_slot(encoders):
+    encoder = encoders["vit"]
+    towers = encoder.towers()
+    names = ["x", "x ray", "q"]
+    prompts = Prompts.build(encoder, towers, names, 2, "end")
+    words = phrase_embedding(encoder, towers, "a b", "x")
+    expected = encoder.text(names, ["a b {}."]).rows
+    assert_close(prompts.embed(words), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_context_of_many_images_at_once_is_that_of_each(encoders):
+    encoder = encoders["resnet"]
+    prompts = Prompts.build(encoder, encoder.towers(), CLASSES, 2, "end")
+    contexts = torch.randn(4, 1, 2, DE, generator=torch.Generator().manual_seed(0))
+    together = prompts.embed(contexts)
+    alone = torch.stack([prompts.embed(context[0]) for context in contexts])
+    assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_shorter_text_runs_change_nothing(encoders):
+    """The tower is run only to the longest prompt; the library itself runs it over all the padding."""
+    encoder = encoders["vit"]
+    prompts = ["a photo of a cat.", "a"]
+    expected = encoder.model.encode_text(encoder.tokens(prompts)["input_ids"])
+    assert_close(encoder.towers().embed_text(encoder.tokens(prompts)), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_kgcoop_stays_nearer_to_the_hand_written_prompts_than_coop(encoders):
+    task, _ = tower_task(encoders["vit"])
+    options = {**FAST, "lr": 0.05, "init": "a photo of a"}
+
+    def drift(fitted):
+        return (1 - (fitted.text.rows * task.text.rows).sum(axis=1)).mean()
+
+    free = methods.create("coop", **options).fit(task)
+    held = methods.create("kgcoop", **options).fit(task)
+    assert drift(held) < drift(free)
+
+
+def test_prograd_takes_out_what_goes_against_the_general_direction():
+    own, general = torch.tensor([3.0, -2.0]), torch.tensor([0.0, 4.0])
+    assert_close(project(own, general), torch.tensor([3.0, 0.0]))  # -2 along the axis of `general` is gone
+    assert_close(project(own, general, conflict=0.5), torch.tensor([3.0, -1.0]))
+    assert_close(project(own, -general), own)  # no conflict: as it was
+    skew, wall = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 1.0])
+    assert_close(project(skew, wall), torch.tensor([0.5, 0.5]))  # (1, 0) + 1/2 (-1, 1)
+
+
+def test_prograd_steps_along_its_projected_gradient(encoders):
+    """One SGD step, against gradients taken by hand."""
+    encoder = encoders["vit"]
+    task, _ = tower_task(encoder)
+    towers = encoder.towers()
+    prompts = Prompts.build(encoder, towers, CLASSES, 4, "end")
+    context = phrase_embedding(encoder, towers, "a photo of a", "red").clone().requires_grad_()
+    z = to_torch(unit_rows(task.embeddings()[0]))
+    logits = 10.0 * z @ prompts.embed(context).T
+    teacher = (10.0 * z @ to_torch(task.text.rows).T).softmax(dim=1)
+    (own,) = torch.autograd.grad(-logits.log_softmax(1)[range(12), task.y].mean(), context, retain_graph=True)
+    (general,) = torch.autograd.grad(-(teacher * logits.log_softmax(1)).sum(1).mean(), context)
+    along = float((own * general).sum())
+    step = own if along >= 0 else own - along / float((general**2).sum()) * general
+    options = {"contexts": 4, "epochs": 1, "batch_size": 12, "lr": 0.1, "weight_decay": 0.0}
+    fitted = methods.create("prograd", **options).fit(task)
+    assert_close(fitted.context, context - 0.1 * step, atol=1e-5, rtol=1e-4)
+
+
+def test_sinkhorn_meets_both_marginals():
+    cost = torch.rand(5, 7, 3, generator=torch.Generator().manual_seed(0))
+    plan = sinkhorn(cost, eps=0.1, iterations=1000, stop=1e-9)
+    assert_close(plan.sum(dim=1), torch.full((5, 3), 1 / 3), atol=1e-5, rtol=0)
+    assert_close(plan.sum(dim=2), torch.full((5, 7), 1 / 7), atol=1e-5, rtol=0)
+
+
+def test_sinkhorn_goes_to_the_cheapest_matching_as_entropy_weighs_less():
+    from scipy.optimize import linear_sum_assignment
+
+    cost = torch.rand(6, 6, generator=torch.Generator().manual_seed(1)).double()
+    rows, columns = linear_sum_assignment(cost.numpy())
+    plan = sinkhorn(cost, eps=0.005, iterations=2_000, stop=0)
+    expected = np.zeros((6, 6))
+    expected[rows, columns] = 1 / 6
+    assert_close(plan, expected, atol=1e-2, rtol=0)
+
+
+def test_plot_with_one_prompt_and_one_place_is_a_cosine():
+    g = torch.Generator().manual_seed(0)
+    places, rows = torch.randn(4, 1, 8, generator=g), normalize(torch.randn(1, 3, 8, generator=g), dim=-1)
+    expected = 10.0 * normalize(places[:, 0], dim=-1) @ rows[0].T
+    assert_close(transport_logits(places, rows, 10.0, 0.1, 100), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_local_features_are_those_of_the_library(encoders):
+    """CLIP's pooling with every place asking, as torch's own attention computes it."""
+    encoder = encoders["resnet"]
+    pool = encoder.model.visual.attnpool
+    _, pixels = tower_task(encoder)
+    pixels = encoder.preprocess.normalise(to_torch(pixels))
+    visual = encoder.model.visual
+    x = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
+    tokens = x.flatten(2).permute(2, 0, 1)
+    tokens = torch.cat([tokens.mean(0, keepdim=True), tokens]) + pool.positional_embedding[:, None]
+    expected, _ = torch.nn.functional.multi_head_attention_forward(
+        tokens, tokens, tokens, tokens.shape[2], pool.num_heads, None,
+        torch.cat([pool.q_proj.bias, pool.k_proj.bias, pool.v_proj.bias]), None, None, False, 0.0,
+        pool.c_proj.weight, pool.c_proj.bias, use_separate_proj_weight=True, q_proj_weight=pool.q_proj.weight,
+        k_proj_weight=pool.k_proj.weight, v_proj_weight=pool.v_proj.weight, need_weights=False,
+    )  # fmt: skip
+    assert_close(encoder.towers().embed_local(pixels), expected[1:].transpose(0, 1), atol=1e-4, rtol=1e-4)
+
+
+def test_cocoop_words_follow_the_image(encoders):
+    encoder = encoders["vit"]
+    task, _ = tower_task(encoder)
+    fitted = methods.create("cocoop", epochs=2, batch_size=4, lr=0.05).fit(task)
+    x = task.x[0]
+    z = unit_rows(encoder.head(x))
+    net = fitted.net
+    hidden = np.maximum(z @ net["0.weight"].T + net["0.bias"], 0)
+    shift = hidden @ net["2.weight"].T + net["2.bias"]
+    prompts = Prompts.build(encoder, encoder.towers(), CLASSES, 4, "end")
+    rows = [to_numpy(prompts.embed(to_torch(fitted.context + each))) for each in shift]
+    expected = np.stack([10.0 * z[i] @ rows[i].T for i in range(len(x))])
+    assert_close(fitted.logits(x), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["coop", "prograd", "cocoop", "plot", "maple"])
+def test_computing_again_instead_of_keeping_changes_nothing(encoders, name):
+    task, _ = tower_task(encoders["vit"])
+    options = {"epochs": 2, "batch_size": 4, "lr": 0.05, **({"depth": 3} if name == "maple" else {})}
+    kept = methods.create(name, **options).fit(task).tensors()
+    again = methods.create(name, recompute=True, **options).fit(task).tensors()
+    for key, tensor in kept.items():
+        assert_close(again[key], tensor, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["vit", "hf"])
+def test_maple_shows_its_prompts_to_the_image_tower(encoders, kind):
+    encoder = encoders[kind]
+    task, pixels = tower_task(encoder, template="a {}.")
+    words = {"init": "a a"} if kind == "hf" else {}
+    fitted = methods.create("maple", depth=2, epochs=4, batch_size=4, lr=0.1, **words).fit(task)
+    seeing = fitted.encoder_for(encoder)
+    assert seeing.fingerprint != encoder.fingerprint
+    assert not np.allclose(seeing.encode(pixels), encoder.encode(pixels), atol=1e-3)
+    assert fitted.info["loss"] < fitted.info["start_loss"]
+
+
+def test_a_method_says_what_an_encoder_lacks(encoders, offline):
+    task, _ = tower_task(encoders["resnet"])
+    with pytest.raises(ModelError, match="maple needs a vision transformer that reads a class token"):
+        methods.create("maple").fit(task)
+    task, _ = tower_task(offline)
+    with pytest.raises(ModelError, match=r"maple needs .* and offline does not offer that"):
+        methods.create("maple").fit(task)
+
+
+def test_wrong_use_is_told(encoders):
+    task, _ = tower_task(encoders["vit"])
+    with pytest.raises(UsageError, match="needs a TowerTask"):
+        methods.create("coop").fit(Task(task.x, task.y, task.text, task.head))
+    with pytest.raises(InputError, match="do not fit into the 24 tokens"):
+        methods.create("coop", contexts=40, epochs=1).fit(task)
+    with pytest.raises(UsageError, match="unknown position 'back'"):
+        methods.create("coop", position="back")
+    with pytest.raises(
+        UsageError, match="option 'contexts' of coop must be a whole number or none, got 'four'"
+    ):
+        methods.create("coop", contexts="four")
+    with pytest.raises(UsageError, match="contexts must be 1 or more, got 0"):
+        methods.create("coop", contexts=0)
+    with pytest.raises(UsageError, match="depth must be 1 to 3"):
+        methods.create("maple", depth=9).fit(task)
+    fitted = methods.create("coop", contexts=2, class_specific=True, epochs=0).fit(task)
+    with pytest.raises(InputError, match="other classes have none"):
+        fitted.with_text(task.text)
+    with pytest.raises(InputError, match="give a Text with class names"):
+        methods.create("coop", contexts=2, epochs=0).fit(task).with_text(Text(np.eye(20)[:2]))
+    without = tower_task(encoders["vit"])[0]
+    object.__setattr__(without, "pictures", ())
+    with pytest.raises(InputError, match="12 images but 0 pictures"):
+        methods.create("plot", contexts=2).fit(without)

@@ -1,0 +1,53 @@
+"""The estimator on features, among scikit-learn's own tools."""
+
+import numpy as np
+import pytest
+
+sklearn = pytest.importorskip("sklearn")
+
+from sklearn.datasets import load_digits  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
+
+from prolip import methods  # noqa: E402
+from prolip.core import Head, InputError, Task  # noqa: E402
+from prolip.sklearn import ProLIPClassifier  # noqa: E402
+
+
+def test_scikit_learns_own_checks():
+    found = check_estimator(ProLIPClassifier(lam="1/N"), on_fail=None, on_skip=None)
+    assert [check["check_name"] for check in found if check["status"] == "failed"] == []
+    assert sum(check["status"] == "passed" for check in found) > 40
+
+
+def test_pipelines_grid_searches_and_cross_validation():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:200], y[:200]
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), ProLIPClassifier(lam=0.1)),
+        {"prolipclassifier__lam": [0.1, 0.01]},
+        cv=2,
+    ).fit(X, y)
+    assert search.best_score_ > 0.8
+    assert cross_val_score(ProLIPClassifier(lam=0.01), X, y, cv=2).mean() > 0.8
+
+
+def test_with_texts_it_is_prolip_itself():
+    rng = np.random.default_rng(0)
+    x, weight, text = rng.normal(size=(12, 6)), rng.normal(size=(6, 4)), rng.normal(size=(3, 4))
+    names = np.array(["dog", "cat", "owl"])[np.arange(12) % 3]
+    clf = ProLIPClassifier(text, weight, lam=0.01).fit(x, names)
+    assert clf.classes_.tolist() == ["cat", "dog", "owl"]
+    labels = [["cat", "dog", "owl"].index(name) for name in names]
+    fitted = methods.create("prolip", lam=0.01).fit(Task(x, labels, text, Head(weight), 20.0))
+    np.testing.assert_allclose(clf.predict_proba(x), fitted.proba(x), atol=1e-6)
+
+
+def test_what_does_not_fit_together_is_refused():
+    x, y = np.random.default_rng(0).normal(size=(6, 4)), [0, 0, 0, 1, 1, 1]
+    with pytest.raises(InputError, match="3 text rows for 2 classes"):
+        ProLIPClassifier(np.eye(4)[:3]).fit(x, y)
+    with pytest.raises(InputError, match="head needs text"):
+        ProLIPClassifier(head=np.eye(4)).fit(x, y)

@@ -1,0 +1,40 @@
+"""torch tensors wherever arrays are taken; NumPy is what comes out."""
+
+import numpy as np
+import pytest
+import torch
+
+from prolip import FewShotClassifier, Head, Task, methods
+from prolip.core.files import read_tensors, sha256_tensors, write_tensors
+
+
+def gaussian(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_task_of_tensors_is_the_task_of_their_values(dtype):
+    x, y, text = gaussian(12, 6).to(dtype), torch.arange(12) % 3, gaussian(3, 4, seed=1)
+    weight = gaussian(6, 4, seed=2).requires_grad_()
+    tensors = Task(x, y, text, Head(weight), 20.0)
+    values = x.float().numpy()
+    arrays = Task(values, y.numpy(), text.numpy(), Head(weight.detach().numpy()), 20.0)
+    method = methods.create("prolip", lam=0.1, scale="fixed")
+    found, expected = method.fit(tensors).logits(x), method.fit(arrays).logits(values)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_embeddings_as_tensors():
+    text, y = torch.eye(8)[:3], torch.arange(18) % 3
+    x = text[y] + 0.3 * gaussian(18, 8)
+    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
+    assert isinstance(clf.predict_proba(x), np.ndarray)
+    assert clf.predict(x) == y.tolist()
+
+
+def test_tensors_are_written_and_hashed_like_arrays(tmp_path):
+    tensor = gaussian(3, 4).T  # not contiguous
+    write_tensors(tmp_path / "t.safetensors", {"t": tensor})
+    np.testing.assert_array_equal(read_tensors(tmp_path / "t.safetensors")["t"], tensor.numpy())
+    assert sha256_tensors([("t", tensor)]) == sha256_tensors([("t", tensor.numpy())])

@@ -1,0 +1,136 @@
+"""Test-time adaptation: the closed form against autograd, and one image's step against none of another's."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import prolip
+from closeness import assert_close
+from prolip import methods
+from prolip.core import InputError
+from prolip.core.arrays import softmax, unit_rows
+from prolip.encoders import load
+from prolip.encoders.towers import to_torch
+from prolip.methods import test_time
+from prolip.methods.prompts.words import Prompts, phrase_embedding
+from test_projection_step import problem
+from tiny_models import TOWERS, tower_task, write_folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = write_folder(tmp_path_factory.mktemp("towers") / "vit", TOWERS["vit"])
+    return load(f"open_clip:local-dir:{folder}", "cpu")
+
+
+def by_autograd(x, start, way):
+    """Each image on its own, with torch's AdamW."""
+    scores = []
+    rows = to_torch(start.text.rows)
+    for views in x.swapaxes(0, 1):  # [V, width]
+        weight = torch.nn.Parameter(to_torch(start.head.weight))
+
+        def logits(views, weight=weight):
+            inputs, fixed = start.head.split(views)
+            v = to_torch(inputs) @ weight + (0 if fixed is None else to_torch(fixed))
+            return start.scale * torch.nn.functional.normalize(v, dim=1) @ rows.T
+
+        p = logits(views).softmax(dim=1)
+        surest = (-(p * p.log()).sum(dim=1)).argsort()[: max(1, int(way.views * way.rho))].tolist()
+        q = logits(views[surest]).softmax(dim=1).mean(dim=0)
+        optimizer = torch.optim.AdamW([weight], lr=way.lr, weight_decay=way.weight_decay, eps=way.eps)
+        (-(q * q.log()).sum()).backward()
+        optimizer.step()
+        scores.append(logits(views[:1])[0].detach())
+    return torch.stack(scores)
+
+
+@pytest.mark.parametrize("kind", ["plain", "bias", "residual"])
+@pytest.mark.parametrize("rho", [0.1, 0.5, 1.0])
+def test_the_closed_form_is_a_step_of_adamw(kind, rho):
+    x, start = problem(kind)
+    way = test_time.TestTimeProLIP(lr=0.05, views=8, rho=rho)
+    assert_close(way.logits(x, start), by_autograd(x, start, way), atol=1e-8, rtol=1e-8)
+
+
+def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder):
+    task, _ = tower_task(encoder)
+    start = methods.create("zero_shot").fit(task)
+    x = task.x[:, :3]  # one view of three images
+    found = test_time.TPT(views=1, rho=1.0, lr=0.01).logits(x, start, encoder)
+
+    towers = encoder.towers()
+    prompts = Prompts.build(encoder, towers, task.text.classes, 4, "end")
+    words = phrase_embedding(encoder, towers, "a photo of a", "red")
+    for i in range(3):
+        z = to_torch(unit_rows(encoder.head(x[0, i])))
+        context = torch.nn.Parameter(words.clone())
+        optimizer = torch.optim.AdamW([context], lr=0.01, weight_decay=0.01)
+        p = (task.scale * z @ prompts.embed(context).T).softmax(dim=0)
+        (-(p * p.log()).sum()).backward()
+        optimizer.step()
+        with torch.no_grad():
+            expected = task.scale * z @ prompts.embed(context).T
+        assert_close(found[i], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tpt_keeps_the_surest_views(encoder):
+    """Views that are left out do not matter: noise in their place gives the same."""
+    task, _ = tower_task(encoder)
+    start = methods.create("zero_shot").fit(task)
+    way = test_time.TPT(views=6, rho=0.5, lr=0.01)
+    x = task.x[0, np.random.default_rng(0).permutation(12).reshape(6, 2)]
+    rows = encoder.text(task.text.classes, ["a photo of a {}."]).rows
+    logits = task.scale * unit_rows(encoder.head(x)) @ rows.T
+    entropy = test_time.entropy(softmax(logits)).T  # [n, V]
+    kept = entropy.argsort(axis=1)[:, :3]
+    assert np.array_equal(np.sort(way.surest(logits.swapaxes(0, 1))), np.sort(kept))
+    before = way.logits(x, start, encoder)
+    changed = x.copy()
+    for image in range(2):
+        unsure = int(entropy[image].argmax())
+        if unsure != 0:  # the centre is what is predicted
+            changed[unsure, image] = changed[int(entropy[image].argsort()[3]), image]
+    assert_close(way.logits(changed, start, encoder), before, atol=1e-4, rtol=1e-4)
+
+
+def test_classifier_adapts_to_images(offline, photos, tmp_path):
+    clf = prolip.FewShotClassifier(lam="1/N", store=tmp_path).fit(photos)
+    test = sorted((photos / "test").rglob("*.png"))[:2]
+    adapted = clf.test_time(test, views=4)
+    assert adapted.logits.shape == (2, 3)
+    assert adapted.kept == [0, 1]
+    assert np.array_equal(adapted.logits.argmax(axis=1), clf.logits(test).argmax(axis=1))
+    still = clf.test_time(test, views=4, lr=0.0)  # no step: what the model says itself
+    assert_close(still.logits, clf.logits(test), atol=1e-3, rtol=1e-3)
+
+
+def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch, capsys):
+    from prolip.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["prolip", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code or 0, capsys.readouterr()
+
+    out = tmp_path / "model"
+    code, said = run(
+        "fit", photos, "-o", out, "--method", "coop", "-O", "contexts=2", "-O", "epochs=1", "--json"
+    )
+    assert code == 0, said.err
+    assert json.loads(said.out)["parameters"] == 2 * 512
+    picture = next((photos / "test").rglob("*.png"))
+    code, said = run("predict", out, picture, "--test-time", "prolip", "--json")
+    assert code == 0, said.err
+    assert json.loads(said.out)[0]["class"] in ("red", "green", "blue")
+    assert run("fit", photos, "-o", out, "--method", "coop", "-O", "contexts")[0] == 2
+    assert run("fit", photos, "-o", out, "--method", "maple")[0] == 1
+
+
+def test_tpt_needs_the_text_tower():
+    x, start = problem("plain")
+    with pytest.raises(InputError, match="needs the encoder"):
+        test_time.TPT(views=8).logits(x, start)

@@ -1,0 +1,135 @@
+"""Every method's term in a sum: what it adds to zero-shot, and its gradient against differences."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prolip import Head, Task, Text, methods
+from prolip.methods.bias import Bias, BiasMethod, Sum, mean_cross_entropy, normalised
+from test_methods import create, cross_entropy, problem, unit, zero_shot
+
+TERMS = [name for name in methods.names() if issubclass(methods.get(name), BiasMethod) and "+" not in name]
+NUMBERS = {"tip_adapter_f_star": {"alpha": 2.0, "beta": 3.0}}
+
+
+def build(name, task, exact, **options):
+    """A term with all its options settled."""
+    _, method, _ = create(name, **NUMBERS.get(name, {}) | options).settle(task, None)
+    return method.bias(task, exact)
+
+
+def near_the_start(term, seed=0, step=0.1):
+    rng = np.random.default_rng(seed)
+    return [start + step * rng.normal(size=start.shape) for start in term.start]
+
+
+def along(function, arrays, seed=0, step=1e-5):
+    """The slope of a function of several arrays along a random direction, by a central difference."""
+    rng = np.random.default_rng(seed)
+    direction = [rng.normal(size=array.shape) for array in arrays]
+    ahead, behind = (
+        function([a + sign * step * d for a, d in zip(arrays, direction, strict=True)]) for sign in (1, -1)
+    )
+    return (ahead - behind) / (2 * step), direction
+
+
+def inner(a, b):
+    return sum(float(np.vdot(x, y)) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_term_is_what_the_method_adds_to_zero_shot(name, exact):
+    task = problem(views=2)
+    term = build(name, task, exact)
+    parameters = near_the_start(term)
+    added, _ = term.logits(parameters, slice(12, 24))  # the second view
+    fitted = term.fitted(parameters, {})
+    assert np.allclose(zero_shot(task, task.x[1]) + added, fitted.logits(task.x[1]), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_can_be_picked(name, exact):
+    term = build(name, problem(views=2), exact)
+    parameters = near_the_start(term)
+    whole, _ = term.logits(parameters, slice(None))
+    some, _ = term.logits(parameters, np.array([20, 3, 7]))
+    assert np.allclose(some, whole[[20, 3, 7]], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("exact", [True, False])
+@given(shots=st.integers(1, 3), classes=st.integers(2, 4), views=st.integers(1, 2), seed=st.integers(0, 99))
+@settings(max_examples=10)
+def test_gradients_are_those_of_differences(name, exact, shots, classes, views, seed):
+    task = problem(shots=shots, classes=classes, views=views, seed=seed, dtype=np.float64)
+    term = build(name, task, exact)
+    parameters, rows = near_the_start(term, seed), slice(0, task.n)
+    slope = np.random.default_rng(seed).normal(size=(task.n, classes))
+    _, pullback = term.logits(parameters, rows)
+    found, direction = along(lambda p: float(np.vdot(slope, term.logits(p, rows)[0])), parameters)
+    assert inner(pullback(slope), direction) == pytest.approx(found, rel=1e-5, abs=1e-5)
+    found, direction = along(lambda p: term.penalty(p)[0], parameters)
+    assert inner(term.penalty(parameters)[1], direction) == pytest.approx(found, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("task_res", {"normalise": False}),
+        ("prolip_text", {"per_template": False}),
+        ("clip_adapter", {"reduction": 1}),
+    ],
+)
+def test_other_options_have_their_gradients(name, options):
+    task = problem(dtype=np.float64)
+    total = Sum(task, [build(name, task, False, **options)])
+    parameters = near_the_start(total.terms[0])
+    found, direction = along(lambda p: total.loss(p)[0], parameters)
+    assert inner(total.loss(parameters)[1], direction) == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "names", ["prolip task_res", "rla tip_adapter_f clip_adapter", "prolip_text clap tip_adapter"]
+)
+def test_a_sum_has_the_gradient_of_its_loss(names):
+    task = problem(views=2, dtype=np.float64)
+    total = Sum(task, [build(name, task, True) for name in names.split()])
+    parameters = [array for term in total.terms for array in near_the_start(term)]
+    for rows in (slice(None), np.array([5, 13, 2])):
+        found, direction = along(lambda p, rows=rows: total.loss(p, rows)[0], parameters)
+        assert inner(total.loss(parameters, rows)[1], direction) == pytest.approx(found, rel=1e-5)
+
+
+def test_normalised_rows_and_their_gradient():
+    rng = np.random.default_rng(0)
+    v, slope = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4, 3))
+    found, pullback = normalised(v)
+    assert np.allclose(found, unit(v))
+    expected, direction = along(lambda p: float(np.vdot(slope, unit(p[0]))), [v])
+    assert inner([pullback(slope)], direction) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])  # logits that overflow an exponential as well
+def test_cross_entropy_and_its_slope(size):
+    rng = np.random.default_rng(0)
+    logits, y = size * rng.normal(size=(6, 4)), rng.integers(0, 4, 6)
+    value, slope = mean_cross_entropy(logits, y)
+    assert value == pytest.approx(cross_entropy(logits, y))
+    expected, direction = along(lambda p: cross_entropy(p[0], y), [logits], step=1e-4)
+    assert inner([slope], direction) == pytest.approx(expected, rel=1e-5)
+
+
+def test_prolip_text_gets_lower_for_knowing_how_its_loss_is_curved(monkeypatch):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1, 20, 16)) * np.logspace(0, -2.5, 16)  # alike but for small differences
+    text = Text.from_features(features, Head(rng.normal(size=(16, 8))), [str(k) for k in range(20)])
+    y = np.repeat(np.arange(20), 4)
+    x = rng.normal(size=(20, 8))[y] + 0.5 * rng.normal(size=(80, 8))
+    task = Task(x, y, text, scale=20.0)
+    aware = create("prolip_text", lam=1e-3).fit(task).info
+    monkeypatch.setattr("prolip.methods.prolip_text.TextProjection.scale", Bias.scale)
+    unaware = create("prolip_text", lam=1e-3).fit(task).info
+    assert aware["objective"] < 0.8 * unaware["objective"]

@@ -1,0 +1,113 @@
+"""Models that we write byte by byte, run by ONNX Runtime and computed again by NumPy."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from prolip.core import Head, Projected, Text, UsageError
+from prolip.core.fitted import Fitted
+from prolip.core.onnx_graph import Graph
+
+RNG = np.random.default_rng(0)
+ROWS = ("float32", ("batch", "width"))
+
+
+def run(graph, inputs, result, dtype="float32"):
+    """What ONNX Runtime makes of a graph on these arrays."""
+    graph.node("Identity", result, output="result")
+    rank = {name: tuple(f"{name}_{axis}" for axis in range(x.ndim)) for name, x in inputs.items()}
+    kinds = {name: (x.dtype.name, rank[name]) for name, x in inputs.items()}
+    session = open_session(graph.to_bytes(kinds, {"result": (dtype, ("rows", "columns"))}))
+    return session.run(None, inputs)[0]
+
+
+def open_session(model):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def test_operations_constants_and_attributes():
+    x = RNG.normal(size=(3, 5)).astype(np.float32)
+    weight = RNG.normal(size=(4, 5))
+    graph = Graph()
+    y = graph.node("Gemm", "x", weight, np.arange(4.0), alpha=0.5, beta=2.0, transB=1)
+    found = run(graph, {"x": x}, graph.node("LeakyRelu", y, alpha=0.25))
+    expected = 0.5 * x @ weight.T + 2 * np.arange(4)
+    np.testing.assert_allclose(found, np.where(expected < 0, 0.25 * expected, expected), atol=1e-5)
+
+
+def test_lists_negative_numbers_and_words_as_attributes():
+    x = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    graph = Graph()
+    y = graph.node("Transpose", "x", perm=[2, 0, 1])
+    y = graph.node("Pad", y, np.array([0, 0, 1, 0, 0, 0]), mode="edge")
+    y = graph.node("Reshape", y, np.array([4, -1]))
+    found = run(graph, {"x": x}, graph.node("Softmax", y, axis=-2))
+    moved = x.transpose(2, 0, 1)
+    padded = np.concatenate([moved[:, :, :1], moved], axis=2).reshape(4, -1)
+    expected = np.exp(padded) / np.exp(padded).sum(axis=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "bool"])
+def test_whole_numbers_keep_their_type(dtype):
+    table = np.array([[0, 1], [1, 1], [1, 0]]).astype(dtype)
+    graph = Graph()
+    found = run(graph, {"x": np.array([2, 0])}, graph.node("Gather", table, "x", axis=0), dtype)
+    np.testing.assert_array_equal(found, table[[2, 0]])
+    assert found.dtype == table.dtype
+
+
+def test_arrays_that_lie_otherwise_in_memory():
+    weight = RNG.normal(size=(6, 4)).astype(">f4").T[:, ::2]
+    x = RNG.normal(size=(2, 4)).astype(np.float32)
+    graph = Graph()
+    found = run(graph, {"x": x}, graph.node("MatMul", "x", weight))
+    np.testing.assert_allclose(found, x @ weight.astype(np.float32), atol=1e-6)
+
+
+def test_unit_rows_leave_a_zero_row():
+    x = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
+    graph = Graph()
+    np.testing.assert_allclose(run(graph, {"x": x}, graph.unit_rows("x")), [[0.6, 0.8], [0, 0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("bias", [None, [1.0, -2.0, 3.0]])
+@pytest.mark.parametrize("adapter", [None, RNG.normal(size=(3, 3))])
+def test_a_projected_model_is_what_it_computes(residual, bias, adapter):
+    head = Head(RNG.normal(size=(5, 3)), bias, residual)
+    fitted = Projected(head, Text(RNG.normal(size=(4, 3))), 12.5, adapter)
+    x = RNG.normal(size=(6, head.width)).astype(np.float32)
+    graph = Graph()
+    np.testing.assert_allclose(run(graph, {"x": x}, fitted.to_onnx(graph, "x")), fitted.logits(x), atol=1e-4)
+    graph = Graph()
+    found = run(graph, {"x": x}, fitted.embed_to_onnx(graph, "x"))
+    np.testing.assert_allclose(found, fitted.embed(x), atol=1e-5)
+
+
+def test_metadata_reads_back():
+    graph = Graph()
+    graph.node("Relu", "x", output="y")
+    about = {"method": "prolip", "classes": ["Käse", "猫"], "temperature": 1.5}
+    model = graph.to_bytes({"x": ROWS}, {"y": ROWS}, about)
+    found = open_session(model).get_modelmeta()
+    assert found.producer_name == "prolip"
+    kept = found.custom_metadata_map
+    assert kept["method"] == "prolip"
+    assert json.loads(kept["classes"]) == about["classes"]
+    assert json.loads(kept["temperature"]) == 1.5
+
+
+def test_a_method_without_a_graph_says_so():
+    class Other(Projected):
+        kind = "other"
+        to_onnx = Fitted.to_onnx
+
+    fitted = Other(Head.identity(2), Text(np.eye(2)), 1.0, info={"method": "mine"})
+    with pytest.raises(UsageError, match="mine cannot be exported to ONNX"):
+        fitted.to_onnx(Graph(), "x")

@@ -1,0 +1,96 @@
+"""Test-time adaptation of the projection: its closed form against numerical differentiation."""
+
+import numpy as np
+import pytest
+
+from closeness import assert_close
+from prolip.core import Head, InputError, Projected, Text, UsageError
+from prolip.core.arrays import softmax
+from prolip.encoders import Preprocess
+from prolip.methods import test_time
+
+
+def problem(kind, seed=0, views=8, images=5):
+    """Random views [V, n, width] and a model to start from; float64, so that roundings do not blur."""
+    rng = np.random.default_rng(seed)
+
+    def random(*shape):
+        return rng.normal(size=shape)
+
+    bias = None if kind == "plain" else random(6)
+    head = Head(random(10, 6), bias, residual=kind == "residual")
+    text = Text(random(4, 6), ("cat", "dog", "bird", "fish"))
+    return random(views, images, head.width), Projected(head, text, 5.0)
+
+
+def by_differences(x, start, way):
+    """Each image on its own: every entry of W is moved a little, to see what that does to the entropy."""
+
+    def logits(views, weight):
+        return Projected(start.head.with_weight(weight), start.text, start.scale).logits(views)
+
+    def mean_entropy(views, weight):
+        q = softmax(logits(views, weight)).mean(axis=0)
+        return -(q * np.log(q)).sum()
+
+    scores, weight = [], start.head.weight
+    for views in x.swapaxes(0, 1):  # [V, width]
+        surest = np.argsort([mean_entropy(view[None], weight) for view in views])[: way.kept]
+        gradient = np.zeros_like(weight)
+        for place in np.ndindex(*weight.shape):
+            moved = np.zeros_like(weight)
+            moved[place] = 1e-5
+            up, down = (mean_entropy(views[surest], weight + sign * moved) for sign in (1, -1))
+            gradient[place] = (up - down) / 2e-5
+        step = way.lr * gradient / (np.abs(gradient) + way.eps)
+        scores.append(logits(views[:1], (1 - way.lr * way.weight_decay) * weight - step)[0])
+    return np.stack(scores)
+
+
+@pytest.mark.parametrize("kind", ["plain", "bias", "residual"])
+@pytest.mark.parametrize("rho", [0.1, 0.5, 1.0])
+def test_the_closed_form_is_a_step_of_adamw(kind, rho):
+    x, start = problem(kind)
+    way = test_time.TestTimeProLIP(lr=0.05, views=8, rho=rho, eps=1e-3)  # differences are no better than 1e-9
+    assert_close(way.logits(x, start), by_differences(x, start, way), atol=1e-5, rtol=1e-5)
+
+
+def test_every_image_starts_from_the_same_model():
+    x, start = problem("plain")
+    way = test_time.TestTimeProLIP(lr=0.05, views=8)
+    alone = np.concatenate([way.logits(x[:, i : i + 1], start) for i in range(5)])
+    assert_close(way.logits(x, start), alone)
+    assert np.array_equal(start.head.weight, problem("plain")[1].head.weight)
+
+
+def test_the_step_lowers_the_entropy():
+    x, start = problem("plain", seed=3)
+    x[1:] = x[:1] + 0.1 * x[1:]  # views that look alike
+    way = test_time.TestTimeProLIP(lr=0.02, views=8, rho=1.0)
+    before, after = start.proba(x[0]), softmax(way.logits(x, start))
+    assert (test_time.entropy(after) < test_time.entropy(before)).all()
+
+
+def test_entropy_of_a_certain_prediction_has_no_nan():
+    v = rows = np.eye(3, dtype=np.float32)
+    assert np.isfinite(test_time.entropy_gradient(v, rows, 1000.0)).all()
+    assert test_time.entropy(np.array([[1.0, 0.0]])).item() == 0
+
+
+def test_views_are_small_crops():
+    preprocess = Preprocess(224, (0.5,) * 3, (0.5,) * 3)
+    views = test_time.view_preprocess(preprocess)
+    assert (views.view_area, views.view_interpolation) == (0.08, "bilinear")
+
+
+def test_wrong_use_is_told():
+    x, start = problem("plain")
+    with pytest.raises(InputError, match="features of 64 views"):
+        test_time.TestTimeProLIP().logits(x, start)
+    with pytest.raises(UsageError, match="unknown test-time adaptation 'tent'"):
+        test_time.create("tent")
+    with pytest.raises(UsageError, match="rho between 0 and 1"):
+        test_time.TPT(rho=0.0)
+    adapter = Projected(start.head, start.text, 5.0, adapter=np.eye(6))
+    with pytest.raises(InputError, match="start from zero-shot or ProLIP"):
+        test_time.TestTimeProLIP(views=8).logits(x, adapter)
