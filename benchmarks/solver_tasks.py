@@ -20,7 +20,7 @@ import numpy as np
 
 from prolip import Head, Task
 from prolip.core.arrays import Array, unit_rows
-from prolip.data import as_templates, read_images
+from prolip.data import as_templates, read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
 
@@ -59,9 +59,8 @@ def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
 
 
 def few_shot(y: Array, shots: int, seed: int) -> Array:
-    """Indices of `shots` random images of each class."""
-    rng = np.random.default_rng(seed)
-    return np.concatenate([rng.permutation(np.flatnonzero(y == label))[:shots] for label in np.unique(y)])
+    """Indices of `shots` random images of each class, drawn as a fit draws them."""
+    return np.array(sample_few_shot(y.tolist(), shots, seed))
 
 
 def lifted_whu(data: Path, shots: int, width: int) -> Task:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prolip import Head, Task, Text, methods
-from prolip.methods.bias import Bias, BiasMethod, Sum, mean_cross_entropy, normalised
+from prolip import methods
+from prolip.methods import bias
+from prolip.methods.bias import BiasMethod, Sum, normalised
 from test_methods import create, cross_entropy, problem, unit, zero_shot
 
 TERMS = [name for name in methods.names() if issubclass(methods.get(name), BiasMethod) and "+" not in name]
@@ -103,6 +104,20 @@ def test_a_sum_has_the_gradient_of_its_loss(names):
         assert inner(total.loss(parameters, rows)[1], direction) == pytest.approx(found, rel=1e-5)
 
 
+def test_pieces_of_a_large_problem_add_up(monkeypatch):
+    task = problem(views=2, dtype=np.float64)
+    total = Sum(task, [build(name, task, True) for name in ("prolip", "tip_adapter_f", "clip_adapter")])
+    parameters = [array for term in total.terms for array in near_the_start(term)]
+    for rows in (slice(None), slice(12, 24), np.array([5, 13, 2, 8])):
+        whole, gradients = total.loss(parameters, rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(bias, "PIECE", 3)  # one row each, but no more than PIECES
+            value, pieces = total.loss(parameters, rows)
+        assert value == pytest.approx(whole, rel=1e-12)
+        for a, b in zip(gradients, pieces, strict=True):
+            assert np.allclose(a, b, atol=1e-12)
+
+
 def test_normalised_rows_and_their_gradient():
     rng = np.random.default_rng(0)
     v, slope = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4, 3))
@@ -116,20 +131,7 @@ def test_normalised_rows_and_their_gradient():
 def test_cross_entropy_and_its_slope(size):
     rng = np.random.default_rng(0)
     logits, y = size * rng.normal(size=(6, 4)), rng.integers(0, 4, 6)
-    value, slope = mean_cross_entropy(logits, y)
+    value, slope = bias.cross_entropy(logits, y, 6)
     assert value == pytest.approx(cross_entropy(logits, y))
     expected, direction = along(lambda p: cross_entropy(p[0], y), [logits], step=1e-4)
     assert inner([slope], direction) == pytest.approx(expected, rel=1e-5)
-
-
-def test_prolip_text_gets_lower_for_knowing_how_its_loss_is_curved(monkeypatch):
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(1, 20, 16)) * np.logspace(0, -2.5, 16)  # alike but for small differences
-    text = Text.from_features(features, Head(rng.normal(size=(16, 8))), [str(k) for k in range(20)])
-    y = np.repeat(np.arange(20), 4)
-    x = rng.normal(size=(20, 8))[y] + 0.5 * rng.normal(size=(80, 8))
-    task = Task(x, y, text, scale=20.0)
-    aware = create("prolip_text", lam=1e-3).fit(task).info
-    monkeypatch.setattr("prolip.methods.prolip_text.TextProjection.scale", Bias.scale)
-    unaware = create("prolip_text", lam=1e-3).fit(task).info
-    assert aware["objective"] < 0.8 * unaware["objective"]

@@ -24,6 +24,11 @@ from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.base import Method, Progress
+from prolip.solvers.threads import cores, cut, run_all
+
+# Rows x classes that are worth waking a thread for, and at most so many pieces, as each repeats what does not
+# depend on its rows. How a problem is cut depends on its size alone: any number of cores adds up alike.
+PIECE, PIECES = 1 << 16, 4
 
 Pullback = Callable[[Array], list[Array]]  # slope of the loss by logits [m, K] -> gradients by the parameters
 
@@ -66,13 +71,6 @@ class Bias(ABC):
         """What is added to the mean cross-entropy, and its gradient by each parameter."""
         return 0.0, [np.zeros_like(parameter) for parameter in parameters]
 
-    def scale(self) -> list[Array]:
-        """A guess of the inverse Hessian's diagonal by each parameter, up to one factor for all of them.
-
-        Only the way to the minimum depends on it. It is worth giving where inputs are badly conditioned.
-        """
-        return [np.ones_like(array) for array in self.start]
-
     @abstractmethod
     def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> Fitted:
         """The method's own classifier, zero-shot logits included, with these parameters."""
@@ -90,15 +88,15 @@ def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
     return unit, pullback
 
 
-def mean_cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
-    """The mean over rows of the cross-entropy of logits [m, K], and its slope [m, K]."""
+def cross_entropy(logits: Array, y: Array, count: int) -> tuple[float, Array]:
+    """The sum over rows of the cross-entropy of logits [m, K], over `count`, and its slope [m, K]."""
     every = np.arange(len(y))
     shifted = logits - logits.max(axis=1, keepdims=True)
     p = np.exp(shifted)
     total = p.sum(axis=1)
-    value = float(np.mean(np.log(total) - shifted[every, y], dtype=np.float64))
-    p /= total[:, None] * len(y)
-    p[every, y] -= 1 / len(y)
+    value = float(np.sum(np.log(total) - shifted[every, y], dtype=np.float64)) / count
+    p /= total[:, None] * count
+    p[every, y] -= 1 / count
     return value, p
 
 
@@ -159,19 +157,31 @@ class Sum:
 
     def loss(self, arrays: Sequence[Array], rows: Any = slice(None)) -> tuple[float, list[Array]]:
         """Mean cross-entropy on some rows and every penalty, and the gradient by each array."""
-        parameters = self.by_term(arrays)
-        logits, pullbacks = self.base[rows], []
-        for term, own in zip(self.terms, parameters, strict=True):
-            added, pullback = term.logits(own, rows)
-            logits = logits + added
-            pullbacks.append(pullback)
-        value, slope = mean_cross_entropy(logits, self.y[rows])
-        gradients = []
-        for term, own, pullback in zip(self.terms, parameters, pullbacks, strict=True):
-            pull, pulls = term.penalty(own)
-            value += pull
-            gradients += [a + b for a, b in zip(pullback(slope), pulls, strict=True)]
-        return value, gradients
+        parameters, m = self.by_term(arrays), len(self.y[rows])
+        pieces = cut(m, min(PIECES, max(1, m * self.base.shape[1] // PIECE)))
+        done: dict[int, tuple[float, list[Array]]] = {}
+
+        def work(piece: slice) -> None:
+            done[piece.start] = self._cross_entropy(parameters, within(rows, piece), m)
+
+        run_all(work, pieces, cores())
+        value, gradients = done[0]
+        for piece in pieces[1:]:
+            more, others = done[piece.start]
+            value, gradients = value + more, [a + b for a, b in zip(gradients, others, strict=True)]
+        penalties = [term.penalty(own) for term, own in zip(self.terms, parameters, strict=True)]
+        pulls = [pull for _, own in penalties for pull in own]
+        value += sum(penalty for penalty, _ in penalties)
+        return value, [a + b for a, b in zip(gradients, pulls, strict=True)]
+
+    def _cross_entropy(
+        self, parameters: Sequence[Sequence[Array]], rows: Any, count: int
+    ) -> tuple[float, list[Array]]:
+        """The sum over rows of the cross-entropy, over `count`, and the gradient by each array."""
+        added = [term.logits(own, rows) for term, own in zip(self.terms, parameters, strict=True)]
+        logits = sum((own for own, _ in added), self.base[rows])
+        value, slope = cross_entropy(logits, self.y[rows], count)
+        return value, [gradient for _, pullback in added for gradient in pullback(slope)]
 
     def with_terms(self, terms: Sequence[Bias]) -> Sum:
         """Other terms, with parameters of the same shapes, on the same zero-shot logits."""
@@ -191,8 +201,7 @@ class Sum:
 
         tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
         point = join(self.start if start is None else start)
-        scale = join([array for term in self.terms for array in term.scale()])
-        found = solvers.minimise(function, point, tol=tol, evaluations=evaluations, scale=scale)
+        found = solvers.minimise(function, point, tol=tol, evaluations=evaluations)
         arrays = split(found.x, self.start)
         return Trained(self.by_term(arrays), found.value, first, found.evaluations, found.converged)
 
@@ -250,3 +259,11 @@ def split(flat: Array, like: Sequence[Array]) -> list[Array]:
         part.reshape(array.shape).astype(array.dtype, copy=False)
         for part, array in zip(parts, like, strict=True)
     ]
+
+
+def within(rows: Any, piece: slice) -> Any:
+    """A piece of a slice with a start (or of all), or of an array of places."""
+    if not isinstance(rows, slice):
+        return rows[piece]
+    start = rows.start or 0
+    return slice(start + piece.start, start + piece.stop)

@@ -25,7 +25,7 @@ from prolip.core import Fitted, HeldOut, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.methods import search
 from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.bias import mean_cross_entropy
+from prolip.methods.bias import cross_entropy
 from prolip.methods.combined import Combined
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.threads import single_thread
@@ -175,7 +175,7 @@ def stack(logits: Sequence[Array], y: Array) -> tuple[float, ...]:
     members = np.stack(list(logits)).astype(np.float64)  # [members, m, K]
 
     def loss(roots: Array) -> tuple[float, Array]:
-        value, slope = mean_cross_entropy(np.tensordot(roots**2, members, 1), y)
+        value, slope = cross_entropy(np.tensordot(roots**2, members, 1), y, len(y))
         return value, 2 * roots * np.tensordot(members, slope, 2)
 
     start = np.full(len(members), (1 / len(members)) ** 0.5)

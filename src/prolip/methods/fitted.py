@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 from prolip.core import Fitted, Head, InputError, Text
 from prolip.core.arrays import Array, as_features, unit_rows
 from prolip.core.onnx_graph import Graph
-from prolip.solvers.threads import product
 
 SPACES = ("embedding", "pre")
 
@@ -121,7 +120,7 @@ class CacheClassifier(Fitted):
 
 def affinity(f: Array, keys: Array, beta: float) -> Array:
     """exp(-beta (1 - f k')) of every key with every row of f, [n, m]."""
-    return np.exp(beta * (product(keys.astype(f.dtype, copy=False), f.T) - 1))
+    return np.exp(beta * (keys.astype(f.dtype, copy=False) @ f.T - 1))
 
 
 def by_class(near: Array, labels: Array, classes: int) -> Array:

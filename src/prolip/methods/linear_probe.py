@@ -24,13 +24,13 @@ from prolip.core.arrays import Array
 from prolip.methods import search
 from prolip.methods.base import Shape
 from prolip.methods.fitted import SPACES, LinearClassifier, unit_features
-from prolip.methods.searched import Found, Searched
-from prolip.solvers.linear import SoftmaxRegression
+from prolip.methods.searched import Found, Searched, in_parallel
+from prolip.solvers.linear import LinearSolution, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
 DEFAULT = 100.0
-TOL, EVALUATIONS = 1e-3, 50  # of the sweep: good enough to compare by
+TOL, EVALUATIONS = 1e-4, 100  # of the sweep: good enough to compare by
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LinearProbe(Searched):
 
     def fit_with(self, task: Task, value: float) -> LinearClassifier:
         """The regression for one C."""
-        f, y = self._rows(task)
+        f, y = self.rows(task)
         found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * value))
         info = {"space": self.features, "converged": found.minimum.converged}
         return LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features, info)
@@ -92,7 +92,8 @@ class LinearProbe(Searched):
         """K x D, or K x Do on the features before the projection."""
         return shape.classes * (shape.dim if self.features == "embedding" else shape.features)
 
-    def _rows(self, task: Task) -> tuple[Array, Array]:
+    def rows(self, task: Task) -> tuple[Array, Array]:
+        """Unit features [V * n, ..] and their labels."""
         x, y = task.rows()
         return unit_features(task.linear, x, self.features), y
 
@@ -101,7 +102,9 @@ class _Sweep:
     """Held-out scores along C. Each problem is decomposed once; each fit starts from its neighbour's."""
 
     def __init__(self, probe: LinearProbe, parts: Sequence[search.Split]) -> None:
-        self.problems = [SoftmaxRegression(*probe._rows(part.task), part.task.classes) for part in parts]
+        self.problems = in_parallel(
+            lambda part: SoftmaxRegression(*probe.rows(part.task), part.task.classes), parts
+        )
         self.held = [unit_features(part.task.linear, part.x, probe.features) for part in parts]
         self.labels = [part.y for part in parts]
         self.scores: dict[float, search.Score] = {}
@@ -117,12 +120,14 @@ class _Sweep:
 
     def _fit(self, exponent: float) -> None:
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)
-        logits, starts = [], []
-        for i, problem in enumerate(self.problems):
+
+        def solve(i: int) -> LinearSolution:
+            problem = self.problems[i]
             lam = 1 / (2 * len(problem.y) * 10**exponent)
             start = None if near is None else self.starts[near][i]
-            found = problem.solve(lam, start=start, tol=TOL, evaluations=EVALUATIONS)
-            starts.append(found.unknowns)
-            logits.append(self.held[i] @ found.weight.T + found.bias)
-        self.starts[exponent], self.logits[exponent] = starts, logits
+            return problem.solve(lam, start=start, tol=TOL, evaluations=EVALUATIONS)
+
+        found = in_parallel(solve, range(len(self.problems)))
+        logits = [held @ each.weight.T + each.bias for held, each in zip(self.held, found, strict=True)]
+        self.starts[exponent], self.logits[exponent] = [each.unknowns for each in found], logits
         self.scores[exponent] = search.score(logits, self.labels)

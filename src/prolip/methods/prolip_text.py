@@ -7,12 +7,8 @@ With m_k the text features of class k before the projection P [Dt, D], and f the
 the rows of several templates being averaged after each is normalised, as the zero-shot classifier does.
 Differences from the authors: their program does not normalise each template's row before the mean
 (`per_template=False`), so that with several templates it does not start at zero-shot; and the minimum is
-exact (`solver="adam"` has their steps).
-
-P - P0 lies in the row space of the text features M = U diag(e) V', so the unknowns of the minimum are
-V' (P - P0), at most (templates x K) x D. Texts of classes are much alike: e falls over two or three decades,
-and the loss is curved in proportion to e^2, which the solver is told. Without that, 200 evaluations ended
-30 % above the minimum (102 classes).
+exact (`solver="adam"` has their steps). P - P0 lies in the row space of the text features, so the unknowns
+are at most (templates x K) x D.
 """
 
 from __future__ import annotations
@@ -24,17 +20,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import InputError, Task
-from prolip.core.arrays import Array, row_lengths, softmax
+from prolip.core.arrays import Array
 from prolip.methods.base import Shape
 from prolip.methods.bias import Pullback, normalised
 from prolip.methods.fitted import TextProjected, text_rows, unit_features
 from prolip.methods.pulled import Pulled, PulledBias
 from prolip.solvers import lam_value
-from prolip.solvers.threads import product
 
 
 class TextProjection(PulledBias):
-    """s f (T(P) - T)'. The unknown is P - P0, or V' (P - P0) where `exact`."""
+    """s f (T(P) - T)'. The unknown is P - P0, in the row space of the text features where `exact`."""
 
     def __init__(self, task: Task, lam: float, per_template: bool, exact: bool) -> None:
         text = task.text
@@ -51,45 +46,30 @@ class TextProjection(PulledBias):
         self.projection, self.projected = text.projection, text.projection(self.features)
         inputs, _ = text.projection.split(self.features)
         self.inputs = inputs.reshape(-1, inputs.shape[2])  # [templates x K, Dt]
-        self.basis: Array | None = None  # V' [r, Dt]
-        self.spread = np.ones(self.inputs.shape[1])  # e [r]
-        if exact:
-            u, self.spread, self.basis = np.linalg.svd(self.inputs, full_matrices=False)
-            self.inputs = u * self.spread
+        self.basis: Array | None = None
+        if exact and len(self.inputs) < self.inputs.shape[1]:
+            self.basis = np.linalg.qr(self.inputs.T)[0].T  # [templates x K, Dt]
+            self.inputs = self.inputs @ self.basis.T
         self.start = (np.zeros((self.inputs.shape[1], self.text.shape[1]), self.f.dtype),)
 
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
         """What the tuned projection changes, and the way back through both normalisations and the mean."""
         f, s = self.f[rows], self.task.scale
-        each = self.projected + product(self.inputs, parameters[0]).reshape(self.projected.shape)
+        each = self.projected + (self.inputs @ parameters[0]).reshape(self.projected.shape)
         unit, back_each = normalised(each) if self.per_template else (each, lambda slope: slope)
         tuned, back = normalised(unit.mean(axis=0))
 
         def pullback(slope: Array) -> list[Array]:
-            by_class = back(s * product(slope.T, f)) / len(each)  # [K, D], the same for every template
+            by_class = back(s * (slope.T @ f)) / len(each)  # [K, D], the same for every template
             by_prompt = back_each(np.broadcast_to(by_class, each.shape))
-            return [product(self.inputs.T, by_prompt.reshape(len(self.inputs), -1))]
+            return [self.inputs.T @ by_prompt.reshape(len(self.inputs), -1)]
 
-        return product(f, (s * (tuned - self.text)).T), pullback
+        return f @ (s * (tuned - self.text)).T, pullback
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam |P - P0|^2."""
         step = parameters[0]
         return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
-
-    def scale(self) -> list[Array]:
-        """One over e^2 times the curvature by a text row, and 2 lam; the most curved is 1.
-
-        A row of length l turns by 1 / l of what it moves; D directions share its curvature, and the
-        templates share the row.
-        """
-        p, s = softmax(self.task.scale * self.f @ self.text.T), self.task.scale
-        length = float(row_lengths(self.projected).mean())
-        templates, dim = len(self.projected), self.text.shape[1]
-        by_row = float((p * (1 - p)).mean()) * (s / length) ** 2 / (dim * templates)
-        curvature = by_row * self.spread**2 + 2 * self.lam
-        curvature += 1e-9 * curvature.max()
-        return [np.broadcast_to((curvature.max() / curvature)[:, None], self.start[0].shape)]
 
     def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> TextProjected:
         """The tuned projection, with the rows it gives."""

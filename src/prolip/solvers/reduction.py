@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -108,7 +107,6 @@ def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | 
     split = classes < (1.0 if whole else SPLIT) * dim
     rank, columns = min(x.shape), folds * (classes if split else dim)
     regime = regime or choose_regime(len(x), rank, columns)
-    exact = np.float64 if len(x) * rank * dim <= (1 << 30) else regime.sums
     v0 = (x if task.black_box else product(x, w0)).astype(regime.sums, copy=False)
     if fixed is not None:
         v0 = v0 + fixed.astype(regime.sums, copy=False)
@@ -116,26 +114,33 @@ def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | 
     squared = np.einsum("nd,nd->n", v0, v0)
     basis, curvature = _text_basis(v0, squared, text, task.scale, split)
     base = v0 @ basis
-    outside = v0 - product(base, basis.T) if split else None
-    factor, back, spectrum = _factor(x, exact, regime)
+    outside = (v0 - product(base, basis.T)).astype(regime.products) if split else None
+    factor, back, spectrum = _factor(x, regime)
     return Reduction(
         regime, x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside,
         squared,
     )  # fmt: skip
 
 
-def _factor(x: Array, dtype: Any, regime: Regime) -> tuple[Array, Array, Array]:
+def _factor(x: Array, regime: Regime) -> tuple[Array, Array, Array]:
     """F, U / sqrt(e) or U, and e."""
-    wide = x.astype(dtype, copy=False)
+    wide = x.astype(regime.products, copy=False)
     if len(x) <= x.shape[1]:
-        e, u = np.linalg.eigh(product(wide, wide.T))
-        keep = e > e[-1] * 8 * np.finfo(dtype).eps
+        e, u = _eigh(product(wide, wide.T))
+        keep = e > e[-1] * 8 * np.finfo(wide.dtype).eps
         e, u = e[keep], u[:, keep]
         root = np.sqrt(e)
-        return (u * root).astype(regime.products), u / root, e
-    e, u = np.linalg.eigh(product(wide.T, wide))
-    u = u.astype(regime.products)
-    return product(x.astype(regime.products, copy=False), u), u, np.maximum(e, 0)
+        return u * root, u / root, e
+    e, u = _eigh(product(wide.T, wide))
+    return product(wide, u), u, np.maximum(e, 0)
+
+
+def _eigh(a: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of a symmetric matrix, which is overwritten."""
+    from scipy.linalg import eigh
+
+    e, u = eigh(a, driver="evd", overwrite_a=True, check_finite=False)
+    return e, u
 
 
 def _text_basis(v0: Array, squared: Array, text: Array, scale: float, split: bool) -> tuple[Array, Array]:
@@ -145,5 +150,5 @@ def _text_basis(v0: Array, squared: Array, text: Array, scale: float, split: boo
     factor = scale / np.sqrt(np.maximum(squared, np.finfo(squared.dtype).tiny))[:, None]
     p = softmax((v @ inside.T) * factor) * factor
     middle = np.diag((p * factor).mean(axis=0)) - p.T @ p / len(p)
-    mu, rotation = np.linalg.eigh(inside.T @ middle @ inside)
+    mu, rotation = _eigh(inside.T @ middle @ inside)
     return rotation if q is None else q @ rotation, np.maximum(mu, 0)

@@ -3,7 +3,7 @@
 The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together).
 
     size          F and its products   softmax and sums   threads   why
-    up to 2^22    float64              float64            1         a float32 copy would save nothing
+    up to 2^20    float64              float64            1         a float32 copy would save nothing
     up to 2^28    float32              float64            1, or     half the time; as the softmax and the sums
                                                           all from  are float64, order of images and pieces
                                                           2^26 on   move a logit by less than 0.01
@@ -22,7 +22,7 @@ import numpy as np
 
 from prolip.solvers.threads import cores
 
-SMALL, SHARED, LARGE, PIECE = 1 << 22, 1 << 26, 1 << 28, 1 << 26
+SMALL, SHARED, LARGE, PIECE = 1 << 20, 1 << 26, 1 << 28, 1 << 26
 
 
 @dataclass(frozen=True)
