@@ -105,7 +105,7 @@ def main() -> None:
         if "answer" in args.only:
             answer(folder, args.data / "images" / "pets37", args.repeats)
         if "fit" in args.only:
-            fit(folder, min(3, args.repeats), busy=False)
+            fit(folder, args.repeats, busy=False)
         if "busy" in args.only:
             fit(folder, min(2, args.repeats), busy=True)
         if "setup" in args.only:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from prolip.core import ModelError, UsageError
+from prolip.core.files import sha256_tensors
 from prolip.core.imagenet import imagenet_names
 from prolip.encoders import load, sentence
 from prolip.encoders import offline as module
@@ -144,8 +145,9 @@ def without_checksum(path):
 
 
 def of_another_encoder(path):
-    kept = load_file(path)
-    save_file(kept, path, {"sha256": module._digest_of_kept("offline-other", kept["weight"], kept["mean"])})
+    arrays = load_file(path)
+    named = [(f"offline-other.{name}", array) for name, array in arrays.items()]
+    save_file(arrays, path, {"sha256": sha256_tensors(named)})
 
 
 def without_the_mean(path):
@@ -163,6 +165,17 @@ def test_a_projection_that_is_not_what_was_kept_is_made_again(cache, offline, ha
     np.testing.assert_allclose(again.head.weight, offline.head.weight, atol=1e-5)
     np.testing.assert_allclose(again.text_head.bias, offline.text_head.bias, atol=1e-6)
     assert kept.read_bytes() == whole
+
+
+def test_texts_are_kept_and_damaged_ones_are_made_again(cache, offline, monkeypatch):
+    prompts = ["a photo of a Hund.", "a photo of a chien."]
+    first = offline.encode_text(prompts)
+    (file,) = [path for path in (cache / "texts").iterdir() if np.array_equal(load_file(path)["rows"], first)]
+    with monkeypatch.context() as without_tower:
+        without_tower.setattr(type(offline.sentences), "encode", None)
+        np.testing.assert_array_equal(offline.encode_text(prompts), first)
+    another_number(file)
+    np.testing.assert_array_equal(offline.encode_text(prompts), first)
 
 
 def test_a_kept_projection_is_used(cache, offline, monkeypatch):

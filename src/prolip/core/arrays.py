@@ -78,8 +78,11 @@ def cross_entropy(logits: Array, y: Array) -> Array:
 
 def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
     """Sums [K, ..] of the rows of x [n, ..] by their labels [n]."""
+    order = np.argsort(y, kind="stable")
+    present, starts = np.unique(y[order], return_index=True)
     total = np.zeros((classes, *x.shape[1:]), x.dtype)
-    np.add.at(total, y, x)
+    if len(y):
+        total[present] = np.add.reduceat(x[order], starts, axis=0)
     return total
 
 

@@ -15,21 +15,18 @@ nothing about CLIP's. Classes of ImageNet are not zero-shot for it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy as shallow_copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
-from prolip.core.errors import ProlipError, UsageError
-from prolip.core.files import cache_dir, sha256_tensors, write_tensors
+from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.core.imagenet import imagenet_names
 from prolip.core.onnx_graph import Graph
@@ -37,6 +34,7 @@ from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder, choose_device
 from prolip.encoders.checkpoint import read_checkpoint
 from prolip.encoders.hub import require
+from prolip.encoders.kept import kept
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
 
@@ -102,8 +100,13 @@ class OfflineEncoder(Encoder):
             return self.trace(torch.from_numpy(pixels).to(self.device)).float().cpu().numpy()
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
-        """Unit sentence embeddings [P, 512], before the mean is taken off."""
-        return self.sentences.encode(prompts)
+        """Unit sentence embeddings [P, 512], before the mean is taken off.
+
+        They are kept: to load the tower takes longer than most fits.
+        """
+        asked = hashlib.sha256(json.dumps(list(prompts)).encode()).hexdigest()[:32]
+        found, _ = kept(f"texts/{fingerprint()}-{asked}", lambda: {"rows": self.sentences.encode(prompts)})
+        return found["rows"]
 
     def image_to_onnx(self, graph: Graph, pixels: str) -> str:
         """Add the image tower to a graph."""
@@ -166,23 +169,19 @@ class OfflineEncoder(Encoder):
 
     def _join(self) -> tuple[Array, Array]:
         """W0 and mu, computed once and kept in the cache folder, where that can be written."""
-        path = cache_dir() / f"{self.fingerprint}.safetensors"
-        if kept := _read_kept(path, self.fingerprint):
-            return kept
-        texts = self.encode_text([TEMPLATE.format(name) for name in imagenet_names()])
-        weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
-        try:
-            write_tensors(
-                path,
-                {"weight": weight, "mean": mean},
-                {"sha256": _digest_of_kept(self.fingerprint, weight, mean)},
-            )
-        except ProlipError as error:
+
+        def make() -> dict[str, Array]:
+            texts = self.sentences.encode([TEMPLATE.format(name) for name in imagenet_names()])
+            weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
+            return {"weight": weight, "mean": mean}
+
+        found, problem = kept(self.fingerprint, make)
+        if problem is not None:
             warnings.warn(
-                f"{error}: the projection is made again at every start; PROLIP_CACHE names another folder",
+                f"{problem}: the projection is made again at every start; PROLIP_CACHE names another folder",
                 stacklevel=2,
             )
-        return weight, mean
+        return found["weight"], found["mean"]
 
 
 def fingerprint() -> str:
@@ -208,21 +207,6 @@ def fit_projection(classifier: Array, texts: Array, ridge: float = RIDGE) -> tup
     t = unit_rows(texts - mean)
     weight = np.linalg.solve(a.T @ a + ridge * np.eye(a.shape[1]), a.T @ t)
     return weight.astype(np.float32), mean.astype(np.float32)
-
-
-def _read_kept(path: Path, made_by: str) -> tuple[Array, Array] | None:
-    """W0 and mu of the file, if it is there and what was written."""
-    from safetensors import SafetensorError, safe_open
-
-    with contextlib.suppress(OSError, SafetensorError), safe_open(path, framework="np") as kept:
-        weight, mean = kept.get_tensor("weight"), kept.get_tensor("mean")
-        if (kept.metadata() or {}).get("sha256") == _digest_of_kept(made_by, weight, mean):
-            return weight, mean
-    return None
-
-
-def _digest_of_kept(made_by: str, weight: Array, mean: Array) -> str:
-    return sha256_tensors([(f"{made_by}.weight", weight), (f"{made_by}.mean", mean)])
 
 
 def _onnx_session(weights: Mapping[str, Array]) -> Any:

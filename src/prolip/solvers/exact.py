@@ -102,8 +102,9 @@ def solve(
     with single_thread():
         rows = len(reduction.y)
         objective = ReducedObjective(reduction, np.full((rows, 1), 1 / rows), lams[0], restrained)
-        start_value, _ = objective(np.zeros(objective.shape))
-        z = np.zeros(objective.shape) if z is None else z.reshape(objective.shape).astype(np.float64)
+        zero = np.zeros(objective.shape, reduction.regime.sums)
+        start_value, _ = objective(zero)
+        z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
         for lam in lams:
             evaluations, objective.lam = objective.evaluations, lam
             z, value, outside, converged = take_turns(objective, z, restrained)

@@ -33,7 +33,7 @@ class Minimum:
     Attributes
     ----------
     x
-        The unknowns, float64.
+        The unknowns, as precise as the start; float64 unless that is float32.
     value
         The function there.
     gradient
@@ -66,7 +66,7 @@ def minimise(
     function
         Value and gradient at a point of the shape of `start`.
     tol
-        Stop when a step lowers the value by less than this share of it.
+        Stop when two steps in a row lower the value by less than this share of it.
     evaluations
         Stop after this many.
     scale
@@ -77,16 +77,17 @@ def minimise(
     >>> minimise(lambda x: (float(np.square(x - 1).sum()), 2 * (x - 1)), np.zeros(3)).x.round(6).tolist()
     [1.0, 1.0, 1.0]
     """
-    x = start.astype(np.float64)
+    x = start if start.dtype == np.float32 else start.astype(np.float64)
     value, gradient = function(x)
     count, first, tiny = 1, float(np.linalg.norm(gradient)), 4 * np.finfo(gradient.dtype).eps
     inverse = np.ones_like(x) if scale is None else scale
     pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
-    fit, converged = 1.0, first == 0 or abs(value) < 1e-30
+    fit, idle, converged = 1.0, 0, first == 0 or abs(value) < 1e-30
     while not converged and count < evaluations:
         direction = -inverse_hessian(pairs, inverse, fit, gradient)
         slope = float(np.vdot(gradient, direction))
         if not slope < 0:
+            converged = slope == 0
             break
         # The first step may not promise more than there is to gain; none of our functions is negative.
         t = 1.0 if pairs else min(1.0, 2 * abs(value) / -slope)
@@ -116,17 +117,19 @@ def minimise(
         if curvature > 0:
             pairs.append((step, change, curvature))
             fit = curvature / float(np.vdot(change, inverse * change))
-        converged = value - new <= tol * abs(new)
+        # Twice: the first step from a good start knows no curvature yet, and gains little.
+        idle = idle + 1 if value - new <= tol * abs(new) else 0
+        converged = idle == 2
         x, value, gradient = x + step, new, new_gradient
     norm = float(np.linalg.norm(gradient))
-    return Minimum(x, value, norm / first if first > 0 else 0.0, count, converged)
+    return Minimum(x, float(value), norm / first if first > 0 else 0.0, count, bool(converged))
 
 
 def inverse_hessian(
     pairs: deque[tuple[Array, Array, float]], inverse: Array, fit: float, gradient: Array
 ) -> Array:
     """The product of L-BFGS's inverse Hessian with a vector: the two-loop recursion."""
-    q, shares = gradient.astype(np.float64), []
+    q, shares = gradient.copy(), []
     for step, change, curvature in reversed(pairs):
         share = float(np.vdot(step, q)) / curvature
         q -= share * change

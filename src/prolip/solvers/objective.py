@@ -138,7 +138,9 @@ class ReducedObjective:
         run_all(adjoint, cut(len(gradient), regime.pieces), regime.threads)
         self.evaluations += 1
         value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
-        return value, gradient.reshape(z.shape) + 2 * self.lam * z
+        gradient = gradient.reshape(z.shape).astype(z.dtype, copy=False)
+        gradient += 2 * self.lam * z
+        return value, gradient
 
     def cosines(self, z: Array, problem: Array) -> Array:
         """Cosines [n, K] of each row with the texts, in the problem [n] named for it."""
@@ -162,7 +164,7 @@ class ReducedObjective:
         share = (0.3 if reduction.outside is None else 0.05) / len(reduction.y)
         kronecker = share * reduction.spectrum[:, None] * reduction.curvature
         inverse = 1 / (kronecker + max(2 * self.lam, 1e-6 * float(kronecker.max())))
-        return np.repeat(inverse[:, None], self.problems, axis=1)
+        return np.repeat(inverse[:, None], self.problems, axis=1).astype(reduction.regime.sums)
 
     def _embeddings(self, rows: slice, flat: Array) -> Array:
         """V Q [m B, k] of m rows."""

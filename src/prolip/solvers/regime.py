@@ -59,5 +59,7 @@ def choose_regime(rows: int, rank: int, columns: int) -> Regime:
     size = rows * rank * columns
     if size <= SMALL:
         return Regime(np.float64, np.float64)
-    pieces = max(1, min(size // PIECE, rows // 512)) if size > SHARED else 1
-    return Regime(np.float32, np.float64 if size <= LARGE else np.float32, pieces, cores())
+    pieces = (
+        min(size // PIECE, rows // 256) // 2 * 2 if size > SHARED else 0
+    )  # an even number, for two threads
+    return Regime(np.float32, np.float64 if size <= LARGE else np.float32, max(1, pieces), cores())

@@ -55,7 +55,8 @@ ERRORS = 2.0  # standard errors that a score may stay below the best
 FAR = 5.0  # standard errors below the best, twice and falling, at which to go no further down
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-12, 17))  # of the scale of the fit, for predictions
 CLASSES = 300
-TOL, EVALUATIONS = 3e-3, 40  # of a fit inside folds
+TOL, FINE = 3e-3, 1e-4  # of fits inside folds: to compare by, and under the lam that was chosen
+EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -148,19 +149,19 @@ def choose(task: Task, *, scale: str = "fixed", seed: int = 0, reduction: Reduct
     if (fold < 0).all():
         return Choice(PRIOR * unit, task.scale, "one image per class", unit)
     with single_thread():
-        reduction = reduction or reduce(sample, whole=True, folds=FOLDS)
-        steps = cross_validate(reduction, sample, fold, unit, TEMPERATURES if scale == "auto" else (1.0,))
-    scores = [step.each.mean() for step in steps]
-    best = steps[int(np.argmax(scores))]
-    tried = [replace(s.trial, error=_standard_error(best.each - s.each)) for s in steps]
-    close = [i for i, t in enumerate(tried) if max(scores) - scores[i] <= ERRORS * t.error]
-    chosen = min(close, key=lambda i: abs(math.log(tried[i].lam / (PRIOR * unit))))
-    step, trial = steps[chosen], tried[chosen]
-    if sample is not task:
-        return Choice(trial.lam, trial.scale, "cross-validation", unit, tuple(tried))
-    images = np.flatnonzero(fold >= 0)
-    out = HeldOut((trial.scale * step.cosines).astype(np.float32), task.y[images], images)
-    return Choice(trial.lam, trial.scale, "cross-validation", unit, tuple(tried), out, step.start)
+        folds = Folds(reduction or reduce(sample, whole=True, folds=FOLDS), sample, fold)
+        steps = folds.path(unit, TEMPERATURES if scale == "auto" else (1.0,))
+        scores = [step.each.mean() for step in steps]
+        best = steps[int(np.argmax(scores))]
+        tried = tuple(replace(s.trial, error=_standard_error(best.each - s.each)) for s in steps)
+        close = [i for i, t in enumerate(tried) if max(scores) - scores[i] <= ERRORS * t.error]
+        chosen = min(close, key=lambda i: abs(math.log(tried[i].lam / (PRIOR * unit))))
+        choice = Choice(tried[chosen].lam, tried[chosen].scale, "cross-validation", unit, tried)
+        if sample is not task:
+            return choice
+        z = folds.fit(choice.lam, steps[chosen].z, FINE)
+        logits = (choice.scale * folds.cosines(z)[0]).astype(np.float32)
+    return replace(choice, held_out=HeldOut(logits, task.y[folds.held], folds.held), start=z.mean(axis=1))
 
 
 def lam_unit(task: Task) -> float:
@@ -172,39 +173,52 @@ def lam_unit(task: Task) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One lam of the path: its trial, log-likelihoods [m], first-view cosines [m, K], and the mean fit."""
+    """One lam of the path: its trial, log-likelihoods [m] of held-out images, and Z Q [r, B, k]."""
 
     trial: LamTrial
     each: Array
-    cosines: Array
-    start: Array
+    z: Array
 
 
-def cross_validate(
-    reduction: Reduction, task: Task, fold: Array, unit: float, temperatures: Sequence[float]
-) -> list[_Step]:
-    """Go down the path of lam, GRID times `unit`, in all folds at once."""
-    held, rows = np.flatnonzero(fold >= 0), np.tile(fold, task.views)
-    kept = (rows[:, None] != np.arange(fold.max() + 1)).astype(np.float64)
-    objective = ReducedObjective(reduction, kept / kept.sum(axis=0), GRID[0] * unit, restrained=True)
-    z = np.zeros(objective.shape)
-    steps: list[_Step] = []
-    for multiple in GRID:
-        objective.lam = multiple * unit
-        z = minimise(objective, z, tol=TOL, evaluations=EVALUATIONS, scale=objective.preconditioner()).x
-        cosines = objective.cosines(z, np.maximum(rows, 0)).reshape(task.views, task.n, -1)[:, held]
-        y = np.broadcast_to(task.y[held], cosines.shape[:2])[..., None]
-        each = [
-            np.take_along_axis(log_softmax(task.scale * t * cosines), y, axis=2)[..., 0].mean(axis=0)
-            for t in temperatures
-        ]
-        best = int(np.argmax([e.mean() for e in each]))
-        right = float((cosines.argmax(axis=2) == y[..., 0]).mean())
-        trial = LamTrial(objective.lam, task.scale * temperatures[best], float(each[best].mean()), right)
-        steps.append(_Step(trial, each[best], cosines[0], z.mean(axis=1)))
-        if is_past([step.each for step in steps]):
-            break
-    return steps
+class Folds:
+    """All folds of a support set, as one problem."""
+
+    def __init__(self, reduction: Reduction, task: Task, fold: Array) -> None:
+        self.task, self.rows, self.held = task, np.tile(fold, task.views), np.flatnonzero(fold >= 0)
+        kept = (self.rows[:, None] != np.arange(fold.max() + 1)).astype(np.float64)
+        self.objective = ReducedObjective(reduction, kept / kept.sum(axis=0), 0.0, restrained=True)
+
+    def fit(self, lam: float, z: Array, tol: float) -> Array:
+        """The fits without each fold, from others nearby."""
+        self.objective.lam = lam
+        scale = self.objective.preconditioner()
+        return minimise(self.objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale).x
+
+    def cosines(self, z: Array) -> Array:
+        """Cosines [V, m, K] of held-out images with the texts, under the fit that did not see them."""
+        cosines = self.objective.cosines(z, np.maximum(self.rows, 0))
+        return cosines.reshape(self.task.views, self.task.n, -1)[:, self.held]
+
+    def path(self, unit: float, temperatures: Sequence[float]) -> list[_Step]:
+        """Go down the path of lam, GRID times `unit`."""
+        z = np.zeros(self.objective.shape, self.objective.reduction.regime.sums)
+        scale, steps = self.task.scale, list[_Step]()
+        for multiple in GRID:
+            z = self.fit(multiple * unit, z, TOL)
+            cosines = self.cosines(z)
+            y = np.broadcast_to(self.task.y[self.held], cosines.shape[:2])[..., None]
+            each = [
+                np.take_along_axis(log_softmax(scale * t * cosines), y, axis=2)[..., 0].mean(axis=0)
+                for t in temperatures
+            ]
+            best = int(np.argmax([e.mean() for e in each]))
+            right = float((cosines.argmax(axis=2) == y[..., 0]).mean())
+            likelihood = float(each[best].mean())
+            trial = LamTrial(multiple * unit, scale * temperatures[best], likelihood, right)
+            steps.append(_Step(trial, each[best], z))
+            if is_past([step.each for step in steps]):
+                break
+        return steps
 
 
 def is_past(likelihoods: Sequence[Array]) -> bool:

@@ -1,0 +1,34 @@
+"""Arrays that are computed once and kept in the cache folder, with a checksum that every read verifies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from prolip.core.arrays import Array
+from prolip.core.errors import ProlipError
+from prolip.core.files import cache_dir, sha256_tensors, write_tensors
+
+
+def kept(name: str, make: Callable[[], dict[str, Array]]) -> tuple[dict[str, Array], ProlipError | None]:
+    """What `make` gives, from the cache where it is there and whole; and why it could not be kept, if so.
+
+    `name` must stand for everything that the arrays are made of.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = cache_dir() / f"{name}.safetensors"
+    with contextlib.suppress(OSError, SafetensorError), safe_open(path, framework="np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dictionary
+        if (file.metadata() or {}).get("sha256") == _digest(name, arrays):
+            return arrays, None
+    arrays = make()
+    try:
+        write_tensors(path, arrays, {"sha256": _digest(name, arrays)})
+    except ProlipError as error:
+        return arrays, error
+    return arrays, None
+
+
+def _digest(name: str, arrays: dict[str, Array]) -> str:
+    return sha256_tensors((f"{name}.{key}", array) for key, array in arrays.items())
