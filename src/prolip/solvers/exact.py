@@ -31,7 +31,7 @@ from prolip.solvers.threads import single_thread
 # Tolerances of the turns; then the last again until it gains nothing. On tasks of 19 to 752 images two to
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
-COARSE = 1e-5  # of a problem so large that float32 has no finer differences to show
+COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
 LEFT = 1e-6  # share of the objective that may be left when the turns end
 MOST_TURNS, EVALUATIONS = 12, 300
 
@@ -91,39 +91,37 @@ def path(
     with single_thread():
         reduction = reduce(task.subset(own_order(task)), whole=restrained, regime=regime)
         z = None if start is None else reduction.coordinates(start)
-    return solve(reduction, lams, z, restrained, began)
+        return solve(reduction, lams, z, restrained, began)
 
 
 def solve(
     reduction: Reduction, lams: Sequence[float], z: Array | None, restrained: bool, began: float
 ) -> list[Solution]:
     """Solutions for several lam, from Z Q [r, k], of a problem that is reduced already."""
-    solutions = []
-    with single_thread():
-        rows = len(reduction.y)
-        objective = ReducedObjective(reduction, np.full((rows, 1), 1 / rows), lams[0], restrained)
-        zero = np.zeros(objective.shape, reduction.regime.sums)
-        start_value, _ = objective(zero)
-        z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
-        for lam in lams:
-            evaluations, objective.lam = objective.evaluations, lam
-            z, value, outside, converged = take_turns(objective, z, restrained)
-            weight = reduction.weight(z[:, 0], None if outside is None else outside.step)
-            end = time.perf_counter()
-            solutions.append(
-                Solution(
-                    weight=weight,
-                    lam=lam,
-                    scale=reduction.scale,
-                    objective=value,
-                    start_objective=start_value,
-                    evaluations=objective.evaluations - evaluations,
-                    seconds=end - began,
-                    solver="exact",
-                    converged=converged,
-                )
+    rows, solutions = len(reduction.y), []
+    objective = ReducedObjective(reduction, np.full((rows, 1), 1 / rows), lams[0], restrained)
+    zero = np.zeros(objective.shape, reduction.regime.sums)
+    start_value, _ = objective(zero)
+    z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
+    for lam in lams:
+        evaluations, objective.lam = objective.evaluations, lam
+        z, value, outside, converged = take_turns(objective, z, restrained)
+        weight = reduction.weight(z[:, 0], None if outside is None else outside.step)
+        end = time.perf_counter()
+        solutions.append(
+            Solution(
+                weight=weight,
+                lam=lam,
+                scale=reduction.scale,
+                objective=value,
+                start_objective=start_value,
+                evaluations=objective.evaluations - evaluations,
+                seconds=end - began,
+                solver="exact",
+                converged=converged,
             )
-            began = end
+        )
+        began = end
     return solutions
 
 

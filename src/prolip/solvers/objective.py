@@ -124,12 +124,11 @@ class ReducedObjective:
             found, slope, c = softmax_losses(v @ reduction.text.T, squared, labels, reduction.scale, weights)
             if share is not None:
                 c *= 0.5 * share
-            slope = slope @ reduction.text
             v *= c[:, None]
-            slope += v
+            v += slope @ reduction.text
             self._losses[rows] = found.reshape(-1, self.problems)
             self.c[rows] = c.reshape(-1, self.problems)
-            self._slope[rows] = slope.reshape(-1, flat.shape[1])
+            self._slope[rows] = v.reshape(-1, flat.shape[1])
 
         def adjoint(part: slice) -> None:
             np.matmul(reduction.factor[:, part].T, self._slope, out=gradient[part])

@@ -59,7 +59,6 @@ def choose_regime(rows: int, rank: int, columns: int) -> Regime:
     size = rows * rank * columns
     if size <= SMALL:
         return Regime(np.float64, np.float64)
-    pieces = (
-        min(size // PIECE, rows // 256) // 2 * 2 if size > SHARED else 0
-    )  # an even number, for two threads
+    # An even number, for two threads; more than 16 would make their products small.
+    pieces = min(size // PIECE, rows // 256, 16) // 2 * 2 if size > SHARED else 0
     return Regime(np.float32, np.float64 if size <= LARGE else np.float32, max(1, pieces), cores())
