@@ -12,8 +12,8 @@ from prolip.core import InputError, UsageError
 from prolip.methods import search
 from prolip.methods.bias import Sum
 from prolip.methods.ensemble import Pool, stack, stacked
+from prolip.methods.softmax_regression import SoftmaxRegression
 from prolip.solvers.folds import assign_folds
-from prolip.solvers.linear import SoftmaxRegression
 from test_methods import (
     ON_FEATURES,
     close,

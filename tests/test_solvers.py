@@ -203,14 +203,6 @@ def test_path_gives_what_separate_fits_give():
         assert solution.objective == pytest.approx(exact(task, lam).objective, rel=1e-4)
 
 
-def test_a_start_at_the_solution_ends_soon():
-    task = make_task(n=16, classes=4, width=30, dim=20)
-    first = exact(task, 0.1, restrained=True)
-    again = exact(task, 0.1, restrained=True, start=first.weight)
-    assert again.evaluations < first.evaluations / 2
-    assert again.objective == pytest.approx(first.objective, rel=1e-5)
-
-
 def test_exact_is_at_or_below_adam():
     task = make_task(n=20, classes=5, width=24, dim=16)
     ours = exact(task, 0.2)

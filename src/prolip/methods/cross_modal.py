@@ -25,7 +25,7 @@ from prolip.core import Task
 from prolip.methods.base import Shape
 from prolip.methods.fitted import LinearClassifier, unit_features
 from prolip.methods.regularised import Regularised
-from prolip.solvers.linear import SoftmaxRegression
+from prolip.methods.softmax_regression import SoftmaxRegression
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from prolip.methods import search
 from prolip.methods.base import Shape
 from prolip.methods.fitted import SPACES, LinearClassifier, unit_features
 from prolip.methods.searched import Found, Searched, in_parallel
-from prolip.solvers.linear import LinearSolution, SoftmaxRegression
+from prolip.methods.softmax_regression import LinearSolution, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)

@@ -24,22 +24,11 @@ from prolip.solvers.threads import product
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """A solution outside span(T).
+    """A solution outside span(T)."""
 
-    Attributes
-    ----------
-    squared
-        |v_|^2 [n].
-    penalty
-        |W_ - W0_|^2.
-    step
-        What `Reduction.weight` adds: -C V_ / 2 lam [n, D] in case (A), so that W_ - W0_ = X' step; Z_ [r, D]
-        in case (B).
-    """
-
-    squared: Array
-    penalty: float
-    step: Array
+    squared: Array  # |v_|^2 [n]
+    penalty: float  # |W_ - W0_|^2
+    step: Array  # for `Reduction.weight`: -C V_ / 2 lam [n, D], with W_ - W0_ = X' step, or Z_ [r, D]
 
 
 def solve_complement(reduction: Reduction, c: Array, lam: float) -> Complement:

@@ -36,28 +36,8 @@ LEFT = 1e-6  # share of the objective that may be left when the turns end
 MOST_TURNS, EVALUATIONS = 12, 300
 
 
-def exact(
-    task: Task,
-    lam: float,
-    *,
-    start: Array | None = None,
-    restrained: bool = False,
-    regime: Regime | None = None,
-) -> Solution:
-    """Minimise the objective over W [Do, D].
-
-    Parameters
-    ----------
-    task
-        The few-shot problem; every view counts as rows of its own.
-    lam
-        Weight of |W - W0|^2.
-    start
-        A matrix to start from.
-    restrained
-        Fit the form of the objective that lam = "auto" uses: see `selection`.
-    regime
-        Precision and threads; None chooses by size.
+def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | None = None) -> Solution:
+    """Minimise the objective over W [Do, D], with the weight lam of |W - W0|^2; options as `path` has them.
 
     Examples
     --------
@@ -66,20 +46,24 @@ def exact(
     >>> solution.converged, solution.objective < solution.start_objective
     (True, True)
     """
-    return path(task, [lam], start=start, restrained=restrained, regime=regime)[0]
+    return path(task, [lam], restrained=restrained, regime=regime)[0]
 
 
 def path(
-    task: Task,
-    lams: Sequence[float],
-    *,
-    start: Array | None = None,
-    restrained: bool = False,
-    regime: Regime | None = None,
+    task: Task, lams: Sequence[float], *, restrained: bool = False, regime: Regime | None = None
 ) -> list[Solution]:
     """Solutions for several lam, in the order given, with one decomposition and warm starts.
 
     Large to small is the quick order: each solution is then near the next.
+
+    Parameters
+    ----------
+    task
+        The few-shot problem; every view counts as rows of its own.
+    restrained
+        Fit the form of the objective that lam = "auto" uses: see `selection`.
+    regime
+        Precision and threads; None chooses by size.
     """
     began = time.perf_counter()
     if min(lams) == 0:
@@ -90,8 +74,7 @@ def path(
         )
     with single_thread():
         reduction = reduce(task.subset(own_order(task)), whole=restrained, regime=regime)
-        z = None if start is None else reduction.coordinates(start)
-        return solve(reduction, lams, z, restrained, began)
+        return solve(reduction, lams, None, restrained, began)
 
 
 def solve(

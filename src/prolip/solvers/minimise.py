@@ -28,27 +28,12 @@ Function = Callable[[Array], tuple[float, Array]]  # value and gradient, which h
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where a minimisation ended.
+    """Where a minimisation ended."""
 
-    Attributes
-    ----------
-    x
-        The unknowns, as precise as the start; float64 unless that is float32.
-    value
-        The function there.
-    gradient
-        The gradient's norm there, relative to its norm at the start.
-    evaluations
-        How often the function was computed.
-    converged
-        Whether it stopped because nothing more was to be gained, not because it ran out of evaluations.
-    """
-
-    x: Array
+    x: Array  # float32 if the start is, else float64
     value: float
-    gradient: float
     evaluations: int
-    converged: bool
+    converged: bool  # nothing more was to be gained; else it ran out of evaluations
 
 
 def minimise(
@@ -121,8 +106,7 @@ def minimise(
         idle = idle + 1 if value - new <= tol * abs(new) else 0
         converged = idle == 2
         x, value, gradient = x + step, new, new_gradient
-    norm = float(np.linalg.norm(gradient))
-    return Minimum(x, float(value), norm / first if first > 0 else 0.0, count, bool(converged))
+    return Minimum(x, float(value), count, bool(converged))
 
 
 def inverse_hessian(

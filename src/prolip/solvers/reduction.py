@@ -65,12 +65,6 @@ class Reduction:
         """X X' = F F' [n, n]."""
         return product(self.factor, self.factor.T)
 
-    def coordinates(self, weight: Array) -> Array:
-        """Z Q = B' (W - W0) Q [r, k] of a matrix W, as far as they can tell."""
-        step = (weight - self.start) @ self.basis.astype(weight.dtype, copy=False)
-        step = self.inputs @ step.astype(self.inputs.dtype) if self.by_rows else step
-        return self.back.T @ step.astype(self.back.dtype)
-
     def weight(self, z: Array, outside: Array | None = None) -> Array:
         """W [Do, D] of Z Q [r, k], and of the step of a `Complement`."""
         step = product(self.back @ z, self.basis.T)

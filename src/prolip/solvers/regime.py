@@ -27,35 +27,16 @@ SMALL, SHARED, LARGE, PIECE = 1 << 20, 1 << 26, 1 << 28, 1 << 26
 
 @dataclass(frozen=True)
 class Regime:
-    """Precision and threads of a problem.
+    """Precision and threads of a problem. Pieces depend on its size alone: threads change no result."""
 
-    Attributes
-    ----------
-    products
-        Type of F, and of the products with it.
-    sums
-        Type of embeddings, softmax, sums and decompositions.
-    pieces
-        Into how many the rows are cut. It depends on the size alone, so that the number of threads changes
-        nothing in the result.
-    threads
-        How many pieces are worked on at once.
-    """
-
-    products: Any
-    sums: Any
-    pieces: int = 1
-    threads: int = 1
+    products: Any  # type of F, and of the products with it
+    sums: Any  # type of embeddings, softmax and sums
+    pieces: int = 1  # into how many the rows are cut
+    threads: int = 1  # how many pieces are worked on at once
 
 
 def choose_regime(rows: int, rank: int, columns: int) -> Regime:
-    """The regime of a problem of this size.
-
-    Examples
-    --------
-    >>> choose_regime(76, 76, 19).products.__name__, choose_regime(1632, 1280, 102).products.__name__
-    ('float64', 'float32')
-    """
+    """The regime of a problem of this size."""
     size = rows * rank * columns
     if size <= SMALL:
         return Regime(np.float64, np.float64)

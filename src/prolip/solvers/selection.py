@@ -74,32 +74,17 @@ class LamTrial:
 class Choice:
     """What was chosen, and why.
 
-    Attributes
-    ----------
-    lam
-        Weight of |W - W0|^2.
-    scale
-        What to multiply cosines by in predictions; the fit has the task's own.
-    reason
-        "cross-validation" or "one image per class".
-    unit
-        u / N, what lam is measured in.
-    tried
-        Every lam tried, in order; empty without cross-validation.
-    held_out
-        Answers about held-out images under this lam and scale; None where nothing, or only a sample of the
-        classes, was held out.
-    start
-        Z Q [r, k] near the fit on all images.
+    `held_out` are answers about held-out images under this lam and scale; None where nothing, or only a
+    sample of the classes, was held out.
     """
 
-    lam: float
-    scale: float
-    reason: str
-    unit: float
-    tried: tuple[LamTrial, ...] = ()
+    lam: float  # weight of |W - W0|^2
+    scale: float  # what to multiply cosines by in predictions; the fit has the task's own
+    reason: str  # "cross-validation" or "one image per class"
+    unit: float  # u / N, what lam is measured in
+    tried: tuple[LamTrial, ...] = ()  # in order; empty without cross-validation
     held_out: HeldOut | None = None
-    start: Array | None = None
+    start: Array | None = None  # Z Q [r, k] near the fit on all images
 
 
 def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Solution, Choice]:
