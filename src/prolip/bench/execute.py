@@ -86,7 +86,7 @@ class Executor:
                 self._problem(files[name], None if contents is None else contents[name], keep)
                 for name in (unit.dataset, *unit.targets)
             )
-            with single_thread(True):
+            with single_thread():
                 result, error = execute(unit, problem, targets), None
         except ProlipError as wrong:  # the user's to mend: the message is all there is to say
             result, error = None, f"{type(wrong).__name__}: {wrong}"

@@ -116,7 +116,7 @@ class TestTimeProLIP(TestTime):
         x = _views(x, self.views)
         head = model.head.with_weight(model.head.weight.astype(x.dtype))
         rows = model.text.rows.astype(x.dtype)
-        with single_thread(alone=True):  # an image is too small a piece of work to share
+        with single_thread():  # an image is too small a piece of work to share
             return np.stack([self._step(x[:, i], head, rows, model.scale) for i in range(x.shape[1])])
 
     def _step(self, x: Array, head: Head, rows: Array, scale: float) -> Array:

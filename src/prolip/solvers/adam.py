@@ -15,7 +15,7 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array
-from prolip.solvers.objective import cross_entropy, value_and_gradient
+from prolip.solvers.objective import value_and_gradient
 from prolip.solvers.solution import Solution
 
 
@@ -70,20 +70,11 @@ def adam(
         Called with (epochs done, epochs) after each.
     """
     began = time.perf_counter()
-    head = task.linear
-    inputs, fixed = head.split(task.x)
-    start = head.weight.astype(inputs.dtype)
-    text = task.text.rows.astype(inputs.dtype)
-    weight = start.copy()
+    start = task.linear.weight.astype(task.x.dtype)
+    weight, views = start.copy(), [task.with_features(x, task.head) for x in task.x]
     optimizer = AdamW([weight], eps)
     for epoch in range(epochs):
-        view = (epoch + 1) % task.views
-        v = inputs[view] @ weight
-        if fixed is not None:
-            v += fixed if fixed.ndim == 1 else fixed[view]
-        _, slope = cross_entropy(v, text, task.y, task.scale)
-        gradient = inputs[view].T @ (slope / task.n)
-        gradient += 2 * lam * (weight - start)
+        _, gradient = value_and_gradient(views[(epoch + 1) % task.views], weight, lam)
         optimizer.step([gradient], cosine(lr, epoch / epochs))
         if progress is not None:
             progress(epoch + 1, epochs)

@@ -72,25 +72,10 @@ def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Ar
 class ReducedObjective:
     """The objective of B weighted problems on one reduction, as a function of Z Q [r, B, k].
 
-    Its value is the sum over the problems, which share nothing: what minimises it minimises each.
-
-    Parameters
-    ----------
-    reduction
-        The reduced problem.
-    weights
-        Of the rows in each problem [n, B]; each column sums to one.
-    restrained
-        Whether lengths count by their root.
-
-    Attributes
-    ----------
-    lam
-        Weight of the penalty.
-    outside
-        |v_|^2 [n, B], what embeddings have outside span(T); `complement` changes it.
-    c
-        w c [n, B] of the last evaluation.
+    Its value is the sum over the problems, which share nothing: what minimises it minimises each. `weights`
+    [n, B] are those of the rows in each problem, every column summing to one. Two things change on the way:
+    `lam`, and `outside` [n, B], the |v_|^2 that embeddings have outside span(T). `c` is w c [n, B] of the
+    last evaluation.
     """
 
     def __init__(self, reduction: Reduction, weights: Array, lam: float, restrained: bool = False) -> None:

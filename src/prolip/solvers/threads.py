@@ -29,11 +29,8 @@ def cores() -> int:
 
 
 @contextmanager
-def single_thread(alone: bool = True) -> Iterator[None]:
-    """One BLAS thread, if `alone`."""
-    if not alone:
-        yield
-        return
+def single_thread() -> Iterator[None]:
+    """One BLAS thread, in a block or a decorated function."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
