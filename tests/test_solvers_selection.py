@@ -8,7 +8,9 @@ from scipy.optimize import minimize
 
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax, unit_rows
-from prolip.solvers import automatic, choose, exact, grid_search, path, selection
+from prolip.methods.projection import validation_accuracies
+from prolip.methods.prolip import ProLIP
+from prolip.solvers import automatic, choose, exact, path, selection
 from prolip.solvers.folds import assign_folds, some_classes
 from prolip.solvers.selection import PRIOR
 
@@ -204,23 +206,27 @@ def test_an_unknown_scale_is_refused():
         choose(make_task(), scale="automatic")
 
 
-def test_grid_search_keeps_the_best_and_prefers_larger_lam():
+def test_a_validation_set_chooses_the_best_of_the_papers_grid():
     task, both = make_task(noise=2.0), make_task(noise=2.0, seed=0, views=2)
     validation = Task(both.x[1], both.y, task.text, task.head, task.scale)
     lams = [10.0, 1.0, 0.1, 0.01]
-    found = grid_search(task, validation, lams)
+    found = validation_accuracies(task, validation, lams)
     expected = []
     for solution in path(task, lams):
         embedded = task.linear.with_weight(solution.weight)(validation.x[0])
         expected.append(float(np.mean((embedded @ task.text.rows.T).argmax(axis=1) == validation.y)))
-    assert found.tried == tuple(zip(lams, expected, strict=True))
-    assert found.accuracy == max(expected)
-    assert found.solution.lam == lams[expected.index(max(expected))]
+    assert found == dict(zip(lams, expected, strict=True))
+    fitted = ProLIP().fit(task, validation=validation)
+    assert fitted.info["validation_accuracy"] == max(validation_accuracies(task, validation).values())
 
 
 def test_the_papers_grid_warns_of_nothing():
     task = make_task(shots=2, width=8, dim=6, classes=3)
-    assert len(grid_search(task, task).tried) == 7
+    accuracies = validation_accuracies(task, task)
+    assert len(accuracies) == 7
+    ties = [lam for lam in accuracies if accuracies[lam] == max(accuracies.values())]
+    assert len(ties) > 1
+    assert ProLIP().fit(task, validation=task).info["lam"] == max(ties)
 
 
 def test_a_path_ends_where_the_best_is_far_behind():

@@ -2,7 +2,6 @@
 
 from prolip.solvers.adam import AdamW, adam, cosine
 from prolip.solvers.exact import exact, path
-from prolip.solvers.grid import Search, grid_search
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.selection import Choice, automatic, choose
 from prolip.solvers.solution import Solution, lam_value
@@ -11,14 +10,12 @@ __all__ = [
     "AdamW",
     "Choice",
     "Minimum",
-    "Search",
     "Solution",
     "adam",
     "automatic",
     "choose",
     "cosine",
     "exact",
-    "grid_search",
     "lam_value",
     "minimise",
     "path",

@@ -56,18 +56,8 @@ def adam(
     eps: float = 1e-4,
     progress: Callable[[int, int], None] | None = None,
 ) -> Solution:
-    """Fit by the paper's recipe; the last iterate is the answer.
-
-    Parameters
-    ----------
-    task
-        The few-shot problem.
-    lam
-        Weight of |W - W0|^2.
-    lr, epochs, eps
-        Adam's step, how many epochs (an epoch is one step on one view), and its epsilon.
-    progress
-        Called with (epochs done, epochs) after each.
+    """Fit by the paper's recipe; the last iterate is the answer. An epoch is one step on one view, and
+    `progress` is called with (epochs done, epochs) after each.
     """
     began = time.perf_counter()
     start = task.linear.weight.astype(task.x.dtype)

@@ -1,6 +1,6 @@
 """The minimum itself, not an approach to it.
 
-`reduction` rewrites the problem without approximation, `minimise` is SciPy's L-BFGS. Steps inside span(T) and
+`reduction` rewrites the problem without approximation, `minimise` is L-BFGS. Steps inside span(T) and
 the solve for its orthogonal complement take turns, each to a finer tolerance than the one before.
 
 Not every problem has a minimum to go to. Where lam is small for the encoder, and an image far from its text,
@@ -52,18 +52,10 @@ def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | 
 def path(
     task: Task, lams: Sequence[float], *, restrained: bool = False, regime: Regime | None = None
 ) -> list[Solution]:
-    """Solutions for several lam, in the order given, with one decomposition and warm starts.
+    """Solutions for several lam, with one decomposition and warm starts: large to small is the quick order.
 
-    Large to small is the quick order: each solution is then near the next.
-
-    Parameters
-    ----------
-    task
-        The few-shot problem; every view counts as rows of its own.
-    restrained
-        Fit the form of the objective that lam = "auto" uses: see `selection`.
-    regime
-        Precision and threads; None chooses by size.
+    `restrained` fits the form of the objective that lam = "auto" has (`selection`); every view counts as rows
+    of its own; the regime, precision and threads, is chosen by size unless it is given.
     """
     began = time.perf_counter()
     if min(lams) == 0:
@@ -90,21 +82,12 @@ def solve(
         evaluations, objective.lam = objective.evaluations, lam
         z, value, outside, converged = take_turns(objective, z, restrained)
         weight = reduction.weight(z[:, 0], None if outside is None else outside.step)
-        end = time.perf_counter()
-        solutions.append(
-            Solution(
-                weight=weight,
-                lam=lam,
-                scale=reduction.scale,
-                objective=value,
-                start_objective=start_value,
-                evaluations=objective.evaluations - evaluations,
-                seconds=end - began,
-                solver="exact",
-                converged=converged,
-            )
+        used, now = objective.evaluations - evaluations, time.perf_counter()
+        found = Solution(
+            weight, lam, reduction.scale, value, start_value, used, now - began, "exact", converged
         )
-        began = end
+        solutions.append(found)
+        began = now
     return solutions
 
 
@@ -115,15 +98,14 @@ def take_turns(
     what is left to gain is small.
     """
     reduction, lam = objective.reduction, objective.lam
-    coarse = reduction.regime.sums == np.float32
+    coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
     if reduction.outside is None or restrained or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
-        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=objective.preconditioner())
+        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
         return found.x, found.value, None, found.converged
     at_start = objective.outside
     outside: Complement | None = None
     penalty, value, gain, converged = 0.0, np.inf, np.inf, False
-    scale = objective.preconditioner()
     for turn in range(MOST_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
         found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)

@@ -46,9 +46,7 @@ def sample_keys(x: Array, seed: int) -> Array:
     """A number for each row [n] of x, the same in whatever order, or at whatever scale, the rows come."""
     axis = np.random.default_rng(seed).normal(size=x.shape[1])
     parts = (x[start : start + ROWS].astype(np.float64) for start in range(0, len(x), ROWS))
-    return np.concatenate(
-        [(part * axis).sum(axis=1) / np.maximum(row_lengths(part)[:, 0], 1e-30) for part in parts]
-    )
+    return np.concatenate([(p * axis).sum(axis=1) / np.maximum(row_lengths(p)[:, 0], 1e-30) for p in parts])
 
 
 def some_classes(task: Task, count: int, seed: int) -> Task:

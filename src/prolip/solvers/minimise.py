@@ -37,25 +37,11 @@ class Minimum:
 
 
 def minimise(
-    function: Function,
-    start: Array,
-    *,
-    tol: float = 1e-6,
-    evaluations: int = 500,
-    scale: Array | None = None,
+    function: Function, start: Array, *, tol: float = 1e-6, evaluations: int = 500, scale: Array | None = None
 ) -> Minimum:
-    """Go to a minimum of `function`, from `start`.
-
-    Parameters
-    ----------
-    function
-        Value and gradient at a point of the shape of `start`.
-    tol
-        Stop when two steps in a row lower the value by less than this share of it.
-    evaluations
-        Stop after this many.
-    scale
-        A guess of the inverse Hessian's diagonal, in the shape of `start`: the preconditioner.
+    """Go to a minimum of `function`, from `start`, until two steps in a row lower the value by less than the
+    share `tol` of it, or after so many evaluations. `scale` is the preconditioner, a guess of the inverse
+    Hessian's diagonal in the shape of `start`.
 
     Examples
     --------
@@ -88,11 +74,10 @@ def minimise(
                 break
             low, high = (t, high) if gained else (low, t)
             parabola = -slope * t * t / (2 * (new - value - slope * t)) if not gained else 0.0
-            t = (
-                2 * t
-                if high == np.inf
-                else float(np.clip(parabola, 0.9 * low + 0.1 * high, (low + high) / 2))
-            )
+            if high == np.inf:
+                t *= 2
+            else:
+                t = float(np.clip(parabola, 0.9 * low + 0.1 * high, (low + high) / 2))
         if found is None:  # nothing is lower: rounding, if the gradient is small
             converged = float(np.linalg.norm(gradient)) <= 1e-3 * first
             break

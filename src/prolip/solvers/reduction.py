@@ -69,9 +69,8 @@ class Reduction:
         """W [Do, D] of Z Q [r, k], and of the step of a `Complement`."""
         step = product(self.back @ z, self.basis.T)
         if self.by_rows:
-            step = product(
-                self.inputs.T, (step if outside is None else step + outside).astype(self.start.dtype)
-            )
+            step = step if outside is None else step + outside
+            step = product(self.inputs.T, step.astype(self.start.dtype))
         elif outside is not None:
             step += product(self.back, outside)
         step = step.astype(self.start.dtype, copy=False)
@@ -80,18 +79,10 @@ class Reduction:
 
 
 def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | None = None) -> Reduction:
-    """Reduce a task.
+    """Reduce a task; every view is rows of its own.
 
-    Parameters
-    ----------
-    task
-        The few-shot problem; every view is rows of its own.
-    whole
-        Nothing is fitted outside span(T): split it off while K is below D at all.
-    folds
-        How many problems are solved at once, for the regime.
-    regime
-        Precision and threads; None chooses by size.
+    `whole`: nothing is fitted outside span(T), so split it off while K is below D at all. `folds`, how many
+    problems are solved at once, counts in the choice of the regime, unless that is given.
     """
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)

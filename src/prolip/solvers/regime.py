@@ -9,8 +9,6 @@ The size of a problem is what F Z takes, rows x rank x columns of multiplication
                                                           2^26 on   move a logit by less than 0.01
     above         float32              float32            all       arrays [rows, classes] are as large as the
                                                                     features; logits within 0.1
-
-A piece of 2^26 multiplications takes some milliseconds, and is worth waking a thread for.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip.solvers.threads import cores
+from prolip.solvers.threads import PIECE, cores
 
-SMALL, SHARED, LARGE, PIECE = 1 << 20, 1 << 26, 1 << 28, 1 << 26
+SMALL, LARGE = 1 << 20, 1 << 28
 
 
 @dataclass(frozen=True)
@@ -41,5 +39,5 @@ def choose_regime(rows: int, rank: int, columns: int) -> Regime:
     if size <= SMALL:
         return Regime(np.float64, np.float64)
     # An even number, for two threads; more than 16 would make their products small.
-    pieces = min(size // PIECE, rows // 256, 16) // 2 * 2 if size > SHARED else 0
+    pieces = min(size // PIECE, rows // 256, 16) // 2 * 2 if size > PIECE else 0
     return Regime(np.float32, np.float64 if size <= LARGE else np.float32, max(1, pieces), cores())

@@ -72,18 +72,14 @@ class LamTrial:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen, and why.
-
-    `held_out` are answers about held-out images under this lam and scale; None where nothing, or only a
-    sample of the classes, was held out.
-    """
+    """What was chosen, and why."""
 
     lam: float  # weight of |W - W0|^2
     scale: float  # what to multiply cosines by in predictions; the fit has the task's own
     reason: str  # "cross-validation" or "one image per class"
     unit: float  # u / N, what lam is measured in
     tried: tuple[LamTrial, ...] = ()  # in order; empty without cross-validation
-    held_out: HeldOut | None = None
+    held_out: HeldOut | None = None  # under this lam; None where nothing or only a sample of classes was
     start: Array | None = None  # Z Q [r, k] near the fit on all images
 
 
@@ -113,17 +109,8 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
 def choose(task: Task, *, scale: str = "fixed", seed: int = 0, reduction: Reduction | None = None) -> Choice:
     """Choose lam, and with scale="auto" the scale of predictions too.
 
-    Parameters
-    ----------
-    task
-        The few-shot problem.
-    scale
-        "fixed" keeps the task's scale for predictions too; "auto" chooses one for them.
-    seed
-        Which images go into which fold. The same seed gives the same choice, in whatever order the
-        images come.
-    reduction
-        Of the task, where there is one already.
+    The seed says which images go into which fold: the same seed gives the same choice, in whatever order
+    they come. `reduction` is the task's, where there is one already.
     """
     if scale not in ("fixed", "auto"):
         raise unknown_name("scale", str(scale), ("fixed", "auto"))
