@@ -73,13 +73,13 @@ def test_copies_count_once(photos, offline):
     said = " ".join(str(warning.message) for warning in told)
     assert "7 images are copies" in said
     assert "'green' and 'red'" in said
-    assert clf.info_["images"] == len(clf.support_) == len(set(clf.support_)) == 18
+    assert clf.info_["images"] == len(set(clf.model_.support.hashes)) == 18
 
 
 def test_shots_and_seed_choose_the_support_set(photos, offline):
     def support(seed):
         clf = FewShotClassifier(offline, lam=0.01, shots=2, seed=seed)
-        return clf.fit(photos).support_
+        return clf.fit(photos).model_.support.hashes
 
     assert len(support(1)) == 6
     assert support(1) == support(1)
@@ -101,7 +101,7 @@ def test_save_and_load_give_the_same_probabilities(fitted, photos, tmp_path):
     assert loaded.evaluate(photos)["accuracy"] == 1.0
     config = json.loads((tmp_path / "model" / "prolip.json").read_text())
     assert config["classes"] == ["blue", "green", "red"]
-    assert (config["method"], config["lam"], config["seed"]) == ("prolip", 0.01, 0)
+    assert (config["method"], config["lam"], config["recipe"]["seed"]) == ("prolip", 0.01, 0)
 
 
 def test_a_saved_model_answers_without_reading_a_text(fitted, photos, offline, tmp_path, monkeypatch):
@@ -159,10 +159,10 @@ def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
 
     fitted.save(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "prolip.json").read_text())
-    del config["checksum"], config["scale"]
+    del config["checksum"], config["settings"]
     config["checksum"] = saved._checksum(config)
     (tmp_path / "model" / "prolip.json").write_text(json.dumps(config))
-    with pytest.raises(SavedModelError, match="scale"):
+    with pytest.raises(SavedModelError, match="settings"):
         FewShotClassifier.load(tmp_path / "model")
 
 

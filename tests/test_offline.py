@@ -18,6 +18,7 @@ from prolip.core.imagenet import imagenet_names
 from prolip.encoders import load, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.offline import fit_projection
+from prolip.features import FeatureStore
 
 TEMPLATE = "a photo of a {}."
 
@@ -248,7 +249,9 @@ def test_arrays_are_a_model_that_encodes_nothing():
     with pytest.raises(UsageError, match="known: arrays, hf"):
         load("zzz")
     with pytest.raises(UsageError, match="encodes no image"):
-        load("arrays")
+        load("arrays").encode(np.zeros((1, 8, 8, 3), np.uint8))
+    with pytest.raises(UsageError, match="name an encoder"):
+        FeatureStore().space(load("arrays"))
 
 
 def test_heads_go_out_and_come_back(offline):

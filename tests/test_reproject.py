@@ -13,7 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from pictures import blotch
-from prolip.api.batch import AnswerFile, answers
+from prolip.api.answer import Asked, answers
+from prolip.api.answer_file import AnswerFile
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.core.arrays import softmax
 from prolip.evaluate.adapting import Adapted, adapt_images
@@ -158,7 +159,7 @@ def test_embed_and_reproject_commands(prolip, offline, archive, colour_model, mo
 
 
 def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.batch.CHUNK", 2)
+    monkeypatch.setattr("prolip.api.answer.CHUNK", 2)
     code, out, _ = prolip("predict", model, archive[0].parent, "--top", 2, "--reject", "--json")
     listed = json.loads(out)
     assert [a["image"] for a in listed] == [str(path) for path in archive]
@@ -270,7 +271,7 @@ def test_names_that_are_no_text(prolip, archive, model, tmp_path):
 
 
 def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.batch.CHUNK", 2)
+    monkeypatch.setattr("prolip.api.answer.CHUNK", 2)
     for bad in archive[2:4]:  # a whole chunk
         bad.write_bytes(b"not a picture")
     code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv")
@@ -311,7 +312,8 @@ def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkey
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
     assert colour_model.confidence_.temperature != 1
-    adapted = Adapted(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
-    monkeypatch.setattr(colour_model, "test_time", lambda *_, **__: adapted)
-    (answer,) = answers(colour_model, archive[:1], test_time="prolip")
+    adapted = Adapted(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated already
+    monkeypatch.setattr("prolip.api.answer.adapted_logits", lambda *_, **__: adapted)
+    asked, pairs = Asked(test_time="prolip"), [(str(path), path) for path in archive[:1]]
+    (answer,) = answers(colour_model.model_, pairs, asked, colour_model.reading)
     assert answer["probability"] == pytest.approx(softmax(adapted.logits).max(), abs=1e-5)

@@ -1,5 +1,6 @@
-"""FewShotClassifier: from images to an adapted model, in scikit-learn's manner."""
+"""From images to an adapted model, and what is done with it."""
 
 from prolip.api.classifier import FewShotClassifier
+from prolip.api.model import AdaptedModel, Recipe
 
-__all__ = ["FewShotClassifier"]
+__all__ = ["AdaptedModel", "FewShotClassifier", "Recipe"]

@@ -1,34 +1,36 @@
-"""FewShotClassifier: from images to an adapted model, in scikit-learn's manner."""
+"""FewShotClassifier: an adapted model in scikit-learn's manner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prolip import encoders, methods
-from prolip.api import keeping
-from prolip.api.inputs import as_images
-from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
+from prolip import encoders
+from prolip.api import answer, keep
+from prolip.api.answer import Asked
+from prolip.api.model import AdaptedModel, Recipe
+from prolip.api.reading import Labelled, Progress, Reading, read_labelled
+from prolip.core import Fitted, Projected, UsageError
 from prolip.core.arrays import Array, softmax
-from prolip.encoders.arrays import read_arrays
+from prolip.data import as_templates
+from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.features import Extraction, FeatureStore, extract
+from prolip.features import Extraction, FeatureStore
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
-    from prolip.api.support import Support
     from prolip.evaluate.adapting import Adapted
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
 
-Progress = Callable[[int, int], None]
-
 
 class FewShotClassifier:
     """A classifier of images, taught by a few of each class.
+
+    The constructor stores, `fit` works. Everything that a fit makes is one immutable value, `model_`.
 
     Parameters
     ----------
@@ -36,7 +38,7 @@ class FewShotClassifier:
         The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or one that
         is loaded already; or "arrays" for embeddings that you bring.
     method
-        A name of `prolip.methods.names()`.
+        A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
         Weight of the pull towards the pretrained matrix: "auto", "1/N", "1/N^2" or a number. None is the
         method's own default.
@@ -61,6 +63,8 @@ class FewShotClassifier:
 
     Attributes
     ----------
+    model_
+        The `AdaptedModel`. What follows are parts of it.
     classes_
         The labels; columns of `predict_proba` are in this order.
     fitted_
@@ -79,18 +83,11 @@ class FewShotClassifier:
     ['cat']
     """
 
-    classes_: list[Any]
-    task_: Task | None
-    text_: Text
-    fitted_: Fitted
-    info_: dict[str, Any]
-    confidence_: Confidence
-    skipped_: list[tuple[str, str]]
-    support_: list[bytes]
+    model_: AdaptedModel
 
     def __init__(
         self,
-        model: str | encoders.Encoder = "offline",
+        model: str | Encoder = "offline",
         method: str = "prolip",
         lam: str | float | None = "auto",
         views: int = 1,
@@ -104,7 +101,7 @@ class FewShotClassifier:
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
     ) -> None:
-        self.model = model if isinstance(model, str) else model.name
+        self.model = model
         self.method = method
         self.lam = lam
         self.views = views
@@ -116,7 +113,6 @@ class FewShotClassifier:
         self.skip_bad = skip_bad
         self.options = options
         self.calibrate = calibrate
-        self._encoder = None if isinstance(model, str) else model
 
     # Fitting
 
@@ -129,7 +125,7 @@ class FewShotClassifier:
         progress: Progress | None = None,
         training: Progress | None = None,
     ) -> FewShotClassifier:
-        """Learn the classes of a folder, or of images and labels.
+        """Learn the classes of a folder, or of images and labels. A failure leaves what was there.
 
         Parameters
         ----------
@@ -145,106 +141,31 @@ class FewShotClassifier:
         training
             The same while a method takes its steps.
         """
-        from prolip.api.support import support_of_arrays, support_of_images
+        from prolip.api.adapt import adapt_to_images
 
-        method = self._method()
-        if self.views < 1:
-            raise UsageError(f"views must be at least 1, got {self.views}")
-        if self.model == "arrays":
-            support = support_of_arrays(self, read_arrays(images, labels, text))
-        else:
-            support = support_of_images(self, images, labels, progress)
-        self._adapt(support, method, training)
+        recipe = Recipe(
+            self.method,
+            self.lam,
+            dict(self.options or {}),
+            self.views,
+            self.seed,
+            tuple(as_templates(self.templates)),
+            self.calibrate,
+        )
+        recipe.create()  # wrong options are refused before a model is loaded
+        encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
+        self.model_ = adapt_to_images(
+            encoder,
+            recipe,
+            read_labelled(encoder, images, labels, "train", text=text),
+            shots=self.shots,
+            reading=self.reading,
+            progress=progress,
+            training=training,
+        )
         return self
 
-    def _adapt(self, support: Support, method: methods.Method, progress: Progress | None = None) -> None:
-        """Fit, and keep the fit; a failure leaves the classifier as it was."""
-        from prolip.api.fitting import fit_and_calibrate
-
-        task = support.task
-        if self.calibrate:
-            fitted, confidence = fit_and_calibrate(method, task, self.seed, progress)
-        else:
-            fitted, confidence = method.fit(task, progress), Confidence()
-        self.task_, self.text_, self.classes_ = task, task.text, support.classes
-        self.support_, self.skipped_ = support.hashes, support.skipped
-        self.fitted_, self.confidence_ = fitted, confidence
-        self.info_ = {
-            **fitted.info,
-            "model": self.model,
-            "classes": len(self.classes_),
-            "images": task.n,
-            "shots": task.shots,
-            "views": task.views,
-        }
-
-    def _method(self) -> methods.Method:
-        options = dict(self.options or {})
-        takes = methods.options(self.method)
-        for name, value in (("lam", self.lam), ("seed", self.seed)):
-            if value is not None and name in takes:
-                options.setdefault(name, value)
-        return methods.create(self.method, **options)
-
     # Using
-
-    @property
-    def encoder(self) -> encoders.Encoder:
-        """The encoder, loaded when it is first needed."""
-        if self._encoder is None:
-            self._encoder = encoders.load(self.model, self.device)
-        return self._encoder
-
-    def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
-        """Pre-projection features of images, the centre view: what `fitted_.logits` reads.
-
-        After a fit that changed the tower, they are those of the changed one.
-        """
-        encoder = self.fitted_.encoder_for(self.encoder) if hasattr(self, "fitted_") else self.encoder
-        return self._extract(as_images(images), (0,), progress, encoder)
-
-    def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
-        """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
-        return self.calibrated(self._read(images, progress))
-
-    def calibrated(self, x: Array) -> Array:
-        """Scores [n, K] of features [n, width]."""
-        self._require_fitted()
-        return self.fitted_.logits(x) / self.confidence_.temperature
-
-    def _read(self, images: Any, progress: Progress | None = None) -> Array:
-        self._require_fitted()
-        if self.model == "arrays":
-            return read_arrays(images).x
-        return self.features(images, progress=progress).features[0]
-
-    def test_time(
-        self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
-    ) -> Adapted:
-        """Scores of images, each after a step that makes the model surer of views of that image alone.
-
-        Parameters
-        ----------
-        way
-            "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer.
-        options
-            Of `prolip.methods.test_time`: views, rho, lr and others.
-        """
-        from prolip.evaluate.adapting import adapt_images
-        from prolip.methods import test_time
-
-        self._require_fitted()
-        if self.model == "arrays":
-            raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
-        adaptation = test_time.create(way, **options)
-        adapted = adapt_images(
-            self.encoder, self.fitted_, as_images(images), adaptation, self.skip_bad, progress
-        )
-        return replace(adapted, logits=adapted.logits / self.confidence_.temperature)
-
-    def predict_proba(self, images: Any) -> Array:
-        """Probabilities [n, K], columns as in `classes_`."""
-        return softmax(self.logits(images))
 
     def predict(
         self,
@@ -260,29 +181,41 @@ class FewShotClassifier:
         the fraction `false_reject` is refused too; or, where `false_accept` is given, about that fraction of
         images of unknown classes is let pass.
         """
-        x = self._read(images)
-        # From the probabilities, whose rounding may make two classes equal, so that both always agree.
-        answers = softmax(self.calibrated(x)).argmax(axis=1)
-        refused = [False] * len(answers)
-        if reject:
-            refused = self.outsiders(x, answers, false_reject, false_accept).tolist()
-        return [None if no else self.classes_[k] for k, no in zip(answers.tolist(), refused, strict=True)]
+        asked = Asked(1, reject, false_reject, false_accept)
+        return answer.predict(self._model(), self.features(images).features[0], asked)
 
-    def outsiders(
-        self,
-        x: Array,
-        answers: Array,
-        false_reject: float = FALSE_REJECT,
-        false_accept: float | None = None,
-    ) -> Array:
-        """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
-        outsiders = self.confidence_.outsiders
-        if outsiders is None:
-            raise UsageError(
-                "nothing to reject by: the model was fitted without calibration (--no-calibration), or by a "
-                "method that changes the image tower"
-            )
-        return outsiders.reject(x, self.base_head(), answers, outsiders.threshold(false_reject, false_accept))
+    def predict_proba(self, images: Any) -> Array:
+        """Probabilities [n, K], columns as in `classes_`."""
+        return softmax(self.logits(images))
+
+    def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
+        """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
+        return self._model().logits(self.features(images, progress=progress).features[0])
+
+    def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
+        """Pre-projection features of images, the centre view: what `fitted_.logits` reads.
+
+        After a fit that changed the tower, they are those of the changed one.
+        """
+        return answer.features(self._model(), images, self.reading, progress)
+
+    def test_time(
+        self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
+    ) -> Adapted:
+        """Scores of images, each after a step that makes the model surer of views of that image alone.
+
+        Parameters
+        ----------
+        way
+            "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer.
+        options
+            Of `prolip.methods.test_time`: views, rho, lr and others.
+        """
+        return answer.adapted_logits(self._model(), images, way, self.reading, progress, **options)
+
+    def zero_shot(self) -> Projected:
+        """The model before the fit, with the same class texts."""
+        return self._model().zero_shot()
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Accuracy on a folder (its test/ if it has one), or on images and labels."""
@@ -297,46 +230,10 @@ class FewShotClassifier:
         `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
         `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
-        from prolip.api import measuring
+        from prolip.api import measure
 
-        self._require_fitted()
-        return measuring.evaluate(self, images, labels, progress)
-
-    def zero_shot(self) -> Projected:
-        """The model before the fit, with the same class texts."""
-        self._require_fitted()
-        return Projected(self.base_head(), self.text_, self.base_scale())
-
-    def base_head(self) -> Head:
-        """The pretrained head; for embeddings, the identity."""
-        return Head.identity(self.text_.rows.shape[1]) if self.model == "arrays" else self.encoder.head
-
-    def base_scale(self) -> float:
-        """The pretrained scale; for embeddings, CLIP's."""
-        return 100.0 if self.model == "arrays" else self.encoder.scale
-
-    def _extract(
-        self,
-        images: Any,
-        views: Sequence[int],
-        progress: Progress | None,
-        encoder: encoders.Encoder | None = None,
-    ) -> Extraction:
-        store = None
-        if self.store is not False:
-            store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
-        return extract(
-            encoder or self.encoder,
-            images,
-            views=views,
-            store=store,
-            skip_bad=self.skip_bad,
-            progress=progress,
-        )
-
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "fitted_"):
-            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+        labelled = self._labelled(images, labels, "test")
+        return measure.evaluate(self._model(), labelled, self.reading, progress)
 
     # Growing
 
@@ -361,34 +258,30 @@ class FewShotClassifier:
         Returns what was added, and the accuracy on the old classes before and after (`old_accuracy_before`,
         `old_accuracy`), both on held-out support images.
         """
-        from prolip.api import growing
+        from prolip.api import grow
 
-        self._require_fitted()
+        if images is None and not names:
+            raise UsageError("nothing to add: give images, or names")
         if images is None:
-            if not names:
-                raise UsageError("nothing to add: give images, or names")
-            return growing.add_names(self, list(names))
-        return growing.add_images(self, images, labels, list(names), progress)
+            self.model_, report = grow.add_names(self._model(), list(names))
+        else:
+            labelled = self._labelled(images, labels, "train")
+            self.model_, report = grow.add_images(
+                self._model(), labelled, list(names), self.reading, progress
+            )
+        return report
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Accuracy against images per class inside the support set, and what more images would bring."""
-        from prolip.api import growing
-        from prolip.evaluate.curve import learning_curve
+        from prolip.api import grow
 
-        task = growing.require_task(self)
-        return learning_curve(self._method(), self.fitted_, task, seed=self.seed, progress=progress)
+        return grow.learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `place` counts in `images`."""
-        from prolip.api import growing
-        from prolip.evaluate.suggest import suggest
+        from prolip.api import grow
 
-        task = growing.require_task(self)
-        x, places = growing.unlabelled(self, images, progress)
-        inputs, _ = self.base_head().split(x)
-        labelled, _ = self.base_head().split(task.x[0])
-        found = suggest(inputs, softmax(self.calibrated(x)), labelled, count)
-        return [replace(one, place=places[one.place]) for one in found]
+        return grow.suggest(self._model(), images, count, self.reading, progress)
 
     # Keeping
 
@@ -399,15 +292,35 @@ class FewShotClassifier:
         model can be fitted again with more classes or images, without the old images. With `card`, a model
         card goes along.
         """
-        self._require_fitted()
-        keeping.write(self, Path(path), support, card)
+        keep.save(self._model(), Path(path), support=support, card=card)
 
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str = "auto", store: str | Path | bool | None = None
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        store: str | Path | bool | None = None,
+        skip_bad: bool = False,
     ) -> FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
-        return keeping.read(cls, Path(path), device, store)
+        model = keep.load(Path(path), device)
+        recipe = model.recipe
+        clf = cls(
+            model.encoder,
+            recipe.method,
+            recipe.lam,
+            recipe.views,
+            recipe.seed,
+            templates=recipe.templates,
+            device=device,
+            store=store,
+            skip_bad=skip_bad,
+            options=recipe.options,
+            calibrate=recipe.calibrate,
+        )
+        clf.model_ = model
+        return clf
 
     def export(
         self,
@@ -422,11 +335,86 @@ class FewShotClassifier:
         `evaluation`, from `evaluate`, goes into the model card instead of figures on held-out support images.
         Returns the names of the files. See `prolip.export.write.export`.
         """
-        self._require_fitted()
-        if self.model == "arrays":
-            raise UsageError("embeddings have no model behind them that could be exported")
-        from prolip.export.write import export
-
         targets = [to] if isinstance(to, str) else list(to)
-        config = {**keeping.describe(self), "evaluation": evaluation}
-        return export(Path(path), self.encoder, self.fitted_, config, targets, force=force)
+        return keep.export(self._model(), Path(path), targets, force=force, evaluation=evaluation)
+
+    # Parts of the model
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels, in the order of `predict_proba`'s columns."""
+        return list(self._model().classes)
+
+    @property
+    def fitted_(self) -> Fitted:
+        """The fitted method, on features."""
+        return self._model().fitted
+
+    @property
+    def info_(self) -> dict[str, Any]:
+        """Figures of the fit."""
+        return self._model().report
+
+    @property
+    def confidence_(self) -> Confidence:
+        """Temperature, outsiders, and figures on held-out support images."""
+        return self._model().confidence
+
+    @property
+    def skipped_(self) -> list[tuple[str, str]]:
+        """(image, reason) of every support image that could not be read."""
+        return list(self._model().support.skipped)
+
+    # scikit-learn's manners
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's parameters."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> FewShotClassifier:
+        """Change parameters of the constructor, for the next fit."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                known = ", ".join(self.get_params())
+                raise UsageError(f"FewShotClassifier has no parameter {name!r}: it takes {known}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            "classifier",
+            TargetTags(required=False),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [
+            f"{name}={value.name if isinstance(value, Encoder) else value!r}"
+            for name, value in self.get_params().items()
+            if value is not defaults[name].default and value != defaults[name].default
+        ]
+        fitted = ""
+        if hasattr(self, "model_"):
+            fitted = f", fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"
+        return f"<FewShotClassifier({', '.join(changed)}){fitted}>"
+
+    def _model(self) -> AdaptedModel:
+        if not hasattr(self, "model_"):
+            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+        return self.model_
+
+    @property
+    def reading(self) -> Reading:
+        """How images are read: `store` and `skip_bad`."""
+        store = None
+        if self.store is not False:
+            store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
+        return Reading(store, self.skip_bad)
+
+    def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
+        model = self._model()
+        return read_labelled(model.encoder, images, labels, split, model.classes)

@@ -19,16 +19,14 @@ Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
-Saved = Annotated[Path, typer.Argument(metavar="OUT", help="A saved model.")]
+Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
 
 
 def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
 
-    clf = FewShotClassifier.load(saved, device=device, store=store)
-    clf.skip_bad = skip_bad
-    return clf
+    return FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
 
 
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:

@@ -175,7 +175,7 @@ def reproject(
         raise UsageError(
             f"{clf.method} makes no embeddings of its own: re-project with a model of prolip or rla"
         )
-    encoder = None if clf.model == "arrays" else clf.encoder
+    encoder = clf.model_.encoder if clf.model_.encoder.takes_pictures else None
     with bar("projecting", "rows", quiet=json) as progress:
         rows = move(
             store, fitted.head, out, adapter=fitted.adapter, encoder=encoder, dtype=dtype, progress=progress

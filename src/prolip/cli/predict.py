@@ -13,7 +13,7 @@ from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
-    from prolip.api.batch import AnswerFile
+    from prolip.api import AdaptedModel
 
 
 def register(app: typer.Typer) -> None:
@@ -61,46 +61,35 @@ def predict(
 
     find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
     """
-    from prolip.api.batch import AnswerFile, answers, run_name
+    from prolip.api.answer import Asked, answers, run_name
+    from prolip.api.answer_file import AnswerFile
     from prolip.core import UsageError
-    from prolip.core.files import readable
     from prolip.evaluate.reject import FALSE_REJECT
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    false_reject = FALSE_REJECT if false_reject is None else false_reject
+    asked = Asked(
+        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
+    )
     clf = load(saved, device, False if no_store else store, skip_bad)
-    file = None
-    if out is not None:
-        limits = {"false_reject": false_reject, "false_accept": false_accept} if reject else {}
-        file = AnswerFile(out, top, reject, run_name(clf, top=top, test_time=test_time, **limits))
+    model = clf.model_
+    file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
     already = set() if file is None else file.done
     if already:
         say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
-    if clf.model == "arrays":
-        listed = [
-            answer
-            for source in images
-            for answer in _answers_of_arrays(clf, source, top, reject, false_reject, false_accept)
-        ]
-        done = _keep([answer for answer in listed if answer["image"] not in already], file)
-    else:
-        paths, total = _paths(images)
-        with bar("adapting" if test_time else "encoding", quiet=json) as progress:
-            found = answers(
-                clf,
-                (path for path in paths if readable(path) not in already),
-                top=top,
-                reject=reject,
-                false_reject=false_reject,
-                false_accept=false_accept,
-                test_time=test_time,
-                skipped=skipped,
-                total=None if total is None else max(0, total - len(already)),
-                progress=progress,
-            )
-            done = _keep(found, file)
+    named, total = _named(model, images)
+    with bar("adapting" if test_time else "encoding", quiet=json) as progress:
+        found = answers(
+            model,
+            (pair for pair in named if pair[0] not in already),
+            asked,
+            clf.reading,
+            skipped=skipped,
+            total=None if total is None else max(0, total - len(already)),
+            progress=progress,
+        )
+        done = list(found) if file is None else file.write(found)
     report_skipped(skipped, json)
     if not isinstance(done, int):
         _show(done, json)
@@ -110,39 +99,23 @@ def predict(
         say(f"{done} answers written to {out}")
 
 
-def _keep(found: Iterable[dict[str, Any]], file: AnswerFile | None) -> list[dict[str, Any]] | int:
-    """Write answers as they are found, and count them; without a file, collect them."""
-    return list(found) if file is None else file.write(found)
-
-
-def _paths(images: list[str]) -> tuple[Iterable[str], int | None]:
-    """The images to answer for, and how many; a list on standard input is read as it comes."""
-    if images == ["-"]:
-        return (line for raw in sys.stdin if (line := raw.rstrip("\r\n"))), None
+def _named(model: AdaptedModel, sources: list[str]) -> tuple[Iterable[tuple[str, Any]], int | None]:
+    """What to answer for, with the name of each, and how many; standard input is read as it comes."""
+    from prolip.core.files import readable
     from prolip.data import list_images
 
-    listed = [str(path) for path in list_images(images)]
-    return listed, len(listed)
-
-
-def _answers_of_arrays(
-    clf: Any, source: str, top: int, reject: bool, false_reject: float, false_accept: float | None
-) -> list[dict[str, Any]]:
-    from prolip.api.batch import one_answer
-    from prolip.core.arrays import softmax
-    from prolip.core.files import readable
-    from prolip.encoders.arrays import read_arrays
-
-    x = read_arrays(source).x
-    probabilities = softmax(clf.calibrated(x))
-    refused: list[bool | None] = [None] * len(x)
-    if reject:
-        answers = probabilities.argmax(axis=1)
-        refused = clf.outsiders(x, answers, false_reject, false_accept).tolist()
-    return [
-        one_answer(clf.classes_, f"{readable(source)}:{i}", row, top, no)
-        for i, (row, no) in enumerate(zip(probabilities, refused, strict=True))
-    ]
+    if not model.encoder.takes_pictures:
+        rows = [
+            (f"{readable(source)}:{i}", row)
+            for source in sources
+            for i, row in enumerate(model.encoder.read(source))
+        ]
+        return rows, len(rows)
+    if sources == ["-"]:
+        lines = (raw.rstrip("\r\n") for raw in sys.stdin)
+        return ((readable(line), line) for line in lines if line), None
+    listed = [str(path) for path in list_images(sources)]
+    return ((readable(path), path) for path in listed), len(listed)
 
 
 def _show(answers: list[dict[str, Any]], json: bool) -> None:

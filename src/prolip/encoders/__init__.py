@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from prolip.core.errors import UsageError, unknown_name
+from prolip.core.errors import unknown_name
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
 
@@ -15,6 +15,7 @@ KINDS = {
     "offline": "prolip.encoders.offline",
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
+    "arrays": "prolip.encoders.embeddings",
 }
 
 
@@ -24,18 +25,15 @@ def load(name: str, device: str = "auto") -> Encoder:
     Parameters
     ----------
     name
-        `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`.
+        `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; `arrays` for embeddings
+        that you bring.
     device
         `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
     """
     kind, _, rest = name.partition(":")
-    if name == "arrays":
-        raise UsageError(
-            "'arrays' stands for embeddings that you have, and encodes no image: name an encoder"
-        )
     if kind not in KINDS:
         raise unknown_name(
-            "model", name, [*KINDS, "arrays", "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+            "model", name, [*KINDS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
     check_device(device)
     encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, device)

@@ -63,6 +63,7 @@ class Encoder(ABC):
     device: str
     licence: str | None = None
     revision: str | None = None
+    takes_pictures: bool = True  # else it reads embeddings that the user brings
     black_box: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are there
@@ -74,6 +75,10 @@ class Encoder(ABC):
     @abstractmethod
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Pre-projection text features [len(prompts), Dt], float32."""
+
+    def read(self, images: Any) -> Array:
+        """Embeddings [n, D] that the user brings; for encoders that take those in the place of pictures."""
+        raise ModelError(f"{self.name} takes pictures, not embeddings")
 
     def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:
         """What these heads and this scale change in the model, under the names of its own tensors."""

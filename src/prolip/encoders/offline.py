@@ -20,7 +20,6 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from copy import copy as shallow_copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +88,15 @@ class OfflineEncoder(Encoder):
         self.head = Head(weight)
         self.text_head = Head(np.eye(sentence.WIDTH, dtype=np.float32), bias=-mean)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle takes along: sessions are made again, the sentence encoder is shared."""
+        return {**vars(self), "sentences": None, "_session": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, sentences=sentence.shared())
+        if self.device == "cpu":
+            self._session = _onnx_session(self.image_weights)
+
     def encode(self, pixels: Array) -> Array:
         """Pooled features [B, 1280]."""
         if self._session is not None:
@@ -147,7 +155,8 @@ class OfflineEncoder(Encoder):
         from prolip.encoders.offline_torch import Joined, Modules
 
         assert isinstance(model, Joined)
-        changed = shallow_copy(self)
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self))
         model.eval().requires_grad_(False)
         changed._modules = Modules(model.image, model.text)
         changed.image_weights = {name: x.cpu().numpy() for name, x in model.image.state_dict().items()}

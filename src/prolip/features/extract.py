@@ -27,7 +27,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, NoImageLeft, Picture
@@ -96,6 +96,8 @@ def extract(
         Threads that load; by default one per core, 2 to 16.
     """
     started = time.perf_counter()
+    if not encoder.takes_pictures:
+        return _brought(encoder, images, views)
     views = [int(view) for view in views]
     if not views or min(views) < 0 or len(set(views)) != len(views):
         raise InputError(f"views must be different numbers from 0 on, got {views}")
@@ -109,6 +111,15 @@ def extract(
         for problem in space.problems if space else ():
             warnings.warn(problem, stacklevel=2)
     return run.result(time.perf_counter() - started)
+
+
+def _brought(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
+    """Embeddings as the features of themselves; what each holds is its content."""
+    if list(views) != [0]:
+        raise UsageError(f"embeddings come in one view, {len(list(views))} were asked for")
+    x = encoder.read(images).astype(np.float32)
+    hashes = [hashlib.sha256(row.tobytes()).digest() for row in x]
+    return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
 
 
 def duplicates(train: Sequence[bytes], test: Sequence[bytes]) -> list[int]:

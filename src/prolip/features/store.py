@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from prolip.core.errors import InputError, ProlipError
+from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.core.files import cache_dir, write_json, write_tensors
 from prolip.encoders.base import Encoder
 
@@ -53,6 +53,8 @@ class FeatureStore:
 
     def space(self, encoder: Encoder) -> Space:
         """The features of this encoder."""
+        if not encoder.takes_pictures:
+            raise UsageError(f"{encoder.name!r} stands for embeddings that you have: name an encoder")
         identity = {
             "format": _FORMAT,
             "version": _VERSION,

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from prolip import FewShotClassifier
 from prolip.core.errors import InputError
-from prolip.encoders.arrays import Arrays, read_arrays
+from prolip.encoders.embeddings import Embeddings, read_embeddings
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -31,7 +31,7 @@ def ensemble(texts):
 
 def test_npz_with_everything(tmp_path, data):
     np.savez(tmp_path / "all.npz", **data)
-    arrays = read_arrays(tmp_path / "all.npz")
+    arrays = read_embeddings(tmp_path / "all.npz")
     assert arrays.classes == CLASSES
     assert arrays.y.tolist() == data["labels"].tolist()
     assert_allclose(arrays.x, data["images"].astype(np.float32))
@@ -39,7 +39,7 @@ def test_npz_with_everything(tmp_path, data):
 
 
 def test_makes_a_black_box_task(data):
-    arrays = read_arrays(*data.values())
+    arrays = read_embeddings(*data.values())
     task = arrays.task([0, 4, 8], scale=50.0)
     assert (task.black_box, task.n, task.classes, task.scale) == (True, 3, 3, 50.0)
     assert task.y.tolist() == [0, 1, 2]
@@ -51,7 +51,7 @@ def test_makes_a_black_box_task(data):
 @pytest.mark.parametrize("names", [("x", "y", "text"), ("features", "targets", "text")])
 def test_other_names_of_the_same_things(tmp_path, data, names):
     np.savez(tmp_path / "a.npz", **dict(zip(names, data.values(), strict=False)))
-    assert read_arrays(str(tmp_path / "a.npz")).task().classes == 3
+    assert read_embeddings(str(tmp_path / "a.npz")).task().classes == 3
 
 
 def test_splits(tmp_path, data):
@@ -60,10 +60,10 @@ def test_splits(tmp_path, data):
         train_x=data["images"][:6], train_y=data["labels"][:6],
         test_x=data["images"][6:], test_y=data["labels"][6:], text=data["texts"][0],
     )  # fmt: skip
-    assert len(read_arrays(tmp_path / "a.npz", split="train")) == 6
-    assert len(read_arrays(tmp_path / "a.npz", split="test")) == 3
+    assert len(read_embeddings(tmp_path / "a.npz", split="train")) == 6
+    assert len(read_embeddings(tmp_path / "a.npz", split="test")) == 3
     with pytest.raises(InputError, match=r"it has train_x, .*; choose a split: test, train$"):
-        read_arrays(tmp_path / "a.npz")
+        read_embeddings(tmp_path / "a.npz")
 
 
 def test_npy_with_files_beside_it(tmp_path, data):
@@ -78,7 +78,7 @@ def test_npy_with_files_beside_it(tmp_path, data):
     (tmp_path / "table.csv").write_text("\n".join(["file,label", *rows]))
     (tmp_path / "classes.txt").write_text("\n".join(CLASSES))
     for labels in ("y.npy", "numbers.txt", "names.txt", "column.csv", "table.csv"):
-        arrays = read_arrays(
+        arrays = read_embeddings(
             tmp_path / "x.npy", tmp_path / labels, tmp_path / "text.npy", tmp_path / "classes.txt"
         )
         assert arrays.y.tolist() == data["labels"].tolist(), labels
@@ -86,17 +86,17 @@ def test_npy_with_files_beside_it(tmp_path, data):
 
 def test_embeddings_alone_are_enough_to_predict(tmp_path, data):
     np.save(tmp_path / "x.npy", data["images"])
-    arrays = read_arrays(tmp_path / "x.npy")
+    arrays = read_embeddings(tmp_path / "x.npy")
     assert (len(arrays), arrays.y, arrays.text, arrays.classes) == (9, None, None, None)
     with pytest.raises(InputError, match="a task needs labels"):
         arrays.task()
     with pytest.raises(InputError, match="a task needs text rows"):
-        Arrays(data["images"], data["labels"]).task()
+        Embeddings(data["images"], data["labels"]).task()
 
 
 def test_what_is_given_goes_before_what_is_stored(tmp_path, data):
     np.savez(tmp_path / "a.npz", **data)
-    arrays = read_arrays(tmp_path / "a.npz", labels=np.zeros(9), text=np.eye(3, 5))
+    arrays = read_embeddings(tmp_path / "a.npz", labels=np.zeros(9), text=np.eye(3, 5))
     assert arrays.y.tolist() == [0] * 9
     assert_allclose(arrays.text, np.eye(3, 5))
 
@@ -131,27 +131,27 @@ def changed(array, index, value):
 )
 def test_arrays_that_do_not_fit(data, change, message):
     with pytest.raises(InputError, match=message):
-        read_arrays(*{**data, **change(data)}.values())
+        read_embeddings(*{**data, **change(data)}.values())
 
 
 def test_files_that_cannot_be_read(tmp_path, data):
     np.savez(tmp_path / "other.npz", weights=data["images"])
     with pytest.raises(InputError, match=r"has no image embeddings \(images, .*\); it has weights$"):
-        read_arrays(tmp_path / "other.npz")
+        read_embeddings(tmp_path / "other.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match=r"cannot read .*objects\.npy: .*allow_pickle=False"):
-        read_arrays(tmp_path / "objects.npy")
+        read_embeddings(tmp_path / "objects.npy")
     np.savez(tmp_path / "cut.npz", **data)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-200])
     with pytest.raises(InputError, match=r"cannot read .*cut\.npz"):
-        read_arrays(tmp_path / "cut.npz")
+        read_embeddings(tmp_path / "cut.npz")
     with pytest.raises(InputError, match=r"cannot read .*none\.npy: .*No such file"):
-        read_arrays(tmp_path / "none.npy")
+        read_embeddings(tmp_path / "none.npy")
     with pytest.raises(InputError, match=r"is not a file of arrays: expected \.npz, \.npy, \.txt, \.csv"):
-        read_arrays(tmp_path / "features.pkl")
+        read_embeddings(tmp_path / "features.pkl")
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="several columns, none headed 'label': a, b"):
-        read_arrays(data["images"], tmp_path / "wide.csv")
+        read_embeddings(data["images"], tmp_path / "wide.csv")
 
 
 def test_classes_are_told_apart_by_name_not_by_place(tmp_path):

@@ -1,4 +1,4 @@
-"""Embeddings that the user brings: no tower at all, the paper's black box.
+"""Embeddings that the user brings: no tower at all, the paper's black box. The model's name is `arrays`.
 
 An .npz holds everything, under the names below; an .npy holds the image embeddings alone, and the rest comes
 beside it. Nothing is ever unpickled.
@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows, to_numpy, unit_rows
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, UsageError
+from prolip.core.head import Head
 from prolip.core.task import Task
 from prolip.core.text import Text
+from prolip.encoders.base import Encoder
 
 _IMAGES = ("images", "features", "embeddings", "x")
 _LABELS = ("labels", "targets", "y")
@@ -35,8 +37,61 @@ _TEXT = ("texts", "text")
 _CLASSES = ("classes", "class_names", "names")
 
 
+def load(rest: str, device: str) -> BroughtEmbeddings:
+    """What stands for the encoder behind the name `arrays`."""
+    if rest:
+        raise UsageError(f"'arrays' takes nothing after it, got 'arrays:{rest}'")
+    return BroughtEmbeddings()
+
+
+class BroughtEmbeddings(Encoder):
+    """In the place of an encoder: images come as embeddings, classes as text rows.
+
+    `text` are the rows that it knows; before a fit there are none.
+    """
+
+    name = "arrays"
+    fingerprint = ""
+    scale = 100.0  # CLIP's
+    device = "cpu"
+    takes_pictures = False
+    black_box = "embeddings have no model behind them"
+
+    def __init__(self, text: Text | None = None) -> None:
+        self.known = text
+        if text is not None:
+            self.head = self.text_head = Head.identity(text.rows.shape[1])
+
+    def encode(self, pixels: Array) -> Array:
+        """Refused: there is no tower."""
+        raise UsageError(
+            "'arrays' stands for embeddings that you have, and encodes no image: name an encoder"
+        )
+
+    def encode_text(self, prompts: Sequence[str]) -> Array:
+        """Refused: there is no tower."""
+        raise UsageError("embeddings have no text tower: fit again with rows for the new classes")
+
+    def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
+        """The rows of these classes, which must be known."""
+        names = () if self.known is None else self.known.classes or ()
+        if not set(classes) <= set(names):
+            return super().text(classes, templates)
+        assert self.known is not None
+        return self.known.subset(np.array([names.index(name) for name in classes]))
+
+    def read(self, images: Any) -> Array:
+        """Embeddings [n, D] of a file, an array or a list of rows."""
+        x: Array = read_embeddings(images).x
+        if self.known is not None and x.shape[1] != self.head.width:
+            raise InputError(
+                f"embeddings have {x.shape[1]} dimensions, those of this model {self.head.width}"
+            )
+        return x
+
+
 @dataclass(frozen=True, eq=False)
-class Arrays:
+class Embeddings:
     """Image embeddings and what came with them.
 
     Parameters
@@ -53,7 +108,7 @@ class Arrays:
     Examples
     --------
     >>> import numpy as np
-    >>> pets = Arrays(np.eye(4), ["cat", "dog", "dog", "cat"], np.eye(4)[:2], ("cat", "dog"))
+    >>> pets = Embeddings(np.eye(4), ["cat", "dog", "dog", "cat"], np.eye(4)[:2], ("cat", "dog"))
     >>> pets.y.tolist(), pets.task([0, 1]).n
     ([0, 1, 1, 0], 2)
     """
@@ -97,9 +152,9 @@ class Arrays:
         return Task(self.x[rows], self.y[rows], text, head=None, scale=scale)
 
 
-def read_arrays(
+def read_embeddings(
     images: Any, labels: Any = None, text: Any = None, classes: Any = None, split: str | None = None
-) -> Arrays:
+) -> Embeddings:
     """Read embeddings from files, or take them as arrays.
 
     Parameters
@@ -122,7 +177,7 @@ def read_arrays(
         if isinstance(images, dict):
             found = _by_meaning(images, path, split)
             images = found["images"]
-    return Arrays(
+    return Embeddings(
         images,
         found.get("labels") if labels is None else _read(labels),
         found.get("text") if text is None else _read(text),

@@ -1,0 +1,140 @@
+"""From labelled images to an adapted model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from prolip.api.model import AdaptedModel, Recipe, Support
+from prolip.api.reading import Labelled, Progress, Reading
+from prolip.core import Fitted, InputError, Task, Text
+from prolip.core.arrays import Array
+from prolip.data import class_names, sample_few_shot
+from prolip.encoders import Encoder
+from prolip.encoders.embeddings import BroughtEmbeddings
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.reject import Outsiders
+from prolip.features import Pictures
+from prolip.methods import Method
+from prolip.methods.towers import TowerMethod, TowerTask
+
+
+def adapt_to_images(
+    encoder: Encoder,
+    recipe: Recipe,
+    labelled: Labelled,
+    *,
+    shots: int | None = None,
+    reading: Reading | None = None,
+    progress: Progress | None = None,
+    training: Progress | None = None,
+) -> AdaptedModel:
+    """Sample images, encode them, name their classes, and fit.
+
+    `progress` counts images as they are encoded, `training` the steps of a method that takes steps.
+    """
+    recipe.create()  # wrong options, and bad names, are refused before any image is encoded
+    classes = labelled.classes
+    names = class_names(map(str, classes)) if encoder.takes_pictures else list(map(str, classes))
+    if not encoder.takes_pictures:
+        encoder = _with_rows(labelled.text, names)
+    chosen = sample_few_shot(labelled.y, shots, recipe.seed)
+    found = (reading or Reading()).features(
+        encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress
+    )
+    y = [labelled.y[chosen[i]] for i in found.kept]
+    fresh = fresh_images(found.hashes, y, classes, {})
+    if len(fresh) < len(y):
+        warnings.warn(f"{len(y) - len(fresh)} images are copies of others and do not count", stacklevel=3)
+    places, y = [chosen[found.kept[i]] for i in fresh], [y[i] for i in fresh]
+    missing = [name for k, name in enumerate(classes) if k not in set(y)]
+    if missing and encoder.takes_pictures:
+        why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
+        raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
+    text = encoder.text(names, recipe.templates)
+    task = support_task(encoder, recipe, found.features[:, fresh], y, text)
+    if isinstance(task, TowerTask):
+        task = replace(task, pictures=Pictures([labelled.images[i] for i in places]))
+    support = Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
+    return adapt(encoder, recipe, classes, support, training)
+
+
+def adapt(
+    encoder: Encoder,
+    recipe: Recipe,
+    classes: Sequence[Any],
+    support: Support,
+    progress: Progress | None = None,
+) -> AdaptedModel:
+    """Fit a model on encoded images, and calibrate it."""
+    task, method = support.require_task(), recipe.create()
+    if recipe.calibrate:
+        fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
+    else:
+        fitted, confidence = method.fit(task, progress), Confidence()
+    report = {
+        **fitted.report,
+        "model": encoder.name,
+        "classes": len(classes),
+        "images": task.n,
+        "shots": task.shots,
+        "views": task.views,
+    }
+    return AdaptedModel(encoder, recipe, fitted, tuple(classes), task.text, confidence, support, report)
+
+
+def fit_and_calibrate(
+    method: Method, task: Task, seed: int, progress: Progress | None = None
+) -> tuple[Fitted, Confidence]:
+    """Adapt to the support set, and calibrate on answers about held-out images of it.
+
+    Methods that train through a tower take minutes to fit, not moments: they are not cross-validated, and
+    keep temperature 1.
+    """
+    if isinstance(method, TowerMethod):
+        outsiders = None if method.reads_pictures else Outsiders.of(task)
+        return method.fit(task, progress), Confidence(outsiders=outsiders)
+    fitted, held_out = method.fit_held_out(task, progress, seed)
+    return fitted, Confidence.of(fitted, task, held_out)
+
+
+def support_task(encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text) -> Task:
+    """Features [V, n, width] and labels [n] as the task of an encoder; embeddings are a black box."""
+    if not encoder.takes_pictures:
+        return Task(x, y, text, scale=encoder.scale)
+    return TowerTask(x, y, text, encoder.head, encoder.scale, encoder, recipe.templates)
+
+
+def fresh_images(
+    hashes: Sequence[bytes], y: Sequence[int], classes: Sequence[Any], seen: dict[bytes, int]
+) -> list[int]:
+    """Which pictures are not in their class already: a copy says nothing new, and held out it would be known.
+
+    `seen` has the class of each picture of the model, and takes in these.
+    """
+    fresh, torn = [], []
+    for i, (key, label) in enumerate(zip(hashes, y, strict=True)):
+        if key not in seen:
+            fresh.append(i)
+            seen[key] = label
+        elif seen[key] != label:
+            torn.append((seen[key], label))
+    if torn:
+        first, second = (classes[label] for label in torn[0])
+        warnings.warn(
+            f"{len(torn)} pictures are in two classes, the first in {first!r} and {second!r}: "
+            f"each counts for the class it was first seen in",
+            stacklevel=4,
+        )
+    return fresh
+
+
+def _with_rows(rows: Any, names: Sequence[str]) -> Encoder:
+    """The stand-in of an encoder that knows the text rows of these classes."""
+    if rows is None:
+        raise InputError(
+            "embeddings need class text rows (text): an array in the file, or an argument of fit"
+        )
+    return BroughtEmbeddings(Text(rows, tuple(names)))

@@ -1,0 +1,174 @@
+"""Answers of an adapted model about images: one, or a million a chunk at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prolip.api.model import AdaptedModel
+from prolip.api.reading import Progress, Reading, as_images
+from prolip.core import UsageError
+from prolip.core.arrays import Array, softmax
+from prolip.core.files import sha256_tensors
+from prolip.evaluate.reject import FALSE_REJECT
+from prolip.features import Extraction, NoImageLeft
+
+if TYPE_CHECKING:
+    from prolip.evaluate.adapting import Adapted
+
+CHUNK = 512
+CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer is to hold.
+
+    Attributes
+    ----------
+    top
+        How many classes each answer ranks.
+    reject, false_reject, false_accept
+        Whether pictures that seem to belong to no class get the class None, and how strictly.
+    test_time
+        A way to adapt to each image first.
+    """
+
+    top: int = 1
+    reject: bool = False
+    false_reject: float = FALSE_REJECT
+    false_accept: float | None = None
+    test_time: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UsageError(f"top must be at least 1, got {self.top}")
+
+
+def features(
+    model: AdaptedModel, images: Any, reading: Reading, progress: Progress | None = None
+) -> Extraction:
+    """Pre-projection features of images: what `model.fitted` reads, of its own tower where it changed it."""
+    return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
+
+
+def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
+    """The most probable class of each of features [n, width]; None for what is rejected."""
+    # From the probabilities, whose rounding may make two classes equal, so that both always agree.
+    answers = model.probabilities(x).argmax(axis=1)
+    refused = [False] * len(answers)
+    if asked.reject:
+        refused = model.rejects(x, answers, asked.false_reject, asked.false_accept).tolist()
+    return [None if no else model.classes[k] for k, no in zip(answers.tolist(), refused, strict=True)]
+
+
+def adapted_logits(
+    model: AdaptedModel,
+    images: Any,
+    way: str,
+    reading: Reading,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Adapted:
+    """Scores of images, each after a step that makes the model surer of views of that image alone."""
+    from prolip.evaluate.adapting import adapt_images
+    from prolip.methods import test_time
+
+    if not model.encoder.takes_pictures:
+        raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
+    adaptation = test_time.create(way, **options)
+    listed = as_images(images)
+    found = adapt_images(model.encoder, model.fitted, listed, adaptation, reading.skip_bad, progress)
+    return replace(found, logits=found.logits / model.confidence.temperature)
+
+
+def answers(
+    model: AdaptedModel,
+    images: Iterable[tuple[str, Any]],
+    asked: Asked,
+    reading: Reading,
+    *,
+    skipped: list[tuple[str, str]] | None = None,
+    total: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """An answer for each (name, image), in order, as it is found; images are read a chunk at a time.
+
+    `skipped` takes (image, reason) of images that cannot be read, where `reading` passes over them; `total`
+    is how many images there are, where that is known.
+    """
+    source, done = iter(images), 0
+    while batch := list(itertools.islice(source, CHUNK_ADAPTED if asked.test_time else CHUNK)):
+        names, pictures = [name for name, _ in batch], [image for _, image in batch]
+
+        def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
+            if progress is not None:
+                progress(done + count, total if total is not None else done + size)
+
+        try:
+            yield from _chunk(model, names, pictures, asked, reading, skipped, tell)
+        except NoImageLeft as none:
+            if not reading.skip_bad:
+                raise
+            if skipped is not None:
+                skipped += none.bad
+        done += len(batch)
+
+
+def _chunk(
+    model: AdaptedModel,
+    names: Sequence[str],
+    images: Sequence[Any],
+    asked: Asked,
+    reading: Reading,
+    skipped: list[tuple[str, str]] | None,
+    progress: Progress,
+) -> Iterator[dict[str, Any]]:
+    found: Any
+    if asked.test_time:
+        found = adapted_logits(model, images, asked.test_time, reading, progress)
+        logits, x = found.logits, None
+    else:
+        found = features(model, images, reading, progress)
+        x = found.features[0]
+        logits = model.logits(x)
+    if skipped is not None:
+        skipped += found.bad
+    probabilities = softmax(logits)
+    refused: list[bool | None] = [None] * len(probabilities)
+    if asked.reject:
+        seen = features(model, images, reading).features[0] if x is None else x
+        best = probabilities.argmax(axis=1)
+        refused = model.rejects(seen, best, asked.false_reject, asked.false_accept).tolist()
+    for i, row, no in zip(found.kept, probabilities, refused, strict=True):
+        yield one_answer(model.classes, names[i], row, asked.top, no)
+
+
+def one_answer(
+    classes: Sequence[Any], image: str, row: Array, top: int, refused: bool | None
+) -> dict[str, Any]:
+    """The best classes of one image; `refused` is None where nothing is rejected."""
+    best = np.argsort(-row, kind="stable")[:top]
+    ranked = [{"class": classes[k], "probability": round(float(row[k]), 6)} for k in best]
+    answer: dict[str, Any] = {"image": image, **ranked[0]}
+    if refused is not None:
+        answer |= {"class": None if refused else ranked[0]["class"], "rejected": refused}
+    return {**answer, "top": ranked}
+
+
+def run_name(model: AdaptedModel, asked: Asked) -> str:
+    """Eight digits that the answers of one model to one question have in common, and no others."""
+    tensors = {**model.fitted.tensors(), **model.confidence.tensors(), "text": model.text.rows}
+    parts = [
+        sha256_tensors(tensors.items()),
+        model.confidence.temperature,
+        model.classes,
+        sorted(vars(asked).items()),
+    ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:8]

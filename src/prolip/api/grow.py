@@ -1,0 +1,155 @@
+"""More classes, more images: a model fitted again from kept features, without the old images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from prolip import methods
+from prolip.api.adapt import adapt, fresh_images, support_task
+from prolip.api.answer import features
+from prolip.api.model import AdaptedModel, Support
+from prolip.api.reading import Labelled, Progress, Reading
+from prolip.core import HeldOut, Task, Text, UsageError
+from prolip.data import class_names
+from prolip.evaluate import metrics
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.curve import Curve
+from prolip.evaluate.curve import learning_curve as draw_learning_curve
+from prolip.evaluate.suggest import Suggestion
+from prolip.evaluate.suggest import suggest as choose_images
+from prolip.methods.search import cross_validate
+from prolip.methods.towers import TowerMethod
+
+
+def add_images(
+    model: AdaptedModel,
+    labelled: Labelled,
+    names: Sequence[str],
+    reading: Reading,
+    progress: Progress | None = None,
+) -> tuple[AdaptedModel, dict[str, Any]]:
+    """The model with images of new or known classes, and classes by name, fitted again; and what changed."""
+    recipe, task = model.recipe, support_of(model)
+    if isinstance(recipe.create(), TowerMethod):
+        raise UsageError(
+            f"{recipe.method} trains through the model itself, and needs all images to fit again"
+        )
+    known = labelled.classes + [name for name in names if name not in labelled.classes]
+    class_names(map(str, known))
+    before = _old_accuracy(model, task, model)
+    found = reading.features(model.encoder, labelled.images, range(recipe.views), progress)
+    labels = [labelled.y[i] for i in found.kept]
+    seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
+    fresh = fresh_images(found.hashes, labels, known, seen)
+    if not fresh:
+        raise UsageError("all of these images are in the model already")
+    x = np.concatenate([task.x, found.features[:, fresh]], axis=1)
+    y = np.concatenate([task.y, [labels[i] for i in fresh]])
+    empty = [known[k] for k in set(labels) - set(y.tolist())]
+    if empty:
+        raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
+    grown = support_task(model.encoder, recipe, x, y, _text(model, known))
+    hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
+    new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
+    return new, {
+        "added_classes": known[len(model.classes) :],
+        "added_images": len(fresh),
+        "duplicates": len(found.hashes) - len(fresh),
+        "skipped": len(found.bad),
+        "old_accuracy_before": before,
+        "old_accuracy": _old_accuracy(new, grown, model),
+        **new.report,
+    }
+
+
+def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:
+    """The model with classes by their names alone: it is asked about more texts, nothing is fitted."""
+    new = [name for name in names if name not in model.classes]
+    if not new:
+        raise UsageError(f"the model has {', '.join(map(repr, names))} already")
+    known = [*model.classes, *new]
+    text = _text(model, known)
+    fitted, support = model.fitted.with_text(text), model.support
+    before = after = None
+    if support.task is not None:
+        task = support_of(model)
+        if not isinstance(model.recipe.create(), TowerMethod):  # fitting those again takes minutes
+            before = _old_accuracy(model, task, model)
+            settled = methods.from_settings(model.fitted.settings)
+            after = _accuracy(cross_validate(settled, task, text=text, seed=model.recipe.seed), model)
+        support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
+    outsiders, report = model.confidence.outsiders, {**model.confidence.report}
+    if "per_class" in report:
+        report["per_class"] = report["per_class"] + [None] * len(new)
+    confidence = Confidence(
+        model.confidence.temperature, outsiders and outsiders.extended(len(known)), report
+    )
+    grown = replace(
+        model, fitted=fitted, classes=tuple(known), text=text, confidence=confidence, support=support,
+        report={**model.report, "classes": len(known)},
+    )  # fmt: skip
+    return grown, {
+        "added_classes": new,
+        "added_images": 0,
+        "duplicates": 0,
+        "skipped": 0,
+        "old_accuracy_before": before,
+        "old_accuracy": after,
+        **grown.report,
+    }
+
+
+def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve:
+    """Accuracy against images per class inside the support set, and what more images would bring."""
+    recipe = model.recipe
+    return draw_learning_curve(
+        recipe.create(), model.fitted, support_of(model), seed=recipe.seed, progress=progress
+    )
+
+
+def suggest(
+    model: AdaptedModel, images: Any, count: int, reading: Reading, progress: Progress | None = None
+) -> list[Suggestion]:
+    """Which of these unlabelled images to label next; `place` counts in `images`."""
+    task, found = support_of(model), features(model, images, reading, progress)
+    seen = set(model.support.hashes)
+    fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
+    x, head = found.features[0, fresh], model.encoder.head
+    (inputs, _), (labelled, _) = head.split(x), head.split(task.x[0])
+    chosen = choose_images(inputs, model.probabilities(x), labelled, count)
+    return [replace(one, place=found.kept[fresh[one.place]]) for one in chosen]
+
+
+def support_of(model: AdaptedModel) -> Task:
+    """The support set, with text features where the method needs them."""
+    task = model.support.require_task()
+    needed = any(need.startswith("text features") for need in model.recipe.create().needs)
+    if needed and task.text.features is None:  # a saved model has the text rows alone
+        task = support_task(model.encoder, model.recipe, task.x, task.y, _text(model, model.classes))
+    return task
+
+
+def _text(model: AdaptedModel, classes: Sequence[Any]) -> Text:
+    names = list(map(str, classes))
+    return model.encoder.text(
+        class_names(names) if model.encoder.takes_pictures else names, model.recipe.templates
+    )
+
+
+def _old_accuracy(model: AdaptedModel, task: Task, old: AdaptedModel) -> float | None:
+    """Held-out accuracy of a model on the images of an old one: answers of its fit, where it made them."""
+    held_out = model.confidence.held_out
+    if held_out is None:
+        settled = methods.from_settings(model.fitted.settings)
+        held_out = cross_validate(settled, task, seed=model.recipe.seed)
+    return _accuracy(held_out, old)
+
+
+def _accuracy(out: HeldOut, old: AdaptedModel) -> float | None:
+    """Accuracy on the images and classes that a model had."""
+    known = (out.images < len(old.support.hashes)) & (out.y < len(old.classes))
+    return metrics.accuracy(out.logits[known], out.y[known]) if known.any() else None

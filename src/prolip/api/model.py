@@ -1,0 +1,144 @@
+"""AdaptedModel: one value that holds all that a fit made. It never changes; what follows a fit takes one and
+returns another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from prolip import methods
+from prolip.core import Fitted, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, softmax
+from prolip.data import as_templates
+from prolip.encoders import Encoder
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.reject import FALSE_REJECT
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is fitted, and fitted again when it grows: what the user asked for, not what came of it.
+
+    Attributes
+    ----------
+    method, lam, options
+        The method; lam, where it takes one and None is not given; and its further options.
+    views
+        Views of each support image.
+    seed
+        Of augmented views and of folds.
+    templates
+        Prompts with a `{}` for the class name.
+    calibrate
+        Whether to cross-validate inside the support set after the fit.
+    """
+
+    method: str = "prolip"
+    lam: str | float | None = "auto"
+    options: dict[str, Any] = field(default_factory=dict)
+    views: int = 1
+    seed: int = 0
+    templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
+    calibrate: bool = True
+
+    def create(self) -> methods.Method:
+        """The method with its options."""
+        if self.views < 1:
+            raise UsageError(f"views must be at least 1, got {self.views}")
+        options, takes = dict(self.options), methods.options(self.method)
+        for name, value in (("lam", self.lam), ("seed", self.seed)):
+            if value is not None and name in takes:
+                options.setdefault(name, value)
+        return methods.create(self.method, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """What a model was fitted on.
+
+    Attributes
+    ----------
+    hashes
+        SHA-256 of each image's content.
+    task
+        Features, labels and class texts; None where a saved model came without them.
+    skipped
+        (image, reason) of images that could not be read.
+    """
+
+    hashes: tuple[bytes, ...]
+    task: Task | None
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def require_task(self) -> Task:
+        """The task, or what to do without it."""
+        if self.task is None:
+            raise UsageError(
+                "this model was saved without the features of its support set: fit it again from the images, "
+                "and keep them"
+            )
+        return self.task
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedModel:
+    """A base model and what it has learned.
+
+    Attributes
+    ----------
+    encoder
+        The base model, as it was before the fit.
+    recipe
+        How it was fitted.
+    fitted
+        The fitted method, on features.
+    classes
+        The labels as the user has them; columns of `logits` are in this order.
+    text
+        Their text rows, from the base model.
+    confidence
+        Temperature, outsiders, and figures on held-out support images.
+    support
+        What it was fitted on.
+    report
+        Figures of the fit, for people to read.
+    """
+
+    encoder: Encoder
+    recipe: Recipe
+    fitted: Fitted
+    classes: tuple[Any, ...]
+    text: Text
+    confidence: Confidence
+    support: Support
+    report: dict[str, Any]
+
+    def logits(self, x: Array) -> Array:
+        """Calibrated scores [n, K] of features [n, width]."""
+        return self.fitted.logits(x) / self.confidence.temperature
+
+    def probabilities(self, x: Array) -> Array:
+        """Probabilities [n, K] of features [n, width]."""
+        return softmax(self.logits(x))
+
+    def rejects(
+        self,
+        x: Array,
+        answers: Array,
+        false_reject: float = FALSE_REJECT,
+        false_accept: float | None = None,
+    ) -> Array:
+        """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
+        outsiders = self.confidence.outsiders
+        if outsiders is None:
+            raise UsageError(
+                "nothing to reject by: the model was fitted without calibration, or by a method that changes "
+                "the image tower"
+            )
+        threshold = outsiders.threshold(false_reject, false_accept)
+        return outsiders.reject(x, self.encoder.head, answers, threshold)
+
+    def zero_shot(self) -> Projected:
+        """The model before the fit, with the same class texts."""
+        return Projected(self.encoder.head, self.text, self.encoder.scale)

@@ -1,0 +1,191 @@
+"""Files from outside, read with limits: one reader for each kind, and an error of ours whatever they hold.
+
+Only regular files are opened (a pipe would hang, a device never end), and none larger than its limit. Arrays
+are looked at by their headers before anything is allocated: plain numbers and text only, and no more of them
+than the file can honestly hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from prolip.core.arrays import Array
+from prolip.core.errors import InputError, SavedModelError
+
+MEGABYTE = 1 << 20
+JSON_LIMIT = 64 * MEGABYTE
+TEXT_LIMIT = 256 * MEGABYTE
+FILE_LIMIT = 64 << 30
+MEMBERS = 1000  # arrays in an .npz
+UNPACKED = 64 * MEGABYTE  # beyond which an .npz may not unpack to more than RATIO times its size
+RATIO = 20  # features of floating point shrink by a half at most
+
+
+class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is caught
+    """A file that cannot be read: which, and why."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot read {path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[bytes]:
+    """A regular file, open for reading; anything else, and what is larger than the limit, is refused."""
+    place = Path(path)
+    try:
+        handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
+        raise Unreadable(place, getattr(error, "strerror", None) or str(error)) from error
+    found, reason = os.fstat(handle), None
+    if not stat.S_ISREG(found.st_mode):
+        reason = "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is no regular file"
+    elif found.st_size > limit:
+        reason = f"it has {_size(found.st_size)}, {_size(limit)} are the limit here"
+    if reason is not None:
+        os.close(handle)
+        raise Unreadable(place, reason)
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
+    """The content of a regular file."""
+    with open_regular(path, limit) as file:
+        try:
+            return file.read(limit + 1)
+        except OSError as error:
+            raise Unreadable(Path(path), error.strerror or str(error)) from error
+
+
+def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark."""
+    try:
+        return read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unreadable(Path(path), f"it is not UTF-8 (byte {error.start})") from error
+
+
+def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
+    """What a JSON file holds."""
+    try:
+        return parse_json(read_text(path, limit))
+    except ValueError as error:
+        raise Unreadable(Path(path), f"it is not JSON: {error}") from error
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text holds; nested too deep, or a number too long, it is a ValueError like any other."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[str]]:
+    """The rows of a CSV file that are not empty."""
+    text = read_text(path)
+    try:
+        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    except csv.Error as error:
+        raise Unreadable(Path(path), f"it is not CSV: {error}") from error
+
+
+def read_tensors(path: Path) -> dict[str, Array]:
+    """The arrays of a safetensors file; bfloat16, which NumPy does not have, is refused."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(read_bytes(path))
+    except (SafetensorError, KeyError, ValueError, TypeError, MemoryError) as error:
+        raise SavedModelError(f"{path} cannot be read: {error}") from error
+
+
+def read_array(path: Path, mapped: bool = False) -> Array:
+    """The array of an .npy file; `mapped` leaves it on the disk."""
+    with open_regular(path) as file:
+        _check_header(file, path, os.fstat(file.fileno()).st_size)
+        if not mapped:
+            file.seek(0)
+            return _load(file, path)
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise Unreadable(path, str(error)) from error
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file, by name."""
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _members(archive, path, os.fstat(file.fileno()).st_size)
+        except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+            raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error
+
+
+def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array]:
+    entries = archive.infolist()
+    unpacked = sum(entry.file_size for entry in entries)
+    if len(entries) > MEMBERS:
+        raise Unreadable(path, f"it holds {len(entries)} arrays, {MEMBERS} are the limit")
+    if unpacked > max(UNPACKED, RATIO * size):
+        raise Unreadable(path, f"its {_size(size)} unpack to {_size(unpacked)}, which is no file of features")
+    arrays = {}
+    for entry in entries:
+        try:
+            with archive.open(entry) as member:
+                _check_header(member, path, entry.file_size)
+            with archive.open(entry) as member:
+                arrays[entry.filename.removesuffix(".npy")] = _load(member, path)
+        except Unreadable:
+            raise
+        except Exception as error:  # a damaged stream ends in whatever its decompressor raises
+            raise Unreadable(path, f"{entry.filename} is damaged: {_first_line(error)}") from error
+    return arrays
+
+
+def _check_header(file: IO[bytes], path: Path, size: int) -> None:
+    """Refuse an array that is more than numbers and text, or larger than the file has room for."""
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except Exception as error:  # the header is Python text, and may be anything
+        raise Unreadable(path, f"it is not an array of NumPy: {_first_line(error)}") from error
+    if dtype.hasobject or dtype.kind not in "biufUS":
+        raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
+    count = 1
+    for length in shape:
+        count *= length
+    if min(shape, default=0) < 0 or count * dtype.itemsize > size:
+        raise Unreadable(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
+
+
+def _load(file: IO[bytes], path: Path) -> Array:
+    try:
+        found: Array = npy.read_array(file, allow_pickle=False)
+        return found
+    except (ValueError, OSError, EOFError, MemoryError) as error:
+        raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 10_000 or unit == "GB":
+            return f"{count:.0f} {unit}"
+        count /= 1000  # type: ignore[assignment]
+    raise AssertionError

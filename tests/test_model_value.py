@@ -1,0 +1,130 @@
+"""An adapted model is a value; the classifier is a shell in scikit-learn's manner that holds one."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip import FewShotClassifier
+from prolip.api import AdaptedModel, keep
+from prolip.api.grow import add_names
+from prolip.core import Head, InputError, UsageError
+from prolip.encoders import Encoder, Preprocess
+
+RED = blotch(COLOURS["red"], 77)
+
+
+class Brightness(Encoder):
+    """An encoder of one's own: the mean colour of a picture, and class names that are colours."""
+
+    name, fingerprint, scale, device = "brightness", "brightness-1", 10.0, "cpu"
+    preprocess = Preprocess(8, (0.0,) * 3, (1.0,) * 3)
+    head, text_head = Head(np.eye(3, dtype=np.float32)), Head(np.eye(3, dtype=np.float32))
+
+    def encode(self, pixels):
+        return pixels.mean(axis=(1, 2)).astype(np.float32) / 255 + 0.1
+
+    def encode_text(self, prompts):
+        rows = [[word in prompt for word in ("red", "green", "blue")] for prompt in prompts]
+        return np.array(rows, np.float32) + 0.1
+
+
+def test_an_encoder_of_ones_own_is_handed_in(photos):
+    clf = FewShotClassifier(Brightness(), lam=0.01, store=False).fit(photos)
+    assert clf.score(photos) == 1.0
+    assert clf.info_["model"] == "brightness"
+
+
+def test_a_fitted_model_cannot_be_changed(colour_model):
+    model = colour_model.model_
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.classes = ("a", "b", "c")
+    grown, _ = add_names(model, ["purple"])
+    assert (len(model.classes), len(grown.classes), len(model.text.rows)) == (3, 4, 3)
+    assert model.logits(np.zeros((1, model.encoder.width)) + 1).shape == (1, 3)
+
+
+@pytest.mark.parametrize("change", ["fit", "add", "names", "load"])
+def test_a_failure_leaves_the_model_as_it_was(colour_model, tmp_path, monkeypatch, change):
+    clf = copy.copy(colour_model)
+    before, expected = clf.model_, clf.predict_proba([RED])
+
+    def fails(*_, **__):
+        raise InputError("no")
+
+    monkeypatch.setattr("prolip.methods.prolip.ProLIP.fit_held_out", fails)
+    monkeypatch.setattr("prolip.api.grow.cross_validate", fails)
+    monkeypatch.setattr("prolip.api.grow.Confidence", fails)
+    calls = {
+        "fit": lambda: clf.fit([RED, blotch(COLOURS["blue"], 1)], ["a", "b"]),
+        "add": lambda: clf.add([RED, blotch((1, 2, 3), 1)], ["red", "new"]),
+        "names": lambda: clf.add(names=["purple"]),
+        "load": lambda: FewShotClassifier.load(tmp_path),
+    }
+    with pytest.raises((InputError, UsageError)):
+        calls[change]()
+    assert clf.model_ is before
+    np.testing.assert_array_equal(clf.predict_proba([RED]), expected)
+
+
+def test_parameters_are_stored_as_they_come_and_can_be_changed(offline):
+    clf = FewShotClassifier(offline, shots=4, templates=("a {}",))
+    params = clf.get_params()
+    assert params["model"] is offline
+    assert (params["shots"], params["templates"], params["lam"]) == (4, ("a {}",), "auto")
+    again = FewShotClassifier(**params)
+    assert again.get_params() == params
+    assert clf.set_params(shots=2, lam="1/N") is clf
+    assert (clf.shots, clf.lam) == (2, "1/N")
+    with pytest.raises(UsageError, match=r"no parameter 'shot'"):
+        clf.set_params(shot=2)
+
+
+def test_a_repr_tells_what_differs_and_what_was_fitted(colour_model):
+    assert repr(FewShotClassifier()) == "<FewShotClassifier()>"
+    shown = "<FewShotClassifier(model=offline, lam=0.3, store=False), fitted on 12 images of 3 classes>"
+    assert repr(colour_model) == shown
+
+
+def test_copies_and_pickles_answer_alike(colour_model):
+    expected = colour_model.predict_proba([RED])
+    deep = copy.deepcopy(colour_model)
+    assert deep.model_.encoder is not colour_model.model_.encoder
+    np.testing.assert_allclose(deep.predict_proba([RED]), expected, atol=1e-6)
+    restored = pickle.loads(pickle.dumps(colour_model))
+    np.testing.assert_allclose(restored.predict_proba([RED]), expected, atol=1e-6)
+    restored.add(names=["purple"])
+    assert len(restored.classes_) == len(colour_model.classes_) + 1
+
+
+def test_a_saved_model_is_the_same_value(colour_model, tmp_path, offline, monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
+    model = colour_model.model_
+    keep.save(model, tmp_path / "model")
+    loaded = keep.load(tmp_path / "model")
+    assert isinstance(loaded, AdaptedModel)
+    assert loaded.recipe == model.recipe
+    assert loaded.fitted.settings == model.fitted.settings
+    assert (loaded.classes, loaded.support.hashes) == (model.classes, model.support.hashes)
+    x = model.support.task.x[0]
+    np.testing.assert_allclose(loaded.logits(x), model.logits(x), atol=1e-4)
+
+
+def test_embeddings_grow_by_images_of_their_classes():
+    rng = np.random.default_rng(0)
+    text, y = np.eye(6)[:3], np.repeat([0, 1, 2], 4)
+    x = text[y] + 0.2 * rng.normal(size=(12, 6))
+    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
+    report = clf.add(text + 0.1, [0, 1, 2])
+    assert (report["added_images"], report["images"], clf.classes_) == (3, 15, [0, 1, 2])
+    with pytest.raises(UsageError, match="no text tower"):
+        clf.add(names=["d"])
+    with pytest.raises(InputError, match="label 3 is not among the 3 classes"):
+        clf.evaluate(x, y + 1)
+    with pytest.raises(InputError, match="7 dimensions, those of this model 6"):
+        clf.predict(np.ones((2, 7)))
+    with pytest.raises(UsageError, match="no model behind them"):
+        clf.export("anywhere", "onnx")

@@ -1,0 +1,146 @@
+"""Files from outside end in an error of ours, soon, and without much memory, whatever they hold."""
+
+import io
+import os
+import random
+import zipfile
+
+import numpy as np
+import pytest
+
+from prolip.core import ProlipError
+from prolip.core.files import write_tensors
+from prolip.core.reading import (
+    Unreadable,
+    open_regular,
+    read_array,
+    read_arrays,
+    read_json,
+    read_rows,
+    read_tensors,
+    read_text,
+)
+
+SEED, ROUNDS = 0, 300
+
+
+def test_only_regular_files_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "zero", "loop", "folder", "missing", "a\0b", "x" * 300):
+        with pytest.raises(Unreadable):
+            open_regular(tmp_path / name)
+
+
+def test_limits_are_checked_before_reading(tmp_path):
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(10 << 30)  # no block of it is on the disk
+    for read in (read_json, read_text, read_rows):
+        with pytest.raises(Unreadable, match=r"11 GB|10737 MB"):
+            read(tmp_path / "large")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"1" * 5000, b"{", b"", b"\xed\xa0\x80"])
+def test_json_that_is_none(tmp_path, data):
+    (tmp_path / "a.json").write_bytes(data)
+    with pytest.raises(Unreadable):
+        read_json(tmp_path / "a.json")
+
+
+def test_rows_of_a_table(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n"x\ny",z\r\n')
+    assert read_rows(tmp_path / "a.csv") == [["a", "b"], ["x\ny", "z"]]
+    (tmp_path / "a.csv").write_text('"' + "x" * 200_000)
+    with pytest.raises(Unreadable, match="not CSV"):
+        read_rows(tmp_path / "a.csv")
+
+
+def test_arrays_come_back(tmp_path):
+    x, names = np.arange(12, dtype=np.float32).reshape(3, 4), np.array(["a", "b"])
+    np.save(tmp_path / "a.npy", x)
+    np.savez_compressed(tmp_path / "a.npz", x=x, names=names)
+    np.testing.assert_array_equal(read_array(tmp_path / "a.npy"), x)
+    np.testing.assert_array_equal(read_array(tmp_path / "a.npy", mapped=True), x)
+    found = read_arrays(tmp_path / "a.npz")
+    np.testing.assert_array_equal(found["x"], x)
+    assert found["names"].tolist() == ["a", "b"]
+
+
+def test_objects_bombs_and_claims_are_refused_by_their_headers(tmp_path):
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(Unreadable, match="only numbers and text"):
+        read_array(tmp_path / "o.npy")
+    np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(100 << 20, np.uint8))
+    assert (tmp_path / "bomb.npz").stat().st_size < 1 << 20
+    with pytest.raises(Unreadable, match="no file of features"):
+        read_arrays(tmp_path / "bomb.npz")
+    np.save(tmp_path / "c.npy", np.zeros(4, np.float32))
+    claimed = (tmp_path / "c.npy").read_bytes().replace(b"(4,), }     ", b"(4000000000,)}")[:140]
+    (tmp_path / "c.npy").write_bytes(claimed)
+    with pytest.raises(Unreadable):
+        read_array(tmp_path / "c.npy")
+
+
+def originals(folder):
+    """One honest file of each kind, and its reader."""
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(5, 8)).astype(np.float32)
+    np.save(folder / "a.npy", x)
+    np.savez(folder / "a.npz", x=x, y=np.arange(5), classes=np.array(["a", "b"]))
+    np.savez_compressed(folder / "z.npz", x=x, y=np.arange(5))
+    write_tensors(folder / "a.safetensors", {"x": x, "y": np.arange(5)})
+    (folder / "a.json").write_text('{"a": [1, 2.5, "x"], "b": {"c": null}}')
+    (folder / "a.csv").write_text("label,file\ncat,a.jpg\n")
+    readers = {
+        "npy": read_array,
+        "npz": read_arrays,
+        "safetensors": read_tensors,
+        "json": read_json,
+        "csv": read_rows,
+    }
+    return {path: readers[path.suffix[1:]] for path in folder.iterdir()}
+
+
+def damaged(data, rng):
+    """The bytes with a few of them changed, cut out, put in or repeated."""
+    data = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at, kind = rng.randrange(len(data) or 1), rng.randrange(5)
+        if kind == 0 and data:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            del data[at : at + rng.randint(1, 40)]
+        elif kind == 2:
+            data[at:at] = rng.randbytes(rng.randint(1, 20))
+        elif kind == 3:
+            data = data[:at]
+        else:
+            data[at:at] = data[at : at + 30]
+    return bytes(data)
+
+
+def test_damaged_files_are_read_or_refused(tmp_path):
+    rng, refused = random.Random(SEED), 0
+    for path, read in originals(tmp_path).items():
+        data = path.read_bytes()
+        for _ in range(ROUNDS):
+            path.write_bytes(damaged(data, rng))
+            try:
+                read(path)
+            except ProlipError:
+                refused += 1
+    assert refused > ROUNDS
+
+
+def test_an_archive_that_lies_about_sizes(tmp_path):
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(1 << 20))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", buffer.getvalue())
+    data = (tmp_path / "a.npz").read_bytes()
+    size = len(buffer.getvalue())
+    (tmp_path / "a.npz").write_bytes(data.replace(size.to_bytes(4, "little"), (200).to_bytes(4, "little")))
+    with pytest.raises(Unreadable):
+        read_arrays(tmp_path / "a.npz")
