@@ -170,7 +170,8 @@ class FewShotClassifier:
         self.support_, self.skipped_ = support.hashes, support.skipped
         self.fitted_, self.confidence_ = fitted, confidence
         self.info_ = {
-            **fitted.info,
+            "method": self.method,
+            **fitted.report,
             "model": self.model,
             "classes": len(self.classes_),
             "images": task.n,
@@ -376,7 +377,7 @@ class FewShotClassifier:
         from prolip.evaluate.curve import learning_curve
 
         task = growing.require_task(self)
-        return learning_curve(self._method(), self.fitted_, task, seed=self.seed, progress=progress)
+        return learning_curve(self.fitted_, task, seed=self.seed, progress=progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `place` counts in `images`."""

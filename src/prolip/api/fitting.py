@@ -5,8 +5,8 @@ from __future__ import annotations
 from prolip.core import Fitted, Task
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import Outsiders
-from prolip.methods.base import Method, Progress
-from prolip.methods.towers import TowerMethod
+from prolip.methods.common.method import Method, Progress
+from prolip.methods.common.tower_method import TowerMethod
 
 
 def fit_and_calibrate(

@@ -15,8 +15,9 @@ from prolip.data import as_templates, class_names
 from prolip.encoders.arrays import read_arrays
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.methods.search import cross_validate
-from prolip.methods.towers import TowerMethod
+from prolip.methods import from_settings
+from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.common.tower_method import TowerMethod
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
@@ -75,7 +76,7 @@ def add_names(clf: FewShotClassifier, names: Sequence[str]) -> dict[str, Any]:
         task = require_task(clf)
         if not isinstance(method, TowerMethod):  # fitting those again takes minutes
             before = _old_accuracy(_held_out(clf, task), task.n, old_classes)
-            out = cross_validate(method.settled(clf.fitted_.info), task, text=text, seed=clf.seed)
+            out = cross_validate(from_settings(clf.fitted_.settings), task, text=text, seed=clf.seed)
             after = _old_accuracy(out, task.n, old_classes)
         clf.task_ = Task(task.x, task.y, text, task.head, task.scale)
     clf.fitted_, clf.text_, clf.classes_ = asked, text, known
@@ -133,7 +134,7 @@ def _held_out(clf: FewShotClassifier, task: Task) -> HeldOut:
     made = clf.confidence_.held_out
     if made is not None:
         return made
-    return cross_validate(clf._method().settled(clf.fitted_.info), task, seed=clf.seed)
+    return cross_validate(from_settings(clf.fitted_.settings), task, seed=clf.seed)
 
 
 def _old_accuracy(out: HeldOut, images: int, classes: int) -> float | None:

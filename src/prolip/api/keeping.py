@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 import prolip
 from prolip import methods
-from prolip.core import SavedModelError, Task, Text
+from prolip.core import SavedModelError, Settings, Task, Text
 from prolip.core.arrays import Array
 from prolip.data import as_templates
 from prolip.evaluate.confidence import Confidence
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier
 
 _NEEDED = (
-    "model", "fingerprint", "method", "options", "kind", "scale", "temperature", "seed", "views", "classes",
-    "templates", "fit", "held_out",
+    "model", "fingerprint", "method", "options", "kind", "config", "settings", "report", "scale",
+    "temperature", "seed", "views", "classes", "templates", "fit", "held_out",
 )  # fmt: skip
 
 
@@ -48,6 +49,9 @@ def describe(clf: FewShotClassifier) -> dict[str, Any]:
         "classes": clf.classes_,
         "templates": None if encoder is None else as_templates(clf.templates),
         "fit": clf.info_,
+        "config": clf.fitted_.config(),
+        "settings": asdict(clf.fitted_.settings),
+        "report": clf.fitted_.report,
         "held_out": clf.confidence_.report,
     }
 
@@ -91,8 +95,11 @@ def read(kind: type[FewShotClassifier], path: Path, device: str, store: Any) -> 
     clf.text_ = Text(tensors.pop("text"), tuple(map(str, clf.classes_)))
     clf.support_ = [row.tobytes() for row in tensors.pop("support")]
     clf.confidence_ = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
-    head, scale = clf.base_head(), float(config["scale"])
-    fitted = methods.restore(config["kind"], tensors, head, clf.text_, scale, clf.info_)
+    head = clf.base_head()
+    settings = Settings(**config["settings"])
+    fitted = methods.restore(
+        config["kind"], tensors, config["config"], head, clf.text_, settings, config["report"]
+    )
     clf.fitted_ = fitted if black_box else fitted.bind(clf.encoder)
     clf.task_ = None
     if saved.support is not None:

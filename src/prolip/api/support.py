@@ -12,7 +12,7 @@ from prolip.core import InputError, Task, Text
 from prolip.data import as_templates, class_names, sample_few_shot
 from prolip.encoders.arrays import Arrays
 from prolip.features import Pictures
-from prolip.methods.towers import TowerTask
+from prolip.methods.common.tower_method import TowerTask
 
 if TYPE_CHECKING:
     from prolip.api.classifier import FewShotClassifier, Progress
