@@ -189,7 +189,7 @@ def curves(sets):
         for seed in SEEDS:
             task, _, _ = data.draw(8, seed)
             method = methods.create("prolip", lam="auto")
-            curve = learning_curve(method, method.fit(task), task)
+            curve = learning_curve(method.fit(task), task)
             forecast = next(f for f in curve.forecasts if f.shots == 16)
             full, _, _ = data.draw(16, seed)
             measured = {

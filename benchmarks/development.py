@@ -25,8 +25,8 @@ from method_tasks import DEVELOPMENT, has, trial
 from prolip import methods
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
-from prolip.methods import search
 from prolip.methods.auto import RULES, rank
+from prolip.methods.common import cross_validation
 from prolip.methods.ensemble import fit_pool, stack, stacked, weighted
 
 MEMBERS = {
@@ -66,7 +66,7 @@ def more_shots(task: Trial, seed: int) -> dict[str, float]:
     for names in POOLS:
         pool = replace(everyone, logits=tuple(held[k] for k in names))
         ensemble = accuracy(weighted(stack(pool.logits, pool.y), [test[k] for k in names]), y)
-        scores = [search.score([own], [pool.y]) for own in (*pool.logits, stacked(pool))]
+        scores = [cross_validation.score([own], [pool.y]) for own in (*pool.logits, stacked(pool))]
         candidates = [*(found[k] for k in names), ensemble]
         found[f"{names} ensemble"] = ensemble
         for rule in RULES:

@@ -107,7 +107,7 @@ def run(spec: str, seed: int, task: Task, x: Array, y: Array) -> tuple:
     fitted = method.fit(task)
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
     accuracy = float(np.mean(fitted.predict(x) == y))
-    return accuracy, seconds, cpu, str(fitted.info.get("chose") or fitted.info.get("chosen") or "")
+    return accuracy, seconds, cpu, str(fitted.report.get("chose") or fitted.settings.options)
 
 
 def create(spec: str, seed: int) -> methods.Method:

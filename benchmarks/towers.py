@@ -31,8 +31,8 @@ from prolip.encoders import load
 from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, Pictures, extract
 from prolip.methods import test_time
-from prolip.methods.prompts.base import epochs_for
-from prolip.methods.towers import TowerTask
+from prolip.methods.common.prompt_tuning import epochs_for
+from prolip.methods.common.tower_method import TowerTask
 
 SETS = {"pets37": "oxford_pets", "dtd10": "dtd"}
 SHOTS = (4, 16)
@@ -108,8 +108,8 @@ def measure_method(arguments: argparse.Namespace) -> dict:
         "peak": peak,
         "above": peak - loaded,
         "epochs": epochs,
-        "parameters": fitted.info["parameters"],
-        "loss": [fitted.info.get("start_loss"), fitted.info.get("loss")],
+        "parameters": fitted.report["parameters"],
+        "loss": [fitted.report.get("start_loss"), fitted.report.get("loss")],
     }
 
 
@@ -262,7 +262,7 @@ def show_tiny(arguments: argparse.Namespace) -> None:
                 after = getattr(fitted.encoder_for(encoder), "model", encoder.model).state_dict()
                 changed = sum(not torch.equal(before[name], after[name]) for name in before)
                 kept = all(torch.equal(before[name], now) for name, now in encoder.model.state_dict().items())
-                loss = f"{fitted.info['start_loss']:.2f} to {fitted.info['loss']:.2f}"
+                loss = f"{fitted.report['start_loss']:.2f} to {fitted.report['loss']:.2f}"
                 where = f"{changed} of {len(before)}{'' if kept else ', AND THE BASE MODEL'}"
                 print(f"| {kind} | {method} | {loss} | {made.parameters(task):,} | {where} |", flush=True)
     print("\nWhich tensors those are, and the paper's counts: tests/full/test_{finetune,prompts}.py.")

@@ -12,7 +12,7 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import Outsiders
-from prolip.methods.search import cross_validate
+from prolip.methods.common.cross_validation import cross_validate
 from prolip.solvers.folds import assign_folds
 
 

@@ -14,8 +14,13 @@ from prolip.core.arrays import softmax, unit_rows
 from prolip.core.fitted import Fitted
 from prolip.export import onnx as module
 from prolip.export.write import export
-from prolip.methods.combined import Combined
-from prolip.methods.fitted import AdapterClassifier, CacheClassifier, LinearClassifier, TextProjected
+from prolip.methods.common.classifiers import (
+    AdapterClassifier,
+    CacheClassifier,
+    LinearClassifier,
+    TextProjected,
+)
+from prolip.methods.common.combined import Combined
 
 TEMPLATE = "a photo of a {}."
 CONFIG = {

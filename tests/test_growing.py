@@ -138,14 +138,14 @@ def test_learning_curve_rises():
     task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(np.eye(20)), 20.0)
     method = methods.create("prolip", lam=0.001, scale="fixed")
     fitted = method.fit(task)
-    curve = learning_curve(method, fitted, task, repeats=3)
+    curve = learning_curve(fitted, task, repeats=3)
     assert [p.shots for p in curve.points] == [1, 2, 4, 8]
     assert curve.points[-1].accuracy > curve.points[0].accuracy
     assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
     gains = [f["gain"] for f in curve.report()["forecasts"]]
     assert gains == sorted(gains)
     with pytest.raises(UsageError, match="at least 3 images"):
-        learning_curve(method, fitted, task.subset(np.array([0, 1, 10, 11])))
+        learning_curve(fitted, task.subset(np.array([0, 1, 10, 11])))
 
 
 def test_suggestions_cover_what_is_not_covered():

@@ -10,9 +10,10 @@ from scipy import optimize
 from scipy.special import log_softmax, softmax
 
 from prolip import Head, Task, Text, methods
-from prolip.core import InputError, UsageError
+from prolip.core import InputError, SavedModelError, UsageError
 from prolip.core.onnx_graph import Graph
-from prolip.methods.base import Shape
+from prolip.methods.common.method import Shape
+from saving import restored
 
 ON_FEATURES = [
     "zero_shot",
@@ -121,9 +122,9 @@ def test_a_fit_gives_logits_and_tells_about_itself(name):
     task = problem()
     method, fitted = create(name), fitted_once(name)
     assert fitted.logits(task.x[0]).shape == (12, 3)
-    assert fitted.info["method"] == name
-    assert fitted.info["parameters"] == method.parameters(task) or name == "auto"
-    assert fitted.info["seconds"] >= 0
+    assert fitted.settings.method == name or name == "auto"
+    assert fitted.report["parameters"] == method.parameters(task) or name == "auto"
+    assert fitted.report["seconds"] >= 0
 
 
 @pytest.mark.parametrize("name", sorted(set(ON_FEATURES) - {"zero_shot", "tip_adapter", "tip_adapter_f"}))
@@ -174,10 +175,21 @@ def test_one_image_a_class_is_enough(name):
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_saved_tensors_give_the_same_logits(name):
     task, fitted = problem(), fitted_once(name)
-    scale = fitted.info.get("scale", task.scale)
     text = Text(task.text.rows, task.text.classes)  # what a saved folder keeps of the texts
-    back = methods.restore(fitted.kind, fitted.tensors(), task.head, text, scale, fitted.info)
+    back = restored(fitted, fitted.tensors(), task.head, text)
     assert close(back.logits(task.x[0]), fitted.logits(task.x[0]), atol=1e-4)
+    assert back.settings == fitted.settings
+    assert back.report == fitted.report
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_a_damaged_file_is_refused_with_a_sentence(name):
+    task, fitted = problem(), fitted_once(name)
+    for key in fitted.config():
+        lacking = {name: value for name, value in fitted.config().items() if name != key}
+        for damaged in (lacking, {**lacking, key: {}}):
+            with pytest.raises(SavedModelError):
+                restored(fitted, fitted.tensors(), task.head, task.text, damaged)
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
@@ -251,7 +263,7 @@ def test_linear_probe_on_the_features_before_the_projection():
 
     ours = create("linear_probe", C=3.0, features="pre").fit(task)
     assert close(ours.weight, minimise(loss, (3, 9))[:, :-1], atol=0.02)
-    assert ours.info["parameters"] == 3 * 8
+    assert ours.report["parameters"] == 3 * 8
 
 
 def test_linear_probe_takes_c_from_the_validation_set():
@@ -264,7 +276,7 @@ def test_linear_probe_takes_c_from_the_validation_set():
     ]
     assert max(accuracy) > min(accuracy)
     assert (probe.predict(validation.x[0]) == validation.y).mean() >= max(accuracy) - 1e-6
-    assert probe.info["search"]["on"] == "validation"
+    assert probe.report["search"]["on"] == "validation"
 
 
 def test_lp_plus_plus_starts_at_class_sums_and_scaled_texts():
@@ -311,7 +323,7 @@ def test_claps_adaptive_multipliers_call_rows_back():
     fitted = {kind: create("clap", multipliers=kind).fit(task) for kind in ("fixed", "adaptive")}
     distance = {kind: np.linalg.norm(f.weight / 20 - task.text.rows) for kind, f in fitted.items()}
     assert distance["adaptive"] < distance["fixed"]
-    assert fitted["adaptive"].info["multipliers"] > fitted["fixed"].info["multipliers"]
+    assert fitted["adaptive"].report["multipliers"] > fitted["fixed"].report["multipliers"]
 
 
 def test_cross_modal_is_the_minimum_over_images_and_texts():
@@ -345,8 +357,8 @@ def test_task_res_is_the_minimum_of_its_objective(normalise):
 def test_task_res_has_its_authors_recipe():
     task = problem()
     fitted = create("task_res", solver="adam").fit(task)
-    assert fitted.info["solver"] == "adam"
-    assert fitted.info["objective"] < fitted.info["start_objective"]
+    assert fitted.report["solver"] == "adam"
+    assert fitted.report["objective"] < fitted.report["start_objective"]
 
 
 @pytest.mark.parametrize("per_template", [True, False])
@@ -400,15 +412,15 @@ def test_tip_adapter_by_hand():
 def test_tip_adapter_f_moves_keys_downhill():
     task = problem()
     fitted = create("tip_adapter_f").fit(task)
-    assert fitted.info["objective"] < fitted.info["start_objective"]
+    assert fitted.report["objective"] < fitted.report["start_objective"]
     assert not np.array_equal(fitted.keys, embed(task))
     assert close(create("tip_adapter_f", epochs=0).fit(task).keys, embed(task), atol=1e-6)
 
 
 def test_tip_adapter_f_star_searches_its_weights():
-    found = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5)).info
-    assert found["search"]["on"] == "support"
-    assert found["chosen"]["alpha"] > 1
+    fitted = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5))
+    assert fitted.report["search"]["on"] == "support"
+    assert fitted.settings.options["alpha"] == fitted.alpha > 1
 
 
 def test_gda_by_hand():
@@ -430,7 +442,7 @@ def test_gda_believes_two_images_more_than_texts_that_say_nothing():
     x = np.tile(centres, (2, 1)) + 1.5 * rng.normal(size=(24, 64))
     fitted = methods.create("gda").fit(Task(x, np.tile(np.arange(12), 2), text, scale=10.0))
     test = np.tile(centres, (20, 1)) + 1.5 * rng.normal(size=(240, 64))
-    assert fitted.info["chosen"]["alpha"] >= 1
+    assert fitted.settings.options["alpha"] >= 1
     assert (fitted.predict(test) == np.tile(np.arange(12), 20)).mean() > 0.87
 
 

@@ -1,6 +1,8 @@
 """Sums of methods, ensembles, the choice among methods, and the search behind them."""
 
 import copy
+import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -8,11 +10,11 @@ from scipy.optimize import rosen, rosen_der
 from scipy.special import softmax
 
 from prolip import FewShotClassifier, Task, methods, solvers
-from prolip.core import InputError, UsageError
-from prolip.methods import search
-from prolip.methods.bias import Sum
+from prolip.core import InputError, Settings, UsageError
+from prolip.methods.common import cross_validation
+from prolip.methods.common.logit_bias import Sum
+from prolip.methods.common.softmax_regression import SoftmaxRegression
 from prolip.methods.ensemble import Pool, stack, stacked
-from prolip.methods.softmax_regression import SoftmaxRegression
 from prolip.solvers.folds import assign_folds
 from test_methods import (
     ON_FEATURES,
@@ -50,16 +52,16 @@ def test_a_sum_is_trained_jointly_to_the_minimum_of_the_papers_objective():
         return cross_entropy(logits, y) + pull
 
     fitted = methods.create("prolip+task_res", **{"prolip.lam": lam, "task_res.lam": 0.03}).fit(task)
-    assert fitted.info["objective"] == pytest.approx(loss(minimise(loss, (66,))), rel=1e-3)
-    assert fitted.info["start_objective"] == pytest.approx(cross_entropy(zero_shot(task), y), rel=1e-4)
+    assert fitted.report["objective"] == pytest.approx(loss(minimise(loss, (66,))), rel=1e-3)
+    assert fitted.report["start_objective"] == pytest.approx(cross_entropy(zero_shot(task), y), rel=1e-4)
 
 
 def test_the_papers_recipe_takes_steps_instead():
     task = problem()
     fitted = methods.create("prolip+task_res", solver="adam", epochs=30, lr=1e-3).fit(task)
-    assert fitted.info["solver"] == "adam"
-    assert fitted.info["objective"] < fitted.info["start_objective"]
-    assert fitted.info["chosen"]["task_res.lam"] == 0
+    assert fitted.report["solver"] == "adam"
+    assert fitted.report["objective"] < fitted.report["start_objective"]
+    assert fitted.settings.options["task_res.lam"] == 0
 
 
 def test_any_number_of_biases_adds_up():
@@ -72,7 +74,7 @@ def test_a_term_without_a_minimum_needs_steps():
     with pytest.raises(UsageError, match="clip_adapter has no minimum to go to"):
         methods.create("prolip+clip_adapter", solver="exact", alpha=0.5).fit(problem())
     fitted = methods.create("rla+clip_adapter", alpha=0.5, epochs=3).fit(problem())
-    assert fitted.info["solver"] == "adam"
+    assert fitted.report["solver"] == "adam"
 
 
 def test_a_copy_of_a_sum_is_the_same_sum():
@@ -149,7 +151,7 @@ def test_an_ensembles_answer_about_a_fold_has_weights_from_the_others():
 def test_equal_weights_where_nothing_can_be_held_out():
     fitted = methods.create("ensemble", members="zero_shot,gda").fit(problem(shots=1))
     assert fitted.weights == (0.5, 0.5)
-    assert fitted.info["reason"] == "equal"
+    assert fitted.report["reason"] == "equal"
 
 
 # The choice
@@ -158,7 +160,7 @@ def test_equal_weights_where_nothing_can_be_held_out():
 def test_auto_says_what_it_chose_and_why():
     # Texts that point nowhere near the images: only a method that learns from images can be right.
     task = problem(shots=5, noise=0.2, seed=3)
-    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).info
+    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).report
     assert info["chose"] in ("linear_probe", "ensemble")
     assert info["candidates"]["zero_shot"]["accuracy"] < info["candidates"][info["chose"]]["accuracy"]
     assert info["why"].startswith("log-likelihood")
@@ -166,7 +168,7 @@ def test_auto_says_what_it_chose_and_why():
 
 @pytest.mark.parametrize("by", ["likelihood", "accuracy"])
 def test_auto_takes_the_best_by_its_rule(by):
-    info = methods.create("auto", by=by).fit(problem(shots=5)).info
+    info = methods.create("auto", by=by).fit(problem(shots=5)).report
     scores = {name: score[by] for name, score in info["candidates"].items()}
     assert scores[info["chose"]] == max(scores.values())
 
@@ -181,15 +183,15 @@ def test_auto_keeps_the_only_sensible_method():
     text = np.eye(4)
     x = np.tile(text, (5, 1)) + 0.3 * np.random.default_rng(0).normal(size=(20, 4))
     task = Task(x, np.tile(np.arange(4), 5), text, scale=100.0)
-    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).info
+    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).report
     assert info["candidates"][info["chose"]]["likelihood"] >= info["candidates"]["zero_shot"]["likelihood"]
 
 
 def test_auto_with_one_image_a_class_takes_the_first_candidate():
     task = problem(shots=1)
     fitted = methods.create("auto").fit(task)
-    assert fitted.info["chose"] == "prolip"
-    assert "one image a class" in fitted.info["why"]
+    assert fitted.report["chose"] == "prolip"
+    assert "one image a class" in fitted.report["why"]
     assert close(fitted.logits(task.x[0]), methods.create("prolip").fit(task).logits(task.x[0]), atol=1e-6)
 
 
@@ -218,7 +220,7 @@ def test_a_fit_can_answer_for_images_that_it_did_not_see(name):
 def test_answers_about_a_fold_come_from_a_fit_on_the_others(name, atol, seed):
     task = problem(shots=5, noise=1.0)
     fitted, held_out = methods.create(name).fit_held_out(task, seed=seed)
-    settled, fold = methods.create(name).settled(fitted.info), assign_folds(task, seed)
+    settled, fold = methods.from_settings(fitted.settings), assign_folds(task, seed)
     for k in range(fold.max() + 1):
         rest = settled.fit(task.subset(np.flatnonzero(fold != k)))
         held = np.flatnonzero(fold == k)
@@ -236,8 +238,9 @@ def test_one_image_a_class_leaves_nothing_to_answer_for(name):
 def test_a_settled_method_searches_no_more(name, monkeypatch):
     task = problem(shots=5, noise=0.2, seed=3)
     first = searching(name).fit(task)
-    settled = searching(name).settled(first.info)
-    for place in ("methods.search.splits", "solvers.choose", "solvers.automatic", "methods.ensemble.stack"):
+    settled = methods.from_settings(Settings(**json.loads(json.dumps(asdict(first.settings)))))
+    searches = ("methods.common.cross_validation.splits", "methods.ensemble.stack")
+    for place in (*searches, "solvers.choose", "solvers.automatic"):
         monkeypatch.setattr(f"prolip.{place}", lambda *_, **__: pytest.fail("searched again"))
     again = settled.fit(task).logits(task.x[0])
     if name != "tip_adapter_f_star":  # its keys were trained at what the first of its two searches chose
@@ -266,7 +269,7 @@ def test_every_member_searches_once(name, monkeypatch):
 
 def test_every_image_is_held_out_once_and_never_trained_on_then():
     task = problem(shots=7)
-    parts = search.splits(task)
+    parts = cross_validation.splits(task)
     held = np.concatenate([part.x for part in parts])
     assert sorted(map(tuple, held.tolist())) == sorted(map(tuple, task.x[0].tolist()))
     for part in parts:
@@ -276,19 +279,19 @@ def test_every_image_is_held_out_once_and_never_trained_on_then():
 
 def test_the_only_image_of_a_class_is_never_held_out():
     task = problem(shots=3).subset(np.array([0, 1, 2, 3, 6, 7, 8]))  # one image of class 1
-    parts = search.splits(task)
+    parts = cross_validation.splits(task)
     assert parts
     assert all((part.task.y == 1).sum() == 1 for part in parts)
 
 
 def test_one_image_a_class_leaves_nothing_to_hold_out():
-    assert search.splits(problem(shots=1)) == []
+    assert cross_validation.splits(problem(shots=1)) == []
 
 
 def test_very_many_classes_are_searched_on_a_sample_and_answered_for_in_full(monkeypatch):
-    monkeypatch.setattr(search, "CLASSES", 10)
+    monkeypatch.setattr(cross_validation, "CLASSES", 10)
     task = problem(classes=30, shots=3)
-    assert {part.task.classes for part in search.splits(task, classes=10)} == {10}
+    assert {part.task.classes for part in cross_validation.splits(task, classes=10)} == {10}
     _, held_out = methods.create("gda").fit_held_out(task)
     assert held_out.logits.shape == (90, 30)
 
@@ -296,7 +299,7 @@ def test_very_many_classes_are_searched_on_a_sample_and_answered_for_in_full(mon
 def test_clip_adapter_judges_on_images_that_it_was_not_trained_on(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        search, "held_out_logits", lambda _, parts: seen.extend(parts) or [np.eye(3)[parts[0].y]]
+        cross_validation, "held_out_logits", lambda _, parts: seen.extend(parts) or [np.eye(3)[parts[0].y]]
     )
     task = problem(shots=5)
     create("clip_adapter", alpha="auto", epochs=1).fit(task)
@@ -313,7 +316,7 @@ def test_a_validation_set_of_other_classes_is_refused():
 
 def test_lam_comes_from_the_support_set():
     task = problem(shots=5, noise=0.2, seed=3)  # zero-shot is wrong: a strong pull cannot win
-    info = methods.create("cross_modal").fit(task).info
+    info = methods.create("cross_modal").fit(task).report
     assert info["search"]["values"][0] == "10/N"
     assert info["lam"] < 10 / 5
 

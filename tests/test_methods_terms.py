@@ -6,17 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip import methods
-from prolip.methods import bias
-from prolip.methods.bias import BiasMethod, Sum, normalised
+from prolip.methods.common import logit_bias
+from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, normalised
 from test_methods import create, cross_entropy, problem, unit, zero_shot
 
-TERMS = [name for name in methods.names() if issubclass(methods.get(name), BiasMethod) and "+" not in name]
+TERMS = [
+    name for name in methods.names() if issubclass(methods.get(name), LogitBiasMethod) and "+" not in name
+]
 NUMBERS = {"tip_adapter_f_star": {"alpha": 2.0, "beta": 3.0}}
 
 
 def build(name, task, exact, **options):
     """A term with all its options settled."""
-    _, method, _ = create(name, **NUMBERS.get(name, {}) | options).settle(task, None)
+    _, method, _ = create(name, **NUMBERS.get(name, {}) | options).resolve(task, None)
     return method.bias(task, exact)
 
 
@@ -46,7 +48,7 @@ def test_a_term_is_what_the_method_adds_to_zero_shot(name, exact):
     term = build(name, task, exact)
     parameters = near_the_start(term)
     added, _ = term.logits(parameters, slice(12, 24))  # the second view
-    fitted = term.fitted(parameters, {})
+    fitted = term.fitted(parameters)
     assert np.allclose(zero_shot(task, task.x[1]) + added, fitted.logits(task.x[1]), atol=1e-4)
 
 
@@ -111,7 +113,7 @@ def test_pieces_of_a_large_problem_add_up(monkeypatch):
     for rows in (slice(None), slice(12, 24), np.array([5, 13, 2, 8])):
         whole, gradients = total.loss(parameters, rows)
         with monkeypatch.context() as patch:
-            patch.setattr(bias, "PIECE", 3)  # one row each, but no more than PIECES
+            patch.setattr(logit_bias, "PIECE", 3)  # one row each, but no more than PIECES
             value, pieces = total.loss(parameters, rows)
         assert value == pytest.approx(whole, rel=1e-12)
         for a, b in zip(gradients, pieces, strict=True):
@@ -131,7 +133,7 @@ def test_normalised_rows_and_their_gradient():
 def test_cross_entropy_and_its_slope(size):
     rng = np.random.default_rng(0)
     logits, y = size * rng.normal(size=(6, 4)), rng.integers(0, 4, 6)
-    value, slope = bias.cross_entropy(logits, y, 6)
+    value, slope = logit_bias.cross_entropy(logits, y, 6)
     assert value == pytest.approx(cross_entropy(logits, y))
     expected, direction = along(lambda p: cross_entropy(p[0], y), [logits], step=1e-4)
     assert inner([slope], direction) == pytest.approx(expected, rel=1e-5)

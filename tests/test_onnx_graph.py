@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from prolip.core import Head, Projected, Text, UsageError
+from prolip.core import Head, Projected, Settings, Text, UsageError
 from prolip.core.fitted import Fitted
 from prolip.core.onnx_graph import Graph
 
@@ -108,6 +108,6 @@ def test_a_method_without_a_graph_says_so():
         kind = "other"
         to_onnx = Fitted.to_onnx
 
-    fitted = Other(Head.identity(2), Text(np.eye(2)), 1.0, info={"method": "mine"})
+    fitted = Other(Head.identity(2), Text(np.eye(2)), 1.0, settings=Settings("mine"))
     with pytest.raises(UsageError, match="mine cannot be exported to ONNX"):
         fitted.to_onnx(Graph(), "x")

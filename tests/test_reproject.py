@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from pictures import blotch
+from prolip import encoders
 from prolip.api.answer import Asked, answers
 from prolip.api.answer_file import AnswerFile
 from prolip.core import Head, InputError, ProlipError, UsageError
@@ -27,7 +28,8 @@ from prolip.methods import test_time
 @pytest.fixture(autouse=True)
 def one_encoder(offline, monkeypatch):
     """Load the towers once for all of these tests."""
-    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
+    load = encoders.load
+    monkeypatch.setattr("prolip.encoders.load", lambda name, *_: offline if name == "offline" else load(name))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax, unit_rows
-from prolip.methods.projection import validation_accuracies
+from prolip.methods.common.projection import validation_accuracies
 from prolip.methods.prolip import ProLIP
 from prolip.solvers import automatic, choose, exact, path, selection
 from prolip.solvers.folds import assign_folds, some_classes
@@ -217,7 +217,7 @@ def test_a_validation_set_chooses_the_best_of_the_papers_grid():
         expected.append(float(np.mean((embedded @ task.text.rows.T).argmax(axis=1) == validation.y)))
     assert found == dict(zip(lams, expected, strict=True))
     fitted = ProLIP().fit(task, validation=validation)
-    assert fitted.info["validation_accuracy"] == max(validation_accuracies(task, validation).values())
+    assert fitted.report["validation_accuracy"] == max(validation_accuracies(task, validation).values())
 
 
 def test_the_papers_grid_warns_of_nothing():
@@ -226,7 +226,7 @@ def test_the_papers_grid_warns_of_nothing():
     assert len(accuracies) == 7
     ties = [lam for lam in accuracies if accuracies[lam] == max(accuracies.values())]
     assert len(ties) > 1
-    assert ProLIP().fit(task, validation=task).info["lam"] == max(ties)
+    assert ProLIP().fit(task, validation=task).report["lam"] == max(ties)
 
 
 def test_a_path_ends_where_the_best_is_far_behind():

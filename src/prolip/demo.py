@@ -125,7 +125,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
         chosen = sample_few_shot(train.labels, shots, seed)
         fitted = methods.create("prolip").fit(Task(x[chosen], y[chosen], text, encoder.head, encoder.scale))
         accuracy[shots].append(metrics.accuracy(fitted.logits(x_test), y_test))
-        seconds[shots] += fitted.info["seconds"] / len(SEEDS)
+        seconds[shots] += fitted.report["seconds"] / len(SEEDS)
         progress(f"fitting {name}", done, len(trials))
     adapted = FewShotClassifier(encoder, store=store, templates=train.templates)
     adapted.fit(train.images, [train.classes[k] for k in train.labels])

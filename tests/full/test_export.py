@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from closeness import assert_close
 from pictures import blotch
 from prolip import methods
-from prolip.core import Head, ModelError, Projected, ProlipError, SavedModelError, Task, UsageError
+from prolip.core import Head, ModelError, Projected, ProlipError, SavedModelError, Settings, Task, UsageError
 from prolip.core.arrays import softmax, unit_rows
 from prolip.encoders import load
 from prolip.encoders.preprocess import Preprocess
@@ -340,7 +340,7 @@ def test_a_base_model_that_is_gone_or_changed_is_refused(tmp_path):
 def test_offline_goes_to_adapter_and_not_to_clip(offline, tmp_path):
     text = offline.text(CLASSES, [TEMPLATE])
     weight = offline.head.weight + 0.01
-    fitted = Projected(Head(weight), text, 20.0, tuned=True, info={"method": "prolip"})
+    fitted = Projected(Head(weight), text, 20.0, tuned=True, settings=Settings("prolip"))
     with pytest.raises(ModelError, match="--to onnx or --to adapter"):
         export(tmp_path / "out", offline, fitted, CONFIG, ["hf"])
     export(tmp_path / "out", offline, fitted, CONFIG, ["adapter"])

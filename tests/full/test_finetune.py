@@ -16,11 +16,12 @@ from prolip.core.arrays import cross_entropy, unit_rows
 from prolip.encoders import load
 from prolip.encoders.open_clip_towers import open_towers
 from prolip.encoders.towers import to_torch
-from prolip.methods import training
-from prolip.methods.finetune.base import class_rows
-from prolip.methods.finetune.lora_layers import SeparateAttention
-from prolip.methods.finetune.tuned import merge
-from prolip.methods.prompts.coupling import Coupling
+from prolip.methods.common import training
+from prolip.methods.common.coupled_prompts import Coupling
+from prolip.methods.common.fine_tuning import class_rows
+from prolip.methods.common.lora_layers import SeparateAttention
+from prolip.methods.common.tuned_towers import merge
+from saving import restored
 from tiny_models import TOWERS, tower_task, write_clip, write_folder
 
 RATES = {"full": 1e-3, "last_layer": 1e-3, "norm_tuning": 1e-2, "clip_lora": 1e-2}
@@ -80,7 +81,7 @@ def test_training_lowers_the_loss_and_touches_what_it_should(encoders, kind, nam
     before = tensors(encoder)
     method = methods.create(name, epochs=6, batch_size=4, lr=RATES[name])
     fitted = method.fit(task)
-    assert fitted.info["loss"] < fitted.info["start_loss"]
+    assert fitted.report["loss"] < fitted.report["start_loss"]
 
     kept, after = tensors(encoder), tensors(fitted.encoder_for(encoder))
     assert all(torch.equal(before[key], kept[key]) for key in before)
@@ -89,7 +90,9 @@ def test_training_lowers_the_loss_and_touches_what_it_should(encoders, kind, nam
     assert changed <= allowed
     assert len(changed) > 0.8 * len(allowed)  # a bias before a softmax has no gradient, and may stay
     if name != "clip_lora":
-        assert fitted.info["parameters"] == method.parameters(task) == sum(before[k].numel() for k in allowed)
+        assert (
+            fitted.report["parameters"] == method.parameters(task) == sum(before[k].numel() for k in allowed)
+        )
 
     adapted = fitted.encoder_for(encoder)
     assert adapted.fingerprint != encoder.fingerprint
@@ -104,7 +107,7 @@ def test_tuned_towers_come_back_from_what_is_saved(encoders, kind, name):
     task, pixels = tower_task(encoder)
     fitted = methods.create(name, epochs=1, batch_size=4, lr=RATES[name]).fit(task)
     saved = {key: array.copy() for key, array in fitted.tensors().items()}
-    again = methods.restore("tuned", saved, encoder.head, task.text, fitted.scale, fitted.info).bind(encoder)
+    again = restored(fitted, saved, encoder.head, task.text).bind(encoder)
     expected = fitted.logits(fitted.encoder_for(encoder).encode(pixels))
     assert_close(again.logits(again.encoder_for(encoder).encode(pixels)), expected, atol=1e-4, rtol=1e-4)
 
@@ -139,11 +142,11 @@ def test_embeddings_are_normalised_in_the_loss(encoders):
     v = encoder.head(encoder.encode(views_seen(task, encoder)))
     logits = task.scale * v / np.linalg.norm(v, axis=1, keepdims=True) @ task.text.rows.T
     expected = cross_entropy(logits, task.y).mean()
-    assert fitted.info["start_loss"] == pytest.approx(expected, rel=1e-4)
+    assert fitted.report["start_loss"] == pytest.approx(expected, rel=1e-4)
 
 
 def views_seen(task, encoder):
-    from prolip.methods.towers import Batches
+    from prolip.methods.common.tower_method import Batches
 
     preprocess = dataclasses.replace(encoder.preprocess, view_area=1.0)
     with Batches(task.pictures, preprocess, seed=0) as batches:
@@ -174,7 +177,7 @@ def test_lora_merged_is_lora_unmerged(encoders, kind):
         for parameter in factors.values():
             parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
     merged = encoder.with_tensors(
-        merge(encoder, {k: p.detach().numpy() for k, p in factors.items()}, {"rank": 2, "alpha": 3})
+        merge(encoder, {k: p.detach().numpy() for k, p in factors.items()}, 3 / 2**0.5)
     )
     with torch.no_grad():
         image = towers.embed_image(encoder.preprocess.normalise(to_torch(pixels))).numpy()

@@ -11,9 +11,10 @@ from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, unit_rows
 from prolip.encoders import load
 from prolip.encoders.towers import to_torch
-from prolip.methods.prompts.plot import sinkhorn, transport_logits
-from prolip.methods.prompts.prograd import project
-from prolip.methods.prompts.words import Prompts, phrase_embedding
+from prolip.methods.common.prompts import Prompts, phrase_embedding
+from prolip.methods.plot import sinkhorn, transport_logits
+from prolip.methods.prograd import project
+from saving import restored
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
 
 M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
@@ -63,8 +64,8 @@ def test_prompts_learn_and_nothing_else_changes(encoders, kind, name, options, s
     before = state(encoder)
     method = methods.create(name, **{**FAST, "lr": 0.05, **options})
     fitted = method.fit(task)
-    assert fitted.info["loss"] < fitted.info["start_loss"]
-    assert fitted.info["parameters"] == method.parameters(task) == size
+    assert fitted.report["loss"] < fitted.report["start_loss"]
+    assert fitted.report["parameters"] == method.parameters(task) == size
     assert same(before, state(encoder))
     x = fitted.encoder_for(encoder).encode(pixels)
     assert isinstance(fitted.logits(x), np.ndarray)
@@ -79,8 +80,7 @@ def test_prompts_come_back_from_what_is_saved(encoders, name):
     options = {"depth": 2} if name == "maple" else {}
     fitted = methods.create(name, epochs=1, batch_size=4, **options).fit(task)
     saved = {key: array.copy() for key, array in fitted.tensors().items()}
-    again = methods.restore(fitted.kind, saved, encoder.head, task.text, fitted.scale, fitted.info)
-    again = again.bind(encoder)
+    again = restored(fitted, saved, encoder.head, task.text).bind(encoder)
     x = fitted.encoder_for(encoder).encode(pixels)
     assert_close(again.logits(again.encoder_for(encoder).encode(pixels)), fitted.logits(x))
     other = encoder.text(["cat", "dog", "very small bird", "x ray"], ["{}"])
@@ -106,8 +106,8 @@ def test_coop_on_the_offline_encoder(offline):
     start = methods.create("coop", init="a photo of a", epochs=0).fit(task)
     assert_close(start.logits(task.x[0]), zero_shot.logits(task.x[0]), atol=1e-3, rtol=1e-3)
     fitted = methods.create("coop", contexts=2, epochs=2, batch_size=12, lr=0.1).fit(task)
-    assert fitted.info["loss"] < fitted.info["start_loss"]
-    assert fitted.info["parameters"] == 2 * 512
+    assert fitted.report["loss"] < fitted.report["start_loss"]
+    assert fitted.report["parameters"] == 2 * 512
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_maple_shows_its_prompts_to_the_image_tower(encoders, kind):
     seeing = fitted.encoder_for(encoder)
     assert seeing.fingerprint != encoder.fingerprint
     assert not np.allclose(seeing.encode(pixels), encoder.encode(pixels), atol=1e-3)
-    assert fitted.info["loss"] < fitted.info["start_loss"]
+    assert fitted.report["loss"] < fitted.report["start_loss"]
 
 
 def test_a_method_says_what_an_encoder_lacks(encoders, offline):

@@ -14,7 +14,7 @@ from prolip.core.arrays import softmax, unit_rows
 from prolip.encoders import load
 from prolip.encoders.towers import to_torch
 from prolip.methods import test_time
-from prolip.methods.prompts.words import Prompts, phrase_embedding
+from prolip.methods.common.prompts import Prompts, phrase_embedding
 from test_projection_step import problem
 from tiny_models import TOWERS, tower_task, write_folder
 

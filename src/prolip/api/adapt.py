@@ -18,7 +18,7 @@ from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import Outsiders
 from prolip.features import Pictures
 from prolip.methods import Method
-from prolip.methods.towers import TowerMethod, TowerTask
+from prolip.methods.common.tower_method import TowerMethod, TowerTask
 
 
 def adapt_to_images(
@@ -75,6 +75,7 @@ def adapt(
     else:
         fitted, confidence = method.fit(task, progress), Confidence()
     report = {
+        "method": recipe.method,
         **fitted.report,
         "model": encoder.name,
         "classes": len(classes),

@@ -21,8 +21,8 @@ from prolip.evaluate.curve import Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
-from prolip.methods.search import cross_validate
-from prolip.methods.towers import TowerMethod
+from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.common.tower_method import TowerMethod
 
 
 def add_images(
@@ -105,10 +105,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve:
     """Accuracy against images per class inside the support set, and what more images would bring."""
-    recipe = model.recipe
-    return draw_learning_curve(
-        recipe.create(), model.fitted, support_of(model), seed=recipe.seed, progress=progress
-    )
+    return draw_learning_curve(model.fitted, support_of(model), seed=model.recipe.seed, progress=progress)
 
 
 def suggest(

@@ -8,7 +8,7 @@ from prolip.bench.cells import Cell, Line, Table
 from prolip.bench.experiment import Experiment
 from prolip.bench.published import published
 from prolip.core.errors import ProlipError
-from prolip.methods.base import Shape
+from prolip.methods.common.method import Shape
 
 _CLASSES, _SHOTS = 1000, 16  # of the comparison between methods: ImageNet, 16 shots
 
@@ -23,9 +23,9 @@ def parameters(experiment: Experiment) -> Table:
         lines.append(Line(f"ProLIP, {model}: {dim} x {features}", (Cell(count / 1e6, None, given, True),)))
     dim, features = PROJECTIONS["RN50"]
     shape = Shape(features, dim, _CLASSES, _SHOTS * _CLASSES, text_features=512)
-    for name in methods.names():
+    for name, kind in methods.available().items():
         try:
-            method = methods.create(name)
+            method = kind.create()
             count = method.count(shape)
         except (ProlipError, ImportError):
             continue  # trained inside a tower, or not installed: shapes do not tell

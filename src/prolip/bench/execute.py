@@ -17,7 +17,7 @@ from prolip.core import ProlipError, UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate import protocols
 from prolip.evaluate.problem import Problem
-from prolip.methods.towers import TowerMethod
+from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import single_thread
 
 _KEPT = 4  # problems that a worker holds in memory

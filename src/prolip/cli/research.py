@@ -29,12 +29,12 @@ def list_methods(
     """
     from prolip import methods
     from prolip.core import UsageError
-    from prolip.methods.base import Shape
+    from prolip.methods.common.method import Shape
 
     shape = Shape(features, dim, classes, shots * classes, text_features)
     found: list[dict[str, Any]] = []
-    for name in methods.names():
-        method = methods.create(name)
+    for name, kind in methods.available().items():
+        method = kind.create()
         try:
             count: int | None = method.count(shape)
         except UsageError:  # it trains inside a tower, whose size a shape does not tell

@@ -1,7 +1,7 @@
 """Plain data types and errors. Knows no other part of the package."""
 
 from prolip.core.errors import InputError, ModelError, ProlipError, SavedModelError, UsageError
-from prolip.core.fitted import Fitted, Projected
+from prolip.core.fitted import Fitted, Projected, Settings
 from prolip.core.head import Head
 from prolip.core.held_out import HeldOut
 from prolip.core.task import Task
@@ -16,6 +16,7 @@ __all__ = [
     "Projected",
     "ProlipError",
     "SavedModelError",
+    "Settings",
     "Task",
     "Text",
     "UsageError",

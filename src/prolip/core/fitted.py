@@ -15,17 +15,48 @@ from prolip.core.onnx_graph import Graph
 from prolip.core.text import Text
 
 
-class Fitted(ABC):
-    """A fitted classifier on features.
+@dataclass(frozen=True)
+class Settings:
+    """A method and all its options as a fit settled on them, with nothing left to search: plain JSON.
 
-    `info` tells about the fit (lam, scale, objective, seconds of the solve, trained parameters). `kind`,
-    `tensors()` and `restore()` are how it is saved: tensors hold what training made; the base model's own
-    head, and the texts, are given back at loading.
+    `prolip.methods.from_settings` makes the method of it.
+    """
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Described:
+    """What every fitted model says about itself.
+
+    Attributes
+    ----------
+    settings
+        How to fit the same again.
+    report
+        Figures of the fit, for people to read: seconds of the solve, objective, trained parameters, ...
+        Nothing is decided by it.
+    """
+
+    settings: Settings = Settings("")
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Fitted(Described, ABC):
+    """A fitted classifier on features: a frozen dataclass whose fields are all that an answer needs.
+
+    It is saved as its `kind`, `tensors()` and `config()`, and comes back through `restore()`, which is given
+    the base model's own head and the texts. `kind` is the class's place, "package.module:Class", unless the
+    class has a name of its own.
     """
 
     kind: ClassVar[str]
     text: Text
-    info: dict[str, Any]
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in vars(cls):
+            cls.kind = f"{cls.__module__}:{cls.__qualname__}"
 
     @abstractmethod
     def logits(self, x: Any) -> Array:
@@ -33,30 +64,37 @@ class Fitted(ABC):
 
     @abstractmethod
     def tensors(self) -> dict[str, Array]:
-        """Named tensors that training made."""
+        """What training made, by name."""
+
+    def config(self) -> dict[str, Any]:
+        """What else an answer needs, as JSON has it: numbers, words, lists."""
+        return {}
 
     @classmethod
     @abstractmethod
-    def restore(
-        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
-    ) -> Fitted:
-        """The inverse of `tensors()`."""
+    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Fitted:
+        """The inverse of `tensors()` and `config()`."""
+
+    @property
+    def method(self) -> str:
+        """The name of the method that made it, for messages."""
+        return self.settings.method or self.kind
 
     def predict(self, x: Any) -> Array:
-        """Labels [m]."""
+        """The most probable class [m] of features x [m, Do], by its place in `text`."""
         return self.logits(x).argmax(axis=1)
 
     def proba(self, x: Any) -> Array:
-        """Probabilities [m, K]."""
+        """Probabilities [m, K] of the classes for features x [m, Do]."""
         return softmax(self.logits(x))
 
     def with_text(self, text: Any) -> Fitted:
         """The same model asked about other classes; only open-class methods can."""
-        raise InputError(f"{self.info.get('method', self.kind)} knows only the classes that it was fitted on")
+        raise InputError(f"{self.method} knows only the classes that it was fitted on")
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph; x is the name of the features, returned is the logits'."""
-        raise UsageError(f"{self.info.get('method', self.kind)} cannot be exported to ONNX")
+        raise UsageError(f"{self.method} cannot be exported to ONNX")
 
     def as_projected(self) -> Projected | None:
         """The same as a head and text rows, where that is all there is: scale * normalize(head(x)) T'."""
@@ -85,7 +123,6 @@ class Projected(Fitted):
     scale: float
     adapter: Array | None = None  # A [D, D]
     tuned: bool = False  # whether `head` differs from the pretrained one
-    info: dict[str, Any] = field(default_factory=dict)
 
     def embed(self, x: Any) -> Array:
         """Unit embeddings [m, D] in the adapted space."""
@@ -93,7 +130,7 @@ class Projected(Fitted):
         return unit_rows(v if self.adapter is None else v @ self.adapter.astype(v.dtype, copy=False))
 
     def logits(self, x: Any) -> Array:
-        """Class scores [m, K]."""
+        """Cosines with the text rows, times the scale, [m, K]."""
         z = self.embed(x)
         return self.scale * z @ self.text.rows.astype(z.dtype, copy=False).T
 
@@ -119,12 +156,14 @@ class Projected(Fitted):
         named = {"head.weight": self.head.weight if self.tuned else None, "adapter": self.adapter}
         return {name: tensor.astype(np.float32) for name, tensor in named.items() if tensor is not None}
 
+    def config(self) -> dict[str, Any]:
+        """The scale of the cosines."""
+        return {"scale": self.scale}
+
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
-    ) -> Projected:
+    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Projected:
         """Put saved matrices around the base model's head."""
         tuned = "head.weight" in tensors
         if tuned:
             head = head.with_weight(tensors["head.weight"])
-        return cls(head, text, scale, tensors.get("adapter"), tuned, info)
+        return cls(head, text, float(config["scale"]), tensors.get("adapter"), tuned)

@@ -56,5 +56,5 @@ def fit_temperature(logits: Array, y: Array) -> float:
 
 def fit_factor(fitted: Fitted) -> float:
     """What logits are multiplied by to get those at the scale of the fit, before anything was calibrated."""
-    fit_scale, scale = (fitted.info.get("choice") or {}).get("fit_scale"), getattr(fitted, "scale", None)
+    fit_scale, scale = fitted.settings.options.get("fit_scale"), getattr(fitted, "scale", None)
     return float(fit_scale) / float(scale) if fit_scale and scale else 1.0

@@ -38,7 +38,8 @@ class Confidence:
         """Calibrate on the answers about held-out images that a fit made."""
         outsiders = Outsiders.of(task)
         if not len(held_out):
-            temperature = ONE_SHOT if isinstance(fitted, Projected) and fitted.info.get("parameters") else 1.0
+            trained = isinstance(fitted, Projected) and (fitted.tuned or fitted.adapter is not None)
+            temperature = ONE_SHOT if trained else 1.0
             return cls(temperature, outsiders, {"images": 0, "temperature": temperature}, held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
         temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)

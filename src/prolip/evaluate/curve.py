@@ -23,7 +23,7 @@ import numpy as np
 from prolip.core import Fitted, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
-from prolip.methods.base import Method
+from prolip.methods import from_settings
 
 REPEATS = 8
 MORE = (1.25, 1.5, 2.0, 4.0)  # times the images per class that there are
@@ -66,7 +66,6 @@ class Curve:
 
 
 def learning_curve(
-    method: Method,
     fitted: Fitted,
     task: Task,
     *,
@@ -78,9 +77,9 @@ def learning_curve(
 
     Parameters
     ----------
-    method, fitted
-        The method, and what it made of the whole support set: its choices are kept, lam in proportion to
-        one over the images.
+    fitted
+        What a method made of the whole support set: its settings are kept, lam in proportion to one over the
+        images.
     task
         The support set; classes of a single image are left out of the judgement.
     repeats
@@ -94,7 +93,7 @@ def learning_curve(
             "label a few more"
         )
     sizes = _sizes(largest)
-    settled = method.settled(fitted.info)
+    settled = from_settings(fitted.settings)
     points: list[Point] = []
     for place, shots in enumerate(sizes):
         values = []

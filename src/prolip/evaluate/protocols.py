@@ -26,7 +26,7 @@ from prolip.evaluate.adapting import adapt_images
 from prolip.evaluate.problem import Problem
 from prolip.evaluate.support import base_classes, draw_base, draw_train, draw_train_val
 from prolip.evaluate.through_towers import load_once, test_set, tower_task
-from prolip.methods.towers import TowerMethod
+from prolip.methods.common.tower_method import TowerMethod
 
 Measured = dict[str, Any]
 
@@ -101,7 +101,7 @@ def few_shot_validation(problem: Problem, trial: Trial) -> Measured:
     held_out, labels = problem.parts[part].take(chosen)
     if not trial.grid:
         best = trial.create().fit(task, validation=Task(held_out, labels, task.text, task.head, task.scale))
-        found = {"chosen": best.info.get("chosen", {})}
+        found = {"chosen": best.settings.options}
     else:
         best, found = _search(trial, task, held_out[0], labels)
     x, y = test_set(best, problem)
@@ -226,4 +226,4 @@ def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
 def _about(fitted: Fitted) -> Measured:
     """What the fit tells of itself, as far as it is plain numbers and words."""
     kept = ("lam", "scale", "seconds", "parameters", "converged", "evaluations")
-    return {name: fitted.info[name] for name in kept if name in fitted.info}
+    return {name: fitted.report[name] for name in kept if name in fitted.report}

@@ -15,7 +15,7 @@ from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.evaluate.problem import Problem
 from prolip.features import Pictures, extract
-from prolip.methods.towers import TowerTask
+from prolip.methods.common.tower_method import TowerTask
 
 
 def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: str) -> TowerTask:

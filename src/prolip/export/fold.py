@@ -16,7 +16,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
-from prolip.methods.fitted import TextProjected
+from prolip.methods.common.classifiers import TextProjected
 
 _OTHERWISE = "export it with --to onnx, which takes any method"
 
@@ -45,8 +45,9 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
     if isinstance(fitted, TextProjected) and fitted.per_template:
         return Folded(fitted.head, fitted.projection, fitted.scale / temperature)
     if not isinstance(fitted, Projected):
-        method = fitted.info.get("method", fitted.kind)
-        raise UsageError(f"{method} does not fold into a checkpoint, as it is no linear map: {_OTHERWISE}")
+        raise UsageError(
+            f"{fitted.method} does not fold into a checkpoint, as it is no linear map: {_OTHERWISE}"
+        )
     changed = fitted.tuned or fitted.adapter is not None
     if changed and encoder.black_box is not None:
         raise UsageError(

@@ -1,17 +1,20 @@
-"""The methods, by name. A method is one file; to add one, write the file and add a line here."""
+"""The methods, by name. One of this package is a file here and a line below; see CONTRIBUTING.md."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import warnings
 from typing import Any
 
-from prolip.core import Fitted, Head, SavedModelError, Text
+from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
-from prolip.methods.base import Method
-from prolip.methods.options import check_kind
+from prolip.methods.common import plugins
+from prolip.methods.common.method import Method
+from prolip.methods.common.option_types import check_type
 
-__all__ = ["Method", "create", "get", "names", "options", "restore"]
+__all__ = ["Method", "available", "create", "from_settings", "get", "names", "options", "restore"]
 
 REGISTRY = {
     "zero_shot": "prolip.methods.zero_shot:ZeroShot",
@@ -31,52 +34,66 @@ REGISTRY = {
     "ensemble": "prolip.methods.ensemble:Ensemble",
     "auto": "prolip.methods.auto:Auto",
     # through the text tower
-    "coop": "prolip.methods.prompts.coop:CoOp",
-    "cocoop": "prolip.methods.prompts.cocoop:CoCoOp",
-    "kgcoop": "prolip.methods.prompts.kgcoop:KgCoOp",
-    "prograd": "prolip.methods.prompts.prograd:ProGrad",
-    "plot": "prolip.methods.prompts.plot:PLOT",
+    "coop": "prolip.methods.coop:CoOp",
+    "cocoop": "prolip.methods.cocoop:CoCoOp",
+    "kgcoop": "prolip.methods.kgcoop:KgCoOp",
+    "prograd": "prolip.methods.prograd:ProGrad",
+    "plot": "prolip.methods.plot:PLOT",
     # through both towers, or the image tower
-    "maple": "prolip.methods.prompts.maple:MaPLe",
-    "full": "prolip.methods.finetune.full:FullFineTuning",
-    "last_layer": "prolip.methods.finetune.last_layer:LastLayer",
-    "norm_tuning": "prolip.methods.finetune.norm_tuning:NormTuning",
-    "clip_lora": "prolip.methods.finetune.clip_lora:CLIPLoRA",
+    "maple": "prolip.methods.maple:MaPLe",
+    "full": "prolip.methods.full:FullFineTuning",
+    "last_layer": "prolip.methods.last_layer:LastLayer",
+    "norm_tuning": "prolip.methods.norm_tuning:NormTuning",
+    "clip_lora": "prolip.methods.clip_lora:CLIPLoRA",
 }
 
 SUMS = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")
 
-# `kind` of a fitted model: its class, for models that come back from disk.
-KINDS = {
-    "projected": "prolip.core.fitted:Projected",
-    "linear": "prolip.methods.fitted:LinearClassifier",
-    "cache": "prolip.methods.fitted:CacheClassifier",
-    "adapter": "prolip.methods.fitted:AdapterClassifier",
-    "text_projected": "prolip.methods.fitted:TextProjected",
-    "combined": "prolip.methods.combined:Combined",
-    "prompted": "prolip.methods.prompts.fitted:Prompted",
-    "conditional": "prolip.methods.prompts.cocoop:Conditional",
-    "transported": "prolip.methods.prompts.plot:Transported",
-    "coupled": "prolip.methods.prompts.maple:Coupled",
-    "tuned": "prolip.methods.finetune.tuned:Tuned",
-}
+# Where the fitted models are that come back from disk by their `kind`.
+FITTED = (
+    "prolip.core.fitted",
+    "prolip.methods.common.classifiers",
+    "prolip.methods.common.combined",
+    "prolip.methods.common.prompted",
+    "prolip.methods.cocoop",
+    "prolip.methods.plot",
+    "prolip.methods.maple",
+    "prolip.methods.common.tuned_towers",
+)
 
 
 def names() -> list[str]:
-    """Every method's name, and the sums that the paper reports. Any others combine as well: "a+b"."""
-    return [*REGISTRY, *SUMS]
+    """Every method's name: ours, the sums that the paper reports, and what other packages bring.
+
+    Beside these, "a+b" is any sum, and "package.module:Class" a class that extends `Method`.
+    """
+    return [*REGISTRY, *SUMS, *plugins.entry_points()]
+
+
+def available() -> dict[str, type[Method]]:
+    """Every method by name; those of other packages that cannot be imported are left out, with a warning."""
+    found = {}
+    for name in names():
+        try:
+            found[name] = get(name)
+        except UsageError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found
 
 
 def get(name: str) -> type[Method]:
-    """The class behind a name; for "a+b", the sum of both."""
-    if name in REGISTRY:
-        method: type[Method] = _import(REGISTRY[name])
-        return method
+    """The class behind a name, a place like "package.module:Class", or a sum of those: "a+b"."""
     if "+" in name:
         from prolip.methods.composition import compose
 
         return compose(name)
-    raise unknown_name("method", name, names())
+    if plugins.PLACE.fullmatch(name):
+        place: str | None = name
+    else:
+        place = REGISTRY.get(name) or plugins.entry_points().get(name)
+    if place is None:
+        raise unknown_name("method", name, names())
+    return plugins.load(place, Method)  # type: ignore[type-abstract]
 
 
 def options(name: str) -> list[str]:
@@ -92,25 +109,50 @@ def create(name: str, **given: Any) -> Method:
     >>> create("prolip", lam="1/N").lam
     '1/N'
     """
-    method, known = get(name), options(name)
+    method = get(name)
+    known = method.options()
     for option in given:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
-        check_kind(method, name, option, given[option])
+        check_type(method, name, option, given[option])
     return method.create(**given)
 
 
+def from_settings(settings: Settings) -> Method:
+    """The method that a fit settled on: fitted again, it searches for nothing.
+
+    Settings may come from a file, so that no module is imported for being named in them.
+    """
+    for place in plugins.places_in([settings.method, settings.options]):
+        plugins.require_trusted(place)
+    return create(settings.method, **settings.options)
+
+
 def restore(
-    kind: str, tensors: dict[str, Array], head: Head, text: Text, scale: float, info: dict[str, Any]
+    kind: str,
+    tensors: dict[str, Array],
+    config: dict[str, Any],
+    head: Head,
+    text: Text,
+    settings: Settings,
+    report: dict[str, Any],
 ) -> Fitted:
-    """A fitted model from the tensors that it was saved as."""
-    if kind not in KINDS:
+    """A fitted model from what it was saved as: its `kind`, `tensors()` and `config()`."""
+    fitted = _fitted_class(kind)
+    try:
+        restored = fitted.restore(tensors, config, head, text)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise SavedModelError(f"the saved model ({kind}) is damaged: {said}") from error
+    return dataclasses.replace(restored, settings=settings, report=report)
+
+
+def _fitted_class(kind: str) -> type[Fitted]:
+    for module in FITTED:
+        for found in vars(importlib.import_module(module)).values():
+            if isinstance(found, type) and issubclass(found, Fitted) and vars(found).get("kind") == kind:
+                return found
+    if not plugins.PLACE.fullmatch(kind):
         raise SavedModelError(f"the model is of a kind that this version does not know: {kind!r}")
-    fitted: Fitted = _import(KINDS[kind]).restore(tensors, head, text, scale, info)
-    return fitted
-
-
-def _import(place: str) -> Any:
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return plugins.load_trusted(kind, Fitted)  # type: ignore[type-abstract]

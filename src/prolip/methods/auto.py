@@ -3,8 +3,8 @@
 Candidates are fitted on the whole support set, where each chooses its hyperparameters, and answer for the
 images of each fold without having seen them. What counts is the likelihood of the held-out images: accuracy
 on a few dozen of them is too coarse. The ensemble is one more candidate: each fold is judged under weights
-found on the others, so that it has no advantage from having seen the answers. `info` says which was chosen,
-and why.
+found on the others, so that it has no advantage from having seen the answers. The fit has the settings of the
+candidate that was chosen; its report says which, and why.
 
 With one image a class and no validation set nothing can be compared, and the first candidate is taken.
 
@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from prolip.core import Fitted, HeldOut, Task, errors
-from prolip.methods import search
-from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.common import cross_validation
+from prolip.methods.common.method import Method, Progress, Shape
 from prolip.methods.ensemble import MEMBERS, Ensemble, combine, fit_pool, stack, stacked
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.threads import single_thread
@@ -71,7 +71,7 @@ class Auto(Method):
         if validation is None and (assign_folds(task, self.seed) < 0).all():
             started = time.perf_counter()
             first = self.ensemble().create_members()[0]
-            return self._named(first.fit(task, progress), {"chose": first.name, "why": ONE_SHOT}, started)
+            return _tell(first.fit(task, progress), started, chose=first.name, why=ONE_SHOT)
         return self._compare(task, validation)[0]
 
     @single_thread()
@@ -83,20 +83,13 @@ class Auto(Method):
             return super().fit_held_out(task, progress, seed)
         return self._compare(task, None)
 
-    def settled(self, info: dict[str, Any]) -> Method:
-        """The chosen candidate, or the ensemble, with what it chose."""
-        if info["chose"] == "ensemble":
-            return self.ensemble().settled(info)
-        members = {member.name: member for member in self.ensemble().create_members()}
-        return members[info["chose"]].settled(info)
-
     def _compare(self, task: Task, validation: Task | None) -> tuple[Fitted, HeldOut]:
         started = time.perf_counter()
         members = self.ensemble().create_members()
         pool = fit_pool(members, task, self.seed, validation)
         logits = [*pool.logits, stacked(pool)]
         names = [*(member.name for member in members), "ensemble"]
-        scores = [search.score([own], [pool.y]) for own in logits]
+        scores = [cross_validation.score([own], [pool.y]) for own in logits]
         place, second = sorted(range(len(scores)), key=lambda i: rank(scores[i], self.by))[:-3:-1]
         report: dict[str, Any] = {
             "chose": names[place],
@@ -108,27 +101,28 @@ class Auto(Method):
         }
         held_out = HeldOut(logits[place], pool.y, pool.images)
         if place < len(members):
-            return self._named(pool.fitted[place], report, started), held_out
+            return _tell(pool.fitted[place], started, **report), held_out
         weights = stack(pool.logits, pool.y)
-        return combine(self, task, pool.fitted, weights, started, report), held_out
-
-    def _named(self, fitted: Fitted, report: dict[str, Any], started: float) -> Fitted:
-        """A candidate's fit as this method's own."""
-        info = {**fitted.info, **report, "method": self.name, "seconds": time.perf_counter() - started}
-        return replace(fitted, info=info)  # type: ignore[type-var]
+        return combine(self.ensemble(), task, pool.fitted, weights, started, **report), held_out
 
     def count(self, shape: Shape) -> int:
         """Of all candidates together."""
         return self.ensemble().count(shape)
 
 
-def rank(score: search.Score, by: str) -> tuple[float, float]:
+def rank(score: cross_validation.Score, by: str) -> tuple[float, float]:
     """What candidates are ordered by."""
     both = score.accuracy, score.likelihood
     return both if by == "accuracy" else both[::-1]
 
 
-def _describe(score: search.Score) -> str:
+def _tell(fitted: Fitted, started: float, **choice: Any) -> Fitted:
+    """A candidate's fit, with its own settings, that says why it was chosen."""
+    report = {**fitted.report, **choice, "seconds": time.perf_counter() - started}
+    return replace(fitted, report=report)
+
+
+def _describe(score: cross_validation.Score) -> str:
     return (
         f"log-likelihood {score.likelihood:.3f} and accuracy {100 * score.accuracy:.1f} % on held-out images"
     )

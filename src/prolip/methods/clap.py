@@ -28,17 +28,17 @@ import numpy as np
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array, one_hot_sum, softmax
-from prolip.methods.base import Progress, Shape
-from prolip.methods.bias import BiasMethod, Sum
-from prolip.methods.fitted import LinearClassifier, products, unit_features
-from prolip.methods.residual import TextResidual
+from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
+from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
+from prolip.methods.common.method import Progress, Shape
+from prolip.methods.common.text_residual import TextResidual
 from prolip.solvers.threads import single_thread
 
 MULTIPLIERS = ("fixed", "adaptive")
 
 
 @dataclass(frozen=True)
-class CLAP(BiasMethod):
+class CLAP(LogitBiasMethod):
     """A linear probe held at the texts, class by class.
 
     Parameters
@@ -81,15 +81,15 @@ class CLAP(BiasMethod):
                 term = TextResidual(task, _strength(task, multiplier))
                 trained = Sum(task, [term]).minimise()
         extremes = [float(multiplier.min()), float(multiplier.max())]
-        info = self.report(task, started, multipliers=extremes, **trained.report())
-        return term.fitted(trained.parameters[0], info)
+        fitted = term.fitted(trained.parameters[0])
+        return self.finish(fitted, task, started, multipliers=extremes, **trained.report())
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
         """The moved rows, with the fixed multipliers."""
         return TextResidual(task, _strength(task, reliability(task)))
 
     def count(self, shape: Shape) -> int:
-        """K x D."""
+        """A row for each class: K x D."""
         return shape.classes * shape.dim
 
 

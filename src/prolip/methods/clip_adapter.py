@@ -25,11 +25,11 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods import search
-from prolip.methods.base import Progress, Shape
-from prolip.methods.bias import Bias, BiasMethod, Pullback, Sum, normalised
-from prolip.methods.fitted import AdapterClassifier
-from prolip.methods.searched import in_parallel
+from prolip.methods.common import cross_validation
+from prolip.methods.common.classifiers import AdapterClassifier
+from prolip.methods.common.hyperparameter import in_parallel
+from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, normalised
+from prolip.methods.common.method import Progress, Shape
 from prolip.solvers.folds import assign_folds, some_classes
 from prolip.solvers.threads import single_thread
 
@@ -37,7 +37,7 @@ ALPHAS = (0.9, 0.7, 0.5, 0.3, 0.1, 0.0)
 DEFAULT = 0.8
 
 
-class Adapter(Bias):
+class Adapter(LogitBias):
     """s (normalize(z) - normalize(v)) T', in W1 and W2."""
 
     smooth: ClassVar[bool] = False
@@ -71,15 +71,14 @@ class Adapter(Bias):
 
         return (z - self.unit[rows]) @ (s * self.text).T, pullback
 
-    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> AdapterClassifier:
+    def fitted(self, parameters: Sequence[Array]) -> AdapterClassifier:
         """The network behind the head."""
         task, (down, up) = self.task, parameters
-        info = info | {"chosen": {"alpha": self.alpha}}
-        return AdapterClassifier(task.linear, task.text, task.scale, down, up, self.alpha, info)
+        return AdapterClassifier(task.linear, task.text, task.scale, down, up, self.alpha)
 
 
 @dataclass(frozen=True)
-class CLIPAdapter(BiasMethod):
+class CLIPAdapter(LogitBiasMethod):
     """A two-layer adapter.
 
     Parameters
@@ -115,43 +114,42 @@ class CLIPAdapter(BiasMethod):
     ) -> AdapterClassifier:
         """Search alpha where that is asked for, then train."""
         started = time.perf_counter()
-        _, method, report = self.settle(task, validation)
+        _, method, figures = self.resolve(task, validation)
         term = method.bias(task, exact=False)
         trained = Sum(task, [term]).adam(lr=self.lr, epochs=self.epochs, progress=progress)
-        return term.fitted(trained.parameters[0], self.report(task, started, **report, **trained.report()))
+        fitted = term.fitted(trained.parameters[0])
+        return method.finish(fitted, task, started, **figures, **trained.report())
 
-    def settle(self, task: Task, validation: Task | None) -> tuple[Task, CLIPAdapter, dict[str, Any]]:
+    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, CLIPAdapter, dict[str, Any]]:
         """Choose alpha."""
         if self.alpha != "auto":
             return task, self, {}
-        parts = search.splits(task, validation) if validation is not None else self._halves(task)
+        parts = cross_validation.splits(task, validation) if validation is not None else self._halves(task)
         if not parts:
             report = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
-            return task, replace(self, alpha=DEFAULT), {"search": report, "chosen": {"alpha": DEFAULT}}
+            return task, replace(self, alpha=DEFAULT), {"search": report}
         short = replace(self, epochs=max(1, self.epochs // 10))
         columns = in_parallel(
-            lambda alpha: search.held_out_logits(replace(short, alpha=alpha), parts), ALPHAS
+            lambda alpha: cross_validation.held_out_logits(replace(short, alpha=alpha), parts), ALPHAS
         )
-        scores = [search.score(logits, [part.y for part in parts]) for logits in columns]
-        place = search.best(scores)
-        source = "validation" if validation is not None else "support"
-        report = search.report("alpha", ALPHAS, scores, source)
-        alpha = ALPHAS[place]
-        return task, replace(self, alpha=alpha), {"search": report, "chosen": {"alpha": alpha}}
+        scores = [cross_validation.score(logits, [part.y for part in parts]) for logits in columns]
+        place = cross_validation.best(scores)
+        report = cross_validation.report("alpha", ALPHAS, scores, validation is not None)
+        return task, replace(self, alpha=ALPHAS[place]), {"search": report}
 
-    def _halves(self, task: Task) -> list[search.Split]:
+    def _halves(self, task: Task) -> list[cross_validation.Split]:
         """One split, every other fold against the rest: five of them would take longer than the fit."""
-        if task.classes > search.CLASSES:
-            task = some_classes(task, search.CLASSES, self.seed)
+        if task.classes > cross_validation.CLASSES:
+            task = some_classes(task, cross_validation.CLASSES, self.seed)
         fold = assign_folds(task, self.seed)
         away = (fold > 0) & (fold % 2 == 1)
         held, kept = np.flatnonzero(away), np.flatnonzero(~away)
-        return [search.Split(task.subset(kept), task.x[0, held], task.y[held])] if len(held) else []
+        return [cross_validation.Split(task.subset(kept), task.x[0, held], task.y[held])] if len(held) else []
 
     def bias(self, task: Task, exact: bool) -> Adapter:
         """The network as a term."""
         return Adapter(task, float(self.alpha), self.reduction, self.seed)
 
     def count(self, shape: Shape) -> int:
-        """2 x D/4 x D."""
+        """Two layers: 2 x D/4 x D."""
         return 2 * shape.dim * max(1, shape.dim // self.reduction)

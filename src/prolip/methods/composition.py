@@ -19,15 +19,15 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
 
 from prolip import methods
-from prolip.core import Projected, Task, UsageError, errors
-from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.bias import BiasMethod, Sum
-from prolip.methods.combined import Combined
+from prolip.core import Fitted, Settings, Task, UsageError, errors
+from prolip.methods.common.combined import Combined
+from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
+from prolip.methods.common.method import Method, Progress, Shape, plain
 from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
@@ -46,7 +46,7 @@ class Composition(Method):
         Of "adam".
     seed
         Of everything random in the terms.
-    settings
+    term_options
         Options of the terms: by name for every term that has it, as "term.name" for one. A plain
         lam="auto" leaves each term the rule that it has in a sum.
     """
@@ -57,7 +57,7 @@ class Composition(Method):
     lr: float = 1e-4
     epochs: int = 300
     seed: int = 0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    term_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.solver is not None and self.solver not in SOLVERS:
@@ -66,89 +66,90 @@ class Composition(Method):
     @classmethod
     def options(cls) -> list[str]:
         """Its own, those of its terms, and those as "term.name"."""
-        own = [f.name for f in dataclasses.fields(cls) if f.name != "settings"]
+        own = [f.name for f in dataclasses.fields(cls) if f.name != "term_options"]
         theirs = {name: methods.options(name) for name in cls.members}
-        plain = [option for options in theirs.values() for option in options if option not in own]
+        shared = [option for options in theirs.values() for option in options if option not in own]
         dotted = [f"{name}.{option}" for name, options in theirs.items() for option in options]
-        return [*own, *dict.fromkeys(plain), *dotted]
+        return [*own, *dict.fromkeys(shared), *dotted]
 
     @classmethod
     def create(cls, **options: Any) -> Composition:
         """The sum, with options of its own and of its terms."""
-        own = {f.name for f in dataclasses.fields(cls)} - {"settings"}
+        own = {f.name for f in dataclasses.fields(cls)} - {"term_options"}
         mine = {name: value for name, value in options.items() if name in own}
         rest = {name: value for name, value in options.items() if name not in own}
-        return cls(**mine, settings=rest)
+        return cls(**mine, term_options=rest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "settings"}
-        return _rebuild, (self.name, {**own, **self.settings})
+        return _rebuild, (self.name, {**self._own(), **self.term_options})
 
-    def terms(self) -> list[BiasMethod]:
+    def terms(self) -> list[LogitBiasMethod]:
         """The terms with their options."""
         built = []
         for name in self.members:
             cls = methods.get(name)
-            assert issubclass(cls, BiasMethod)
+            assert issubclass(cls, LogitBiasMethod)
             known, given = cls.options(), dict(cls.in_sum)
             if self.solver == "adam":
                 given |= WITH_ADAM.get(name, {})
             given |= {"seed": self.seed} if "seed" in known else {}
             given |= {
                 option: value
-                for option, value in self.settings.items()
+                for option, value in self.term_options.items()
                 if option in known and (option, value) != ("lam", "auto")
             }
             dotted = {
-                option.partition(".")[2]: v
-                for option, v in self.settings.items()
-                if "." in option and option.partition(".")[0] == name
+                option.rpartition(".")[2]: value
+                for option, value in self.term_options.items()
+                if option.rpartition(".")[0] == name
             }
             built.append(cls.create(**given | dotted))
         return built  # type: ignore[return-value]
 
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
-        """Let each term settle, then train the sum."""
+        """Let each term choose what it has to, then train the sum."""
         started = time.perf_counter()
-        settled, reports = [], {}
-        for term in self.terms():
-            task, chosen, reports[term.name] = term.settle(task, validation)
-            settled.append(chosen)
-        exact = self._goes_to_minimum(task, settled)
-        biases = [term.bias(task, exact) for term in settled]
+        terms, reports = [], []
+        for given in self.terms():
+            task, term, figures = given.resolve(task, validation)
+            terms.append(term)
+            reports.append(figures)
+        exact = self._goes_to_minimum(task, terms)
+        biases = [term.bias(task, exact) for term in terms]
         if exact:
             trained = Sum(task, biases).minimise()
         else:
             trained = Sum(task, biases).adam(lr=self.lr, epochs=self.epochs, progress=progress)
-        parts: list[Any] = [
-            Projected(task.linear, task.text, task.scale, info={"method": "zero_shot", "scale": task.scale})
-        ]
-        for term, bias, parameters in zip(settled, biases, trained.parameters, strict=True):
-            own = {"method": term.name, "scale": task.scale, **reports[term.name]}
-            parts.append(bias.fitted(parameters, own))
-        weights = (1.0 - len(biases), *[1.0] * len(biases))
-        info = self.report(
-            task,
-            started,
-            lam_rule=self.settings.get("lam"),
-            lam=next((own["lam"] for own in reports.values() if "lam" in own), None),
-            solver="exact" if exact else "adam",
-            chosen=_chosen(reports),
-            **trained.report(),
-            **Combined.describe(tuple(parts), weights),
+        parts: list[Fitted] = [methods.create("zero_shot").fit(task)]
+        for term, bias, parameters, figures in zip(terms, biases, trained.parameters, reports, strict=True):
+            parts.append(replace(bias.fitted(parameters), settings=term.settle(), report=figures))
+        fitted = Combined(tuple(parts), (1.0 - len(biases), *[1.0] * len(biases)))
+        lam = next((figures["lam"] for figures in reports if "lam" in figures), None)
+        rule, solver = self.term_options.get("lam"), "exact" if exact else "adam"
+        options = {
+            f"{member}.{name}": value
+            for member, term in zip(self.members, terms, strict=True)
+            for name, value in term.settle().options.items()
+        }
+        settled = replace(self, solver=solver, term_options=options)
+        return settled.finish(
+            fitted, task, started, lam_rule=rule, lam=lam, solver=solver, **trained.report()
         )
-        return Combined(tuple(parts), weights, info)
 
-    def _goes_to_minimum(self, task: Task, terms: list[BiasMethod]) -> bool:
+    def _goes_to_minimum(self, task: Task, terms: list[LogitBiasMethod]) -> bool:
         without = [term.name for term in terms if not term.bias(task, exact=False).smooth]
         if self.solver == "exact" and without:
             raise UsageError(f'{without[0]} has no minimum to go to: use solver="adam"')
         return self.solver != "adam" and not without
 
-    def settled(self, info: dict[str, Any]) -> Composition:
-        """The terms with what they chose."""
-        return dataclasses.replace(self, settings={**self.settings, **info["chosen"]})
+    def settle(self, **chosen: Any) -> Settings:
+        """Its own options, and those of the terms as they were given."""
+        return Settings(self.name, plain({**self._own(), **self.term_options, **chosen}))
+
+    def _own(self) -> dict[str, Any]:
+        fields = dataclasses.fields(self)
+        return {field.name: getattr(self, field.name) for field in fields if field.name != "term_options"}
 
     def count(self, shape: Shape) -> int:
         """The sum over terms."""
@@ -163,10 +164,8 @@ def compose(name: str) -> type[Composition]:
         raise UsageError(f"a sum needs two or more different methods, like 'prolip+task_res', got {name!r}")
     classes = []
     for member in members:
-        if member not in methods.REGISTRY:
-            raise errors.unknown_name("method", member, methods.names())
         cls = methods.get(member)
-        if not issubclass(cls, BiasMethod):
+        if not issubclass(cls, LogitBiasMethod):
             raise UsageError(
                 f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits. "
                 f"To average it with others: method 'ensemble'"
@@ -182,15 +181,6 @@ def compose(name: str) -> type[Composition]:
         "__doc__": Composition.__doc__,
     }
     return type("Composition", (Composition,), described)
-
-
-def _chosen(reports: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What the terms chose, as options of the sum."""
-    return {
-        f"{name}.{option}": value
-        for name, own in reports.items()
-        for option, value in own.get("chosen", {}).items()
-    }
 
 
 def _rebuild(name: str, options: dict[str, Any]) -> Method:

@@ -22,14 +22,14 @@ from typing import ClassVar
 import numpy as np
 
 from prolip.core import Task
-from prolip.methods.base import Shape
-from prolip.methods.fitted import LinearClassifier, unit_features
-from prolip.methods.regularised import Regularised
-from prolip.methods.softmax_regression import SoftmaxRegression
+from prolip.methods.common.classifiers import LinearClassifier, unit_features
+from prolip.methods.common.method import Shape
+from prolip.methods.common.penalty_search import PenaltySearch
+from prolip.methods.common.softmax_regression import SoftmaxRegression
 
 
 @dataclass(frozen=True)
-class CrossModal(Regularised):
+class CrossModal(PenaltySearch):
     """A linear probe on images and texts together."""
 
     name: ClassVar[str] = "cross_modal"
@@ -51,9 +51,10 @@ class CrossModal(Regularised):
         for lam in lams:
             found = problem.solve(lam / 1e4, start=start, tol=tol, evaluations=evaluations)
             start = found.unknowns
-            info = {"converged": found.minimum.converged, "evaluations": found.minimum.evaluations}
-            yield LinearClassifier(task.linear, task.text, s * texts + found.weight, found.bias, info=info)
+            figures = {"converged": found.minimum.converged, "evaluations": found.minimum.evaluations}
+            weight = s * texts + found.weight
+            yield LinearClassifier(task.linear, task.text, weight, found.bias, report=figures)
 
     def count(self, shape: Shape) -> int:
-        """K x D."""
+        """A row for each class: K x D."""
         return shape.classes * shape.dim

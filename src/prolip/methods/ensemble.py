@@ -14,19 +14,19 @@ the sets of `benchmarks/development.py` no smaller pool did better than this one
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip import methods, solvers
-from prolip.core import Fitted, HeldOut, Task, UsageError
+from prolip.core import Fitted, HeldOut, Settings, Task, UsageError
 from prolip.core.arrays import Array
-from prolip.methods import search
-from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.bias import cross_entropy
-from prolip.methods.combined import Combined
+from prolip.methods.common import cross_validation
+from prolip.methods.common.combined import Combined
+from prolip.methods.common.logit_bias import cross_entropy
+from prolip.methods.common.method import Method, Progress, Shape
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.threads import single_thread
 
@@ -62,7 +62,8 @@ class Ensemble(Method):
     Parameters
     ----------
     members
-        Names of methods, or one string of them with commas between; or methods with their options.
+        Names of methods, or one string of them with commas between; or methods with their options, as they
+        are or as their settings.
     member_options
         Options by member.
     weights
@@ -77,7 +78,7 @@ class Ensemble(Method):
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of its members"
 
-    members: Sequence[str | Method] | str = MEMBERS
+    members: Sequence[str | Method | Mapping[str, Any]] | str = MEMBERS
     member_options: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {"linear_probe": {"features": "pre"}}
     )
@@ -94,7 +95,7 @@ class Ensemble(Method):
         elif len(self.weights) != count:
             raise UsageError(f"{len(self.weights)} weights for {count} members")
 
-    def given(self) -> list[str | Method]:
+    def given(self) -> list[str | Method | Mapping[str, Any]]:
         """The members as they were given, one by one."""
         if isinstance(self.members, str):
             return [name.strip() for name in self.members.split(",") if name.strip()]
@@ -107,6 +108,8 @@ class Ensemble(Method):
             if isinstance(member, str):
                 options = {"seed": self.seed} if "seed" in methods.options(member) else {}
                 member = methods.create(member, **options | self.member_options.get(member, {}))
+            elif isinstance(member, Mapping):
+                member = methods.from_settings(Settings(**member))
             built.append(member)
         return built
 
@@ -120,7 +123,7 @@ class Ensemble(Method):
         else:
             fitted = tuple(member.fit(task, validation=validation) for member in members)
             weights, reason = self._weights(None)
-        return combine(self, task, fitted, weights, started, {"reason": reason})
+        return combine(self, task, fitted, weights, started, reason=reason)
 
     @single_thread()
     def fit_held_out(
@@ -133,14 +136,8 @@ class Ensemble(Method):
         pool = fit_pool(self.create_members(), task, seed)
         weights, reason = self._weights(pool)
         logits = stacked(pool) if self.weights == "auto" else weighted(weights, pool.logits)
-        fitted = combine(self, task, pool.fitted, weights, started, {"reason": reason})
+        fitted = combine(self, task, pool.fitted, weights, started, reason=reason)
         return fitted, HeldOut(logits, pool.y, pool.images)
-
-    def settled(self, info: dict[str, Any]) -> Ensemble:
-        """The members with what they chose, under the weights that were found."""
-        parts = zip(self.create_members(), info["parts"], strict=True)
-        members = tuple(member.settled(part["info"]) for member, part in parts)
-        return replace(self, members=members, weights=tuple(info["weights"]))
 
     def count(self, shape: Shape) -> int:
         """The sum over members."""
@@ -159,7 +156,7 @@ class Ensemble(Method):
 def fit_pool(members: Sequence[Method], task: Task, seed: int, validation: Task | None = None) -> Pool:
     """Fit every member on everything; what is held out are the folds of `seed`, or the validation set."""
     if validation is not None:
-        (part,) = search.splits(task, validation)
+        (part,) = cross_validation.splits(task, validation)
         fitted = tuple(member.fit(task, validation=validation) for member in members)
         logits = tuple(each.logits(part.x) for each in fitted)
         return Pool(fitted, logits, part.y, np.arange(len(part.y)), np.zeros(len(part.y), int))
@@ -200,15 +197,16 @@ def weighted(weights: Sequence[float], logits: Sequence[Array]) -> Array:
 
 
 def combine(
-    method: Method,
+    method: Ensemble,
     task: Task,
     fitted: Sequence[Fitted],
     weights: Sequence[float],
     started: float,
-    report: dict[str, Any],
+    **figures: Any,
 ) -> Combined:
-    """The members' sum, as a fitted model."""
-    parts, weights = tuple(fitted), tuple(weights)
-    shares = {part.info["method"]: round(w, 4) for part, w in zip(parts, weights, strict=True)}
-    info = method.report(task, started, shares=shares, **report, **Combined.describe(parts, weights))
-    return Combined(parts, weights, info)
+    """The members' sum, as a fitted model; its settings are the members with what they chose, and weights."""
+    members = tuple(asdict(part.settings) for part in fitted)
+    shares = {part.method: round(weight, 4) for part, weight in zip(fitted, weights, strict=True)}
+    settled = replace(method, members=members, member_options={}, weights=tuple(weights))
+    combined = Combined(tuple(fitted), tuple(weights))
+    return settled.finish(combined, task, started, shares=shares, **figures)

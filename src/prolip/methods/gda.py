@@ -27,17 +27,17 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.methods import search
-from prolip.methods.base import Shape
-from prolip.methods.fitted import LinearClassifier, products, unit_features
-from prolip.methods.searched import Found, Searched
+from prolip.methods.common import cross_validation
+from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
+from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
+from prolip.methods.common.method import Shape
 
 GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
 DEFAULT = 0.03
 
 
 @dataclass(frozen=True)
-class GDA(Searched):
+class GDA(HyperparameterSearch):
     """Gaussian discriminant analysis.
 
     Parameters
@@ -67,14 +67,14 @@ class GDA(Searched):
         weight = task.scale * task.text.rows.astype(weight.dtype, copy=False) + value * weight
         return LinearClassifier(task.linear, task.text, weight, value * bias)
 
-    def find(self, task: Task, validation: Task | None) -> Found:
+    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """Alpha, from the grid where it is "auto"."""
         if not isinstance(self.alpha, str):
-            return Found(float(self.alpha), {})
-        parts = search.splits(task, validation, seed=self.seed)
+            return Hyperparameter(float(self.alpha), {})
+        parts = cross_validation.splits(task, validation, seed=self.seed)
         if not parts:
             report = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
-            return Found(DEFAULT, {"search": report})
+            return Hyperparameter(DEFAULT, {"search": report})
         pairs = []  # zero-shot and own logits by split
         for part in parts:
             weight, bias = discriminants(part.task)
@@ -82,10 +82,10 @@ class GDA(Searched):
             pairs.append((task.scale * products(f, part.task.text.rows), products(f, weight) + bias))
         columns = [[zero + alpha * own for zero, own in pairs] for alpha in GRID]
         labels = [part.y for part in parts]
-        scores = [search.score(column, labels) for column in columns]
-        place = search.best(scores)
-        source = "validation" if validation is not None else "support"
-        return Found(GRID[place], {"search": search.report("alpha", GRID, scores, source)}, columns[place])
+        scores = [cross_validation.score(column, labels) for column in columns]
+        place = cross_validation.best(scores)
+        report = cross_validation.report("alpha", GRID, scores, validation is not None)
+        return Hyperparameter(GRID[place], {"search": report}, columns[place])
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained; K x D numbers are estimated."""

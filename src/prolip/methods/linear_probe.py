@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array
-from prolip.methods import search
-from prolip.methods.base import Shape
-from prolip.methods.fitted import SPACES, LinearClassifier, unit_features
-from prolip.methods.searched import Found, Searched, in_parallel
-from prolip.methods.softmax_regression import LinearSolution, SoftmaxRegression
+from prolip.methods.common import cross_validation
+from prolip.methods.common.classifiers import SPACES, LinearClassifier, unit_features
+from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch, in_parallel
+from prolip.methods.common.method import Shape
+from prolip.methods.common.softmax_regression import LinearSolution, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
@@ -34,7 +34,7 @@ TOL, EVALUATIONS = 1e-4, 100  # of the sweep: good enough to compare by
 
 
 @dataclass(frozen=True)
-class LinearProbe(Searched):
+class LinearProbe(HyperparameterSearch):
     """Logistic regression.
 
     Parameters
@@ -67,26 +67,26 @@ class LinearProbe(Searched):
         """The regression for one C."""
         f, y = self.rows(task)
         found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * value))
-        info = {"space": self.features, "converged": found.minimum.converged}
-        return LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features, info)
+        fitted = LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features)
+        return replace(fitted, report={"converged": found.minimum.converged})
 
-    def find(self, task: Task, validation: Task | None) -> Found:
+    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """C, swept and refined where it is "auto"."""
         if not isinstance(self.C, str):
-            return Found(float(self.C), {})
-        parts = search.splits(task, validation, seed=self.seed)
+            return Hyperparameter(float(self.C), {})
+        parts = cross_validation.splits(task, validation, seed=self.seed)
         if not parts:
             report = {"option": "C", "on": "nothing to hold out: the fixed default"}
-            return Found(DEFAULT, {"search": report})
+            return Hyperparameter(DEFAULT, {"search": report})
         sweep = _Sweep(self, parts)
         place = sweep.best(SWEEP)
         for step in REFINE:
             place = sweep.best((place - step, place, place + step))
         tried = sorted(sweep.scores)
         scores = [sweep.scores[exponent] for exponent in tried]
-        source = "validation" if validation is not None else "support"
-        report = search.report("C", [10**exponent for exponent in tried], scores, source)
-        return Found(10**place, {"search": report}, sweep.logits[place])
+        values = [10**exponent for exponent in tried]
+        report = cross_validation.report("C", values, scores, validation is not None)
+        return Hyperparameter(10**place, {"search": report}, sweep.logits[place])
 
     def count(self, shape: Shape) -> int:
         """K x D, or K x Do on the features before the projection."""
@@ -101,13 +101,13 @@ class LinearProbe(Searched):
 class _Sweep:
     """Held-out scores along C. Each problem is decomposed once; each fit starts from its neighbour's."""
 
-    def __init__(self, probe: LinearProbe, parts: Sequence[search.Split]) -> None:
+    def __init__(self, probe: LinearProbe, parts: Sequence[cross_validation.Split]) -> None:
         self.problems = in_parallel(
             lambda part: SoftmaxRegression(*probe.rows(part.task), part.task.classes), parts
         )
         self.held = [unit_features(part.task.linear, part.x, probe.features) for part in parts]
         self.labels = [part.y for part in parts]
-        self.scores: dict[float, search.Score] = {}
+        self.scores: dict[float, cross_validation.Score] = {}
         self.logits: dict[float, list[Array]] = {}
         self.starts: dict[float, list[Array]] = {}
 
@@ -116,7 +116,7 @@ class _Sweep:
         for exponent in exponents:
             if exponent not in self.scores:
                 self._fit(exponent)
-        return exponents[search.best([self.scores[exponent] for exponent in exponents])]
+        return exponents[cross_validation.best([self.scores[exponent] for exponent in exponents])]
 
     def _fit(self, exponent: float) -> None:
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)
@@ -130,4 +130,4 @@ class _Sweep:
         found = in_parallel(solve, range(len(self.problems)))
         logits = [held @ each.weight.T + each.bias for held, each in zip(self.held, found, strict=True)]
         self.starts[exponent], self.logits[exponent] = [each.unknowns for each in found], logits
-        self.scores[exponent] = search.score(logits, self.labels)
+        self.scores[exponent] = cross_validation.score(logits, self.labels)

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, one_hot_sum, softmax
-from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.fitted import LinearClassifier, unit_features
+from prolip.methods.common.classifiers import LinearClassifier, unit_features
+from prolip.methods.common.method import Method, Progress, Shape
 from prolip.solvers.threads import single_thread
 
 
@@ -75,11 +75,11 @@ class LPPlusPlus(Method):
         assert kept is not None
         w, alpha = kept
         weight = w + alpha[:, None] * task.text.rows.astype(w.dtype, copy=False)
-        info = self.report(task, started, chosen={"epochs": at})
-        return LinearClassifier(task.linear, task.text, weight, np.zeros_like(alpha), info=info)
+        fitted = LinearClassifier(task.linear, task.text, weight, np.zeros_like(alpha))
+        return replace(self, epochs=at).finish(fitted, task, started)
 
     def count(self, shape: Shape) -> int:
-        """K x (D + 1)."""
+        """A row and a weight of its text for each class: K x (D + 1)."""
         return shape.classes * (shape.dim + 1)
 
 

@@ -16,12 +16,12 @@ A residual head (SigLIP's) adds each sample's own offset before the normalisatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.methods.base import Shape
-from prolip.methods.projection import Projection
+from prolip.methods.common.method import Shape
+from prolip.methods.common.projection import Projection
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class ProLIP(Projection):
         """The task itself; on a black box (no head) this is RLA."""
         return task
 
-    def place(self, task: Task, weight: Array, scale: float, info: dict[str, Any]) -> Projected:
+    def place(self, task: Task, weight: Array) -> Projected:
         """W in the head."""
-        return Projected(task.linear.with_weight(weight), task.text, scale, tuned=True, info=info)
+        return Projected(task.linear.with_weight(weight), task.text, task.scale, tuned=True)
 
     def count(self, shape: Shape) -> int:
-        """Do x D."""
+        """The projection: Do x D."""
         return shape.features * shape.dim

@@ -21,14 +21,14 @@ import numpy as np
 
 from prolip.core import InputError, Task
 from prolip.core.arrays import Array
-from prolip.methods.base import Shape
-from prolip.methods.bias import Pullback, normalised
-from prolip.methods.fitted import TextProjected, text_rows, unit_features
-from prolip.methods.pulled import Pulled, PulledBias
+from prolip.methods.common.classifiers import TextProjected, text_rows, unit_features
+from prolip.methods.common.logit_bias import Pullback, normalised
+from prolip.methods.common.method import Shape
+from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
 from prolip.solvers import lam_value
 
 
-class TextProjection(PulledBias):
+class TextProjection(PenalisedBias):
     """s f (T(P) - T)'. The unknown is P - P0, in the row space of the text features where `exact`."""
 
     def __init__(self, task: Task, lam: float, per_template: bool, exact: bool) -> None:
@@ -71,19 +71,18 @@ class TextProjection(PulledBias):
         step = parameters[0]
         return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
-    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> TextProjected:
+    def fitted(self, parameters: Sequence[Array]) -> TextProjected:
         """The tuned projection, with the rows it gives."""
         task, step = self.task, parameters[0]
         if self.basis is not None:
             step = self.basis.T @ step
         projection = self.projection.with_weight(self.projection.weight.astype(step.dtype) + step)
         rows = text_rows(self.features, projection, self.per_template)
-        info = info | {"per_template": self.per_template}
-        return TextProjected(task.linear, task.text, task.scale, projection, self.per_template, rows, info)
+        return TextProjected(task.linear, task.text, task.scale, projection, self.per_template, rows)
 
 
 @dataclass(frozen=True)
-class ProLIPText(Pulled):
+class ProLIPText(PenalisedBiasMethod):
     """Fine-tune the text projection.
 
     Parameters

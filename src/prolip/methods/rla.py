@@ -12,12 +12,12 @@ of unit length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.methods.base import Shape
-from prolip.methods.projection import Projection
+from prolip.methods.common.method import Shape
+from prolip.methods.common.projection import Projection
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class RLA(Projection):
         """A black box on the embeddings."""
         return task.with_features(task.embeddings(), None)
 
-    def place(self, task: Task, weight: Array, scale: float, info: dict[str, Any]) -> Projected:
+    def place(self, task: Task, weight: Array) -> Projected:
         """The adapter behind the head, which stays as it is."""
-        return Projected(task.linear, task.text, scale, adapter=weight, info=info)
+        return Projected(task.linear, task.text, task.scale, adapter=weight)
 
     def count(self, shape: Shape) -> int:
-        """D x D."""
+        """The matrix: D x D."""
         return shape.dim**2

@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Task
-from prolip.methods.base import Shape
-from prolip.methods.pulled import Pulled
-from prolip.methods.residual import TextResidual
-from prolip.methods.searched import Found
+from prolip.methods.common.hyperparameter import Hyperparameter
+from prolip.methods.common.method import Shape
+from prolip.methods.common.penalised_bias import PenalisedBiasMethod
+from prolip.methods.common.text_residual import TextResidual
 from prolip.solvers import lam_value
 
 
 @dataclass(frozen=True)
-class TaskRes(Pulled):
+class TaskRes(PenalisedBiasMethod):
     """A residual on the text classifier.
 
     Parameters
@@ -51,7 +51,7 @@ class TaskRes(Pulled):
     lr: float = 2e-4
     epochs: int | None = None
 
-    def find(self, task: Task, validation: Task | None) -> Found:
+    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """The authors' weight decay for their recipe, searched for the minimum."""
         if self.solver == "adam" and self.lam == "auto":
             return replace(self, lam=0.025).find(task, validation)
@@ -68,5 +68,5 @@ class TaskRes(Pulled):
         return {"lr": self.lr, "epochs": epochs, "eps": 1e-8, "batch": 256, "seed": self.seed}
 
     def count(self, shape: Shape) -> int:
-        """K x D."""
+        """A row for each class: K x D."""
         return shape.classes * shape.dim

@@ -47,7 +47,7 @@ from prolip.solvers.threads import single_thread
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from prolip.methods.prompts.words import Prompts
+    from prolip.methods.common.prompts import Prompts
 
 _PROMPTS_AT_ONCE = 128
 
@@ -152,7 +152,7 @@ class TPT(TestTime):
             raise InputError("tpt reads prompts by the text tower: it needs the encoder and the class names")
         towers = encoder.towers()
 
-        from prolip.methods.prompts.words import Prompts, phrase_embedding
+        from prolip.methods.common.prompts import Prompts, phrase_embedding
 
         words = phrase_embedding(encoder, towers, self.init, names[0])
         prompts = Prompts.build(encoder, towers, names, len(words), "end")
@@ -223,9 +223,9 @@ def _projected(start: Fitted) -> Projected:
     """The head, text rows and scale that a model consists of."""
     model = start.as_projected()
     if model is None:
-        name = start.info.get("method", start.kind)
         raise InputError(
-            f"test-time adaptation starts from a projection and text rows alone, and {name} has more to it: "
+            "test-time adaptation starts from a projection and text rows alone, and "
+            f"{start.method} has more to it: "
             "start from zero-shot or ProLIP"
         )
     return model

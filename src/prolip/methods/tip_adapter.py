@@ -30,18 +30,18 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods import search
-from prolip.methods.base import Progress, Shape
-from prolip.methods.bias import Bias, BiasMethod, Pullback, Sum
-from prolip.methods.fitted import CacheClassifier, affinity, by_class, products, unit_features
-from prolip.methods.searched import in_parallel
+from prolip.methods.common import cross_validation
+from prolip.methods.common.classifiers import CacheClassifier, affinity, by_class, products, unit_features
+from prolip.methods.common.hyperparameter import in_parallel
+from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum
+from prolip.methods.common.method import Progress, Shape
 from prolip.solvers.threads import single_thread
 
 ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 
 
-class Cache(Bias):
+class Cache(LogitBias):
     """alpha exp(-beta (1 - f K')) V, in the keys K where they are trained."""
 
     def __init__(self, task: Task, alpha: float, beta: float, lam: float = 0.0, trained: bool = True) -> None:
@@ -66,15 +66,14 @@ class Cache(Bias):
         steps = [keys - self.keys for keys in parameters]
         return sum(self.lam * float(np.vdot(s, s)) for s in steps), [2 * self.lam * s for s in steps]
 
-    def fitted(self, parameters: Sequence[Array], info: dict[str, Any]) -> CacheClassifier:
+    def fitted(self, parameters: Sequence[Array]) -> CacheClassifier:
         """The cache beside zero-shot."""
         task, keys = self.task, parameters[0] if parameters else self.keys
-        info = info | {"chosen": {"alpha": self.alpha, "beta": self.beta}}
-        return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta, info)
+        return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta)
 
 
 @dataclass(frozen=True)
-class TipAdapter(BiasMethod):
+class TipAdapter(LogitBiasMethod):
     """The cache as it is.
 
     Parameters
@@ -106,23 +105,22 @@ class TipAdapter(BiasMethod):
     ) -> CacheClassifier:
         """Build the cache; train and search as the method says."""
         started = time.perf_counter()
-        _, method, report = self.settle(task, validation)
-        keys, more = method._keys(task, progress, validation)
-        info = self.report(task, started, **report, **more)
-        return Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys], info)
+        _, method, figures = self.resolve(task, validation)
+        keys, training = method._keys(task, progress, validation)
+        fitted = Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys])
+        return method.finish(fitted, task, started, **figures, **training)
 
-    def settle(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
+    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
         """Search alpha and beta where that is asked for."""
         if "auto" not in (self.alpha, self.beta):
             return task, self, {}
-        parts = search.splits(task, validation, seed=self.seed)
+        parts = cross_validation.splits(task, validation, seed=self.seed)
         keys = in_parallel(lambda part: self._keys(part.task, None, None)[0], parts)
         alpha, beta, report = self.search(parts, keys, validation is not None)
-        chosen = {"alpha": alpha, "beta": beta}
-        return task, replace(self, **chosen), {"search": report, "chosen": chosen}  # type: ignore[arg-type]
+        return task, replace(self, alpha=alpha, beta=beta), {"search": report}
 
     def search(
-        self, parts: Sequence[search.Split], keys: Sequence[Array], validated: bool
+        self, parts: Sequence[cross_validation.Split], keys: Sequence[Array], validated: bool
     ) -> tuple[float, float, dict[str, Any]]:
         """Alpha and beta that do best on the held-out images, with these keys of the training parts."""
         pairs = [(a, b) for b in _values(self.beta, BETAS) for a in _values(self.alpha, ALPHAS)]
@@ -131,10 +129,9 @@ class TipAdapter(BiasMethod):
             return _number(self.alpha), _number(self.beta), report
         columns = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
         labels = [part.y for part in parts]
-        scores = [search.score(logits, labels) for logits in zip(*columns, strict=True)]
-        place = search.best(scores)
-        source = "validation" if validated else "support"
-        report = search.report("alpha, beta", [pairs[place]], [scores[place]], source)
+        scores = [cross_validation.score(logits, labels) for logits in zip(*columns, strict=True)]
+        place = cross_validation.best(scores)
+        report = cross_validation.report("alpha, beta", [pairs[place]], [scores[place]], validated)
         return *pairs[place], report
 
     def bias(self, task: Task, exact: bool) -> Cache:
@@ -175,7 +172,7 @@ class TipAdapterF(TipAdapter):
         return Cache(task, _number(self.alpha), _number(self.beta), 1 / task.shots if exact else 0.0)
 
     def count(self, shape: Shape) -> int:
-        """N x K x D."""
+        """A key for each image: N x K x D."""
         return shape.images * shape.dim
 
     def _keys(
@@ -198,7 +195,7 @@ class TipAdapterF(TipAdapter):
         term = self.bias(task, exact=False)
 
         def accuracy(parameters: list[list[Array]]) -> float:
-            found = term.fitted(parameters[0], {}).predict(validation.x[0])
+            found = term.fitted(parameters[0]).predict(validation.x[0])
             return float((found == validation.y).mean())
 
         return accuracy
@@ -222,21 +219,21 @@ class TipAdapterFStar(TipAdapterF):
         if "auto" not in (self.alpha, self.beta):
             return super().fit(task, progress, validation)
         started = time.perf_counter()
-        parts = search.splits(task, validation, seed=self.seed)
+        parts = cross_validation.splits(task, validation, seed=self.seed)
         untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
         alpha, beta, report = self.search(parts, untrained, validation is not None)
         trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
-        keys, more = trainer._keys(task, progress, validation)
+        keys, training = trainer._keys(task, progress, validation)
         if validation is not None:
             alpha, beta, report = self.search(parts, [keys], True)
         elif parts:
             again = in_parallel(lambda part: trainer._keys(part.task, None, None)[0], parts)
             alpha, beta, report = self.search(parts, again, False)
-        info = self.report(task, started, search=report, **more)
-        return Cache(task, alpha, beta).fitted([keys], info)
+        fitted = Cache(task, alpha, beta).fitted([keys])
+        return replace(self, alpha=alpha, beta=beta).finish(fitted, task, started, search=report, **training)
 
 
-def held_out(part: search.Split, keys: Array, pairs: Sequence[tuple[float, float]]) -> list[Array]:
+def held_out(part: cross_validation.Split, keys: Array, pairs: Sequence[tuple[float, float]]) -> list[Array]:
     """Logits of held-out images for each alpha and beta."""
     task = part.task
     f = unit_features(task.linear, part.x)

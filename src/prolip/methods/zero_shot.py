@@ -7,11 +7,12 @@ No image of the support set is used.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.common.method import Method, Progress, Shape
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class ZeroShot(Method):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Nothing to fit."""
-        info = {"method": self.name, "scale": task.scale, "parameters": 0, "seconds": 0.0}
-        return Projected(task.linear, task.text, task.scale, info=info)
+        fitted = Projected(task.linear, task.text, task.scale)
+        return self.finish(fitted, task, time.perf_counter())
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained."""

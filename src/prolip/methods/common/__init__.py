@@ -1,0 +1,1 @@
+"""What the methods share: see the README of `prolip.methods`."""

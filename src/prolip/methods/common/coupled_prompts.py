@@ -1,0 +1,106 @@
+"""MaPLe's prompts as a module, and the hooks that put them into the two towers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prolip.core.arrays import Array
+from prolip.encoders.towers import Towers, to_torch
+from prolip.methods.common.prompts import Prompts
+
+
+class Coupling(nn.Module):
+    """Text prompts of each depth, and the maps that make visual ones of them."""
+
+    def __init__(self, contexts: int, depth: int, words: int, width: int, shared: bool) -> None:
+        super().__init__()
+        self.prompts = nn.ParameterList(
+            nn.Parameter(0.02 * torch.randn(contexts, words)) for _ in range(depth)
+        )
+        self.maps = nn.ModuleList(nn.Linear(words, width) for _ in range(1 if shared else depth))
+
+    @classmethod
+    def start(cls, phrase: Tensor, depth: int, towers: Towers, shared: bool, seed: int) -> Coupling:
+        """Words [M, De] for the entry of the text tower; all else random."""
+        norm: Any = next(m for m in towers.image_blocks[0].modules() if isinstance(m, nn.LayerNorm))
+        width = int(norm.normalized_shape[0])  # of the image tower's tokens
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            made = cls(len(phrase), depth, phrase.shape[1], width, shared)
+        with torch.no_grad():
+            made.prompts[0].copy_(phrase)
+        return made
+
+    @classmethod
+    def of(cls, state: Mapping[str, Array]) -> Coupling:
+        """From its tensors."""
+        depth = sum(name.startswith("prompts.") for name in state)
+        maps = sum(name.endswith(".bias") for name in state)
+        (contexts, words), width = state["prompts.0"].shape, len(state["maps.0.bias"])
+        made = cls(contexts, depth, words, width, shared=maps == 1 and depth > 1)
+        made.load_state_dict({name: to_torch(array) for name, array in state.items()})
+        return made.requires_grad_(False)
+
+    def visual(self, depth: int) -> Tensor:
+        """Visual tokens [M, width] of a depth."""
+        tokens: Tensor = self.maps[min(depth, len(self.maps) - 1)](self.prompts[depth])
+        return tokens
+
+
+def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
+    """Let the image tower see the visual prompts, until this is closed."""
+    stack = ExitStack()
+
+    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        prompts = coupling.visual(0).to(args[0].dtype).expand(args[0].shape[0], -1, -1)
+        return (torch.cat([args[0], prompts], dim=1), *args[1:])
+
+    def again(depth: int) -> Any:
+        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            prompts = coupling.visual(depth).to(args[0].dtype).expand(args[0].shape[0], -1, -1)
+            return (torch.cat([args[0][:, : -prompts.shape[1]], prompts], dim=1), *args[1:])
+
+        return fill
+
+    assert towers.class_token is not None
+    handles = [towers.class_token.register_forward_pre_hook(enter)]
+    for depth in range(1, len(coupling.prompts)):
+        handles.append(towers.image_blocks[depth].register_forward_pre_hook(again(depth)))
+    for handle in handles:
+        stack.callback(handle.remove)
+    return stack
+
+
+@contextmanager
+def _read_prompts(prompts: Prompts, coupling: Coupling) -> Iterator[None]:
+    """Fill the slots anew at the entry of each of the first text blocks after the first."""
+
+    def again(depth: int) -> Any:
+        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            hidden = args[0]  # [K, L, De]
+            index = prompts.slots[:, :, None].expand(-1, -1, hidden.shape[2])
+            words = coupling.prompts[depth].to(hidden.dtype).expand(len(hidden), -1, -1)
+            return (hidden.scatter(1, index, words), *args[1:])
+
+        return fill
+
+    blocks = prompts.towers.text_blocks
+    handles = [
+        blocks[depth].register_forward_pre_hook(again(depth)) for depth in range(1, len(coupling.prompts))
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def text_rows(prompts: Prompts, coupling: Coupling) -> Tensor:
+    """Unit rows [K, D] of the deep text prompts."""
+    with _read_prompts(prompts, coupling):
+        return prompts.embed(coupling.prompts[0])

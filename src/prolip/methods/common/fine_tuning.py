@@ -1,0 +1,164 @@
+"""Fine-tuning some parameters of the towers: one loop, and a method is the choice of parameters.
+
+    mean_i CE( s * normalize(f(image_i)) T', y_i )  +  lam * sum_p |p - p0|^2
+
+f is the whole image tower with its projection. T are the class texts, frozen, or made anew at each step where
+parameters of the text tower are trained. Every epoch shows each image once, in a new random crop. Batch norms
+keep their statistics.
+
+Differences from the authors' program for full and last-layer fine-tuning: there the image embeddings are not
+normalised in the loss (nor, on ten of the datasets, at test time), so that it trains and measures something
+else than CLIP's cosine; and its pull to the pretrained weights, of last-layer tuning, is computed on detached
+tensors and has no gradient. Here embeddings are normalised, and the pull works; as the paper describes
+none, it is off unless `lam` is given.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from prolip import solvers
+from prolip.core import Task
+from prolip.core.arrays import to_numpy
+from prolip.core.files import sha256_tensors
+from prolip.encoders import Encoder
+from prolip.encoders.towers import IMAGE, Tokens, Towers, to_torch
+from prolip.methods.common.method import Progress
+from prolip.methods.common.tower_method import Batches, TowerMethod, TowerTask
+from prolip.methods.common.tuned_towers import Tuned
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.common.training import Batch, Recipe
+
+
+@dataclass(frozen=True)
+class FineTuning(TowerMethod):
+    """Options of fine-tuning.
+
+    Parameters
+    ----------
+    lr, epochs, batch_size
+        Of Adam, along a cosine.
+    lam
+        Weight of the pull to the pretrained parameters: "auto" is none, as in the paper; "1/N", "1/N^2" or a
+        number.
+    view_area
+        The least share of a picture that a random crop shows.
+    recompute
+        Keep less in memory on the way forth and compute it again on the way back; for large towers.
+    checkpoint
+        A folder that an interrupted run goes on from.
+    """
+
+    lr: float = 1e-5
+    epochs: int = 300
+    batch_size: int = 16
+    lam: str | float = "auto"
+    view_area: float = 0.5
+    recompute: bool = False
+    seed: int = 0
+    checkpoint: str | None = None
+
+    open_class: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = (IMAGE,)
+    reads_pictures: ClassVar[bool] = True
+
+    @abstractmethod
+    def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
+        """The parameters to train, by name."""
+
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
+        """Train a copy of the towers; the encoder itself stays as it was."""
+        started = time.perf_counter()
+        task, encoder, towers = self.open(task, copy=True)
+        trained = self.choose(towers)
+        for parameter in trained.values():
+            parameter.requires_grad_(True)
+        figures = self.run(task, encoder, towers, trained, progress)
+        changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
+        adapted = encoder.with_model(towers.model, sha256_tensors(changed.items()))
+        text = task.text
+        if trains_text(towers, trained) and text.classes is not None:
+            text = adapted.text(text.classes, task.templates)
+        fitted = Tuned(text, task.scale, changed, encoder=adapted)
+        return self.finish(fitted, task, started, **figures)
+
+    def run(
+        self,
+        task: TowerTask,
+        encoder: Encoder,
+        towers: Towers,
+        trained: dict[str, nn.Parameter],
+        progress: Progress | None,
+    ) -> dict[str, Any]:
+        """The training itself."""
+        import torch
+        from torch.nn.functional import cross_entropy, normalize
+
+        device = encoder.device
+        labels, fixed = to_torch(task.y, device), to_torch(task.text.rows, device)
+        tokens = _tokens(task, encoder) if trains_text(towers, trained) else None
+        lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
+        start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
+        preprocess = replace(encoder.preprocess, view_area=self.view_area)
+        if device == "cpu":
+            towers.model.to(memory_format=torch.channels_last)  # half again as fast for convolutions
+        with Batches(task.pictures, preprocess, self.seed) as batches:
+
+            def loss(batch: Batch) -> Tensor:
+                pixels = preprocess.normalise(to_torch(batches.of(batch), device))
+                images = normalize(towers.embed_image(pixels).float(), dim=1)
+                rows = fixed if tokens is None else class_rows(towers, tokens, len(fixed))
+                value = cross_entropy(task.scale * images @ rows.T, labels[batch.images])
+                for name, before in start.items():
+                    value = value + lam * (trained[name] - before).square().sum()
+                return value
+
+            figures = self.train(task, towers, trained, loss, progress)
+        towers.model.to(memory_format=torch.contiguous_format)
+        return figures
+
+    def recipe(self, task: Task) -> Recipe:
+        """Adam with the authors' eps, the rate falling at each step."""
+        from prolip.methods.common.training import Recipe
+
+        return Recipe(
+            self.lr,
+            self.epochs,
+            self.batch_size,
+            optimizer="adam",
+            eps=1e-4,
+            per_step=True,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+        )
+
+    def parameters(self, task: Task) -> int:
+        """Those that are trained."""
+        _, _, towers = self.open(task)
+        return sum(parameter.numel() for parameter in self.choose(towers).values())
+
+
+def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:
+    """Whether any parameter is outside the image tower."""
+    return any(not name.startswith(towers.image) for name in trained)
+
+
+def class_rows(towers: Towers, tokens: Tokens, classes: int) -> Tensor:
+    """Unit class rows [K, D] of prompts in the order of templates, then classes."""
+    from torch.nn.functional import normalize
+
+    each = normalize(towers.embed_text(tokens).float(), dim=1).unflatten(0, (-1, classes))
+    return normalize(each.mean(dim=0), dim=1)
+
+
+def _tokens(task: TowerTask, encoder: Encoder) -> Tokens:
+    assert task.text.classes is not None
+    return encoder.tokens([t.format(name) for t in task.templates for name in task.text.classes])

@@ -1,0 +1,269 @@
+"""Methods as biases on the zero-shot logits, and how a sum of them is trained.
+
+The paper, after Tang et al. (2024), sees each method as a bias that is added to the zero-shot logits:
+
+    logits = s f T' + bias_1(x; p_1) + bias_2(x; p_2) + ..
+
+A `LogitBias` is one such term on the support set. Its parameters are arrays; it gives its logits and, for any
+slope of the loss by them, the gradient by its parameters; it has a penalty (or none), and it can turn trained
+parameters into a `Fitted`. Whatever has a `LogitBias` can be trained alone or with any others.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from prolip import solvers
+from prolip.core import Fitted, Task
+from prolip.core.arrays import Array, row_lengths, unit_rows
+from prolip.methods.common.method import Method, Progress
+from prolip.solvers.threads import cores, cut, run_all
+
+# Rows x classes that are worth waking a thread for, and at most so many pieces, as each repeats what does not
+# depend on its rows. How a problem is cut depends on its size alone: any number of cores adds up alike.
+PIECE, PIECES = 1 << 16, 4
+
+Pullback = Callable[[Array], list[Array]]  # slope of the loss by logits [m, K] -> gradients by the parameters
+
+
+class LogitBias(ABC):
+    """One method's term on the support set.
+
+    Attributes
+    ----------
+    start
+        The parameters to begin from. Training keeps their precision.
+    smooth
+        Whether a minimum of the penalised loss exists and can be gone to; if not, only steps can be taken.
+    """
+
+    start: tuple[Array, ...]
+    smooth: ClassVar[bool] = True
+
+    @abstractmethod
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """The bias on rows of the support set, and the way back from a slope to the parameters.
+
+        Parameters
+        ----------
+        parameters
+            One array for each of `start`, of its shape.
+        rows
+            An index into `task.rows()`: a slice, or an array of places.
+
+        Returns
+        -------
+        logits
+            [m, K], a new array.
+        pullback
+            Takes the slope of the loss by these logits [m, K], gives its gradient by each parameter: the
+            product with the transposed Jacobian. It may use what the logits were made from.
+        """
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """What is added to the mean cross-entropy, and its gradient by each parameter."""
+        return 0.0, [np.zeros_like(parameter) for parameter in parameters]
+
+    @abstractmethod
+    def fitted(self, parameters: Sequence[Array]) -> Fitted:
+        """The method's own classifier, zero-shot logits included, with these parameters."""
+
+
+def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Rows of length one, u = v / |v|, and the way back: (slope - u (u . slope)) / |v|."""
+    lengths = np.maximum(row_lengths(v), 1e-12)
+    unit = v / lengths
+
+    def pullback(slope: Array) -> Array:
+        along = np.einsum("...d,...d->...", unit, slope)[..., None]
+        return (slope - unit * along) / lengths
+
+    return unit, pullback
+
+
+def cross_entropy(logits: Array, y: Array, count: int) -> tuple[float, Array]:
+    """The sum over rows of the cross-entropy of logits [m, K], over `count`, and its slope [m, K]."""
+    every = np.arange(len(y))
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    p = np.exp(shifted)
+    total = p.sum(axis=1)
+    value = float(np.sum(np.log(total) - shifted[every, y], dtype=np.float64)) / count
+    p /= total[:, None] * count
+    p[every, y] -= 1 / count
+    return value, p
+
+
+class LogitBiasMethod(Method):
+    """A method that can be one term of a sum.
+
+    Attributes
+    ----------
+    in_sum
+        Options that differ from the defaults when the method is a term of a sum.
+    """
+
+    in_sum: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def bias(self, task: Task, exact: bool) -> LogitBias:
+        """The term on this task. `exact` may use unknowns in which only the minimum is the same."""
+
+    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, LogitBiasMethod, dict[str, Any]]:
+        """Choose what has to be chosen before training: the task at its scale, the method, figures."""
+        return task, self, {}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Parameters of each term, and the loss that they reached."""
+
+    parameters: list[list[Array]]
+    objective: float
+    start_objective: float
+    evaluations: int
+    converged: bool
+
+    def report(self) -> dict[str, Any]:
+        """Figures of the training."""
+        return {
+            "objective": self.objective,
+            "start_objective": self.start_objective,
+            "evaluations": self.evaluations,
+            "converged": self.converged,
+        }
+
+
+class Sum:
+    """Zero-shot logits and biases on a task's support set."""
+
+    def __init__(self, task: Task, terms: Sequence[LogitBias]) -> None:
+        self.task, self.terms = task, list(terms)
+        x, self.y = task.rows()
+        f = unit_rows(task.linear(x))
+        self.base = task.scale * f @ task.text.rows.astype(f.dtype, copy=False).T
+        self.start = [array for term in self.terms for array in term.start]
+
+    def by_term(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """A flat list of arrays, term by term."""
+        left = iter(arrays)
+        return [[next(left) for _ in term.start] for term in self.terms]
+
+    def loss(self, arrays: Sequence[Array], rows: Any = slice(None)) -> tuple[float, list[Array]]:
+        """Mean cross-entropy on some rows and every penalty, and the gradient by each array."""
+        parameters, m = self.by_term(arrays), len(self.y[rows])
+        pieces = cut(m, min(PIECES, max(1, m * self.base.shape[1] // PIECE)))
+        done: dict[int, tuple[float, list[Array]]] = {}
+
+        def work(piece: slice) -> None:
+            done[piece.start] = self._cross_entropy(parameters, within(rows, piece), m)
+
+        run_all(work, pieces, cores())
+        value, gradients = done[0]
+        for piece in pieces[1:]:
+            more, others = done[piece.start]
+            value, gradients = value + more, [a + b for a, b in zip(gradients, others, strict=True)]
+        penalties = [term.penalty(own) for term, own in zip(self.terms, parameters, strict=True)]
+        pulls = [pull for _, own in penalties for pull in own]
+        value += sum(penalty for penalty, _ in penalties)
+        return value, [a + b for a, b in zip(gradients, pulls, strict=True)]
+
+    def _cross_entropy(
+        self, parameters: Sequence[Sequence[Array]], rows: Any, count: int
+    ) -> tuple[float, list[Array]]:
+        """The sum over rows of the cross-entropy, over `count`, and the gradient by each array."""
+        added = [term.logits(own, rows) for term, own in zip(self.terms, parameters, strict=True)]
+        logits = sum((own for own, _ in added), self.base[rows])
+        value, slope = cross_entropy(logits, self.y[rows], count)
+        return value, [gradient for _, pullback in added for gradient in pullback(slope)]
+
+    def with_terms(self, terms: Sequence[LogitBias]) -> Sum:
+        """Other terms, with parameters of the same shapes, on the same zero-shot logits."""
+        other = copy.copy(self)
+        other.terms = list(terms)
+        return other
+
+    def minimise(self, start: Sequence[Array] | None = None, coarse: bool = False) -> Trained:
+        """Go to the minimum, from `start` or the terms' own; `coarse` is good enough to compare by."""
+        first, _ = self.loss(self.start)
+        if not self.start:
+            return Trained(self.by_term([]), first, first, 1, True)
+
+        def function(x: Array) -> tuple[float, Array]:
+            value, gradients = self.loss(split(x, self.start))
+            return value, join(gradients)
+
+        tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
+        point = join(self.start if start is None else start)
+        found = solvers.minimise(function, point, tol=tol, evaluations=evaluations)
+        arrays = split(found.x, self.start)
+        return Trained(self.by_term(arrays), found.value, first, found.evaluations, found.converged)
+
+    def adam(
+        self,
+        *,
+        lr: float,
+        epochs: int,
+        eps: float = 1e-4,
+        decay: float = 0.0,
+        batch: int | None = None,
+        seed: int = 0,
+        judge: Callable[[list[list[Array]]], float] | None = None,
+        progress: Progress | None = None,
+    ) -> Trained:
+        """Adam (AdamW where `decay`), a cosine from `lr` to zero, one augmented view an epoch.
+
+        Full batches, or shuffled ones of `batch` images. Views come in the order 1, 2, .., V - 1, 0, as the
+        authors'. With `judge`, the best epoch by it is kept (of equals the later), not the last.
+        """
+        first, _ = self.loss(self.start)
+        if not self.start:
+            return Trained(self.by_term([]), first, first, 1, True)
+        arrays = [array.copy() for array in self.start]
+        optimizer, rng, n = solvers.AdamW(arrays, eps, decay), np.random.default_rng(seed), self.task.n
+        steps = math.ceil(n / batch) if batch else 1
+        kept, best = arrays, -math.inf
+        for epoch in range(epochs):
+            order = rng.permutation(n) if batch else None
+            offset = (epoch + 1) % self.task.views * n
+            for step in range(steps):
+                rows: Any = slice(offset, offset + n)
+                if order is not None and batch:
+                    rows = offset + order[step * batch : (step + 1) * batch]
+                done = (epoch * steps + step) / (epochs * steps)
+                _, gradients = self.loss(arrays, rows)
+                optimizer.step(gradients, solvers.cosine(lr, done))
+            if judge is not None and (verdict := judge(self.by_term(arrays))) >= best:
+                kept, best = [array.copy() for array in arrays], verdict
+            if progress is not None:
+                progress(epoch + 1, epochs)
+        value, _ = self.loss(kept)
+        return Trained(self.by_term(kept), value, first, epochs * steps, math.isfinite(value))
+
+
+def join(arrays: Sequence[Array]) -> Array:
+    """Several arrays as one vector."""
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def split(flat: Array, like: Sequence[Array]) -> list[Array]:
+    """The inverse of `join`: arrays of the shapes and precisions of `like`."""
+    parts = np.split(flat, np.cumsum([array.size for array in like])[:-1])
+    return [
+        part.reshape(array.shape).astype(array.dtype, copy=False)
+        for part, array in zip(parts, like, strict=True)
+    ]
+
+
+def within(rows: Any, piece: slice) -> Any:
+    """A piece of a slice with a start (or of all), or of an array of places."""
+    if not isinstance(rows, slice):
+        return rows[piece]
+    start = rows.start or 0
+    return slice(start + piece.start, start + piece.stop)

@@ -1,0 +1,158 @@
+"""What every method is: options stored by the constructor, and `fit(task)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar, TypeVar
+
+from prolip.core import Fitted, HeldOut, Settings, Task
+
+Progress = Callable[[int, int], None]  # (done, total)
+AnyFitted = TypeVar("AnyFitted", bound=Fitted)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that decide how many numbers a method trains, in the paper's notation.
+
+    Attributes
+    ----------
+    features
+        Do, of the image features before the projection.
+    dim
+        D, of the shared space.
+    classes
+        K.
+    images
+        N x K, all images of the support set.
+    text_features
+        Dt, of the text features before the projection; None where they are not known.
+    """
+
+    features: int
+    dim: int
+    classes: int
+    images: int
+    text_features: int | None = None
+
+    @classmethod
+    def of(cls, task: Task) -> Shape:
+        """The shape of a task."""
+        inputs, dim = task.linear.weight.shape
+        text = None if task.text.features is None else task.text.features.shape[2]
+        return cls(inputs, dim, task.classes, task.n, text)
+
+
+class Method(ABC):
+    """A way to adapt a CLIP-like model on cached features.
+
+    A method is a frozen dataclass whose fields are its options, with the defaults of its authors.
+
+    Attributes
+    ----------
+    name
+        In the registry, in files and on the command line.
+    summary
+        One line for `prolip methods`.
+    open_class
+        Whether the fitted model can be asked about classes that it was not fitted on.
+    size
+        How many numbers are trained, as the paper's "# params" column writes it.
+    needs
+        What has to be known of the model.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    open_class: ClassVar[bool]
+    size: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)
+
+    @classmethod
+    def options(cls) -> list[str]:
+        """The names of its options."""
+        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    @classmethod
+    def create(cls, **options: Any) -> Method:
+        """The method with these options; each must be one of `options()`."""
+        return cls(**options)
+
+    @abstractmethod
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
+        """Adapt to the support set; what comes back has its settings and report (`finish`).
+
+        Parameters
+        ----------
+        task
+            The support set.
+        progress
+            Called with (done, total) where there are steps to count.
+        validation
+            Further labelled images of the same classes, to choose hyperparameters on. Without it they are
+            chosen inside the support set.
+        """
+
+    @abstractmethod
+    def count(self, shape: Shape) -> int:
+        """How many numbers are trained."""
+
+    def parameters(self, task: Task) -> int:
+        """How many numbers are trained on this task: the paper's "# params"."""
+        return self.count(Shape.of(task))
+
+    def settle(self, **chosen: Any) -> Settings:
+        """Its name and all its options, with what a fit chose in their place, as JSON has them."""
+        from prolip.methods.common.plugins import name_of
+
+        options = {name: getattr(self, name) for name in self.options()} | chosen
+        return Settings(name_of(type(self)), plain(options))
+
+    def finish(self, fitted: AnyFitted, task: Task, started: float, **figures: Any) -> AnyFitted:
+        """A fitted model with its settings and report: what `fit` returns.
+
+        Call it on the method with what was chosen as its options (`dataclasses.replace`).
+
+        Parameters
+        ----------
+        fitted
+            The model. Figures that it has already stay in its report.
+        task
+            What it was fitted on, at the scale that it answers at.
+        started
+            When the clock (`time.perf_counter`) was read at the start of the fit.
+        figures
+            What else there is to tell of the fit.
+        """
+        report = {"scale": task.scale, "parameters": self.parameters(task), **figures, **fitted.report}
+        report["seconds"] = time.perf_counter() - started
+        return dataclasses.replace(fitted, settings=self.settle(), report=plain(report))
+
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOut]:
+        """The fit, and what models of the same options say about images that they were not fitted on.
+
+        Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
+        """
+        from prolip.methods import from_settings
+        from prolip.methods.common.cross_validation import cross_validate
+
+        fitted = self.fit(task, progress)
+        return fitted, cross_validate(from_settings(fitted.settings), task, seed=seed)
+
+
+def plain(value: Any) -> Any:
+    """An option, or a figure, as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(own) for name, own in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(own) for own in value]
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

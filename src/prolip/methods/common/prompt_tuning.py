@@ -1,0 +1,57 @@
+"""Prompt tuning: what all of its methods share, which is how they are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prolip.core import Task
+from prolip.methods.common.tower_method import TowerMethod
+
+if TYPE_CHECKING:
+    from prolip.methods.common.training import Recipe
+
+
+@dataclass(frozen=True)
+class PromptTuning(TowerMethod):
+    """SGD with momentum: an epoch of warm-up, then a cosine, once an epoch.
+
+    Parameters
+    ----------
+    epochs
+        None: by the number of shots, as CoOp's authors do.
+    recompute
+        Keep less in memory on the way forth and compute it again on the way back: for large towers, and for
+        thousands of classes.
+    checkpoint
+        A folder that an interrupted run goes on from.
+    """
+
+    lr: float = 0.002
+    epochs: int | None = None
+    batch_size: int = 32
+    weight_decay: float = 5e-4
+    recompute: bool = False
+    seed: int = 0
+    checkpoint: str | None = None
+
+    open_class: ClassVar[bool] = True
+
+    def recipe(self, task: Task) -> Recipe:
+        """Steps and rates, for a support set of this size."""
+        from prolip.methods.common.training import Recipe
+
+        return Recipe(
+            self.lr,
+            epochs_for(task) if self.epochs is None else self.epochs,
+            self.batch_size,
+            weight_decay=self.weight_decay,
+            warm_up=1,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+        )
+
+
+def epochs_for(task: Task) -> int:
+    """Epochs by shots: 50 for one, 100 for up to four, 200 for more."""
+    return 50 if task.shots < 2 else 100 if task.shots <= 4 else 200

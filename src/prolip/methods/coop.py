@@ -1,0 +1,146 @@
+"""CoOp: learn the words around the class name (Zhou et al., 2022).
+
+The prompt of class k is [w]_1 ... [w]_M [name k], its M words free vectors. Through the frozen text tower it
+gives the row t_k(w), and the words minimise the cross-entropy of
+
+    s * normalize(x W0 + b) T(w)'
+
+The image tower is not touched, so its features are cached (one view of each image per epoch), and gradients
+flow through the text tower alone.
+
+Defaults are the authors': 16 words from N(0, 0.02), shared by all classes, in front of the name; SGD with
+momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1, 2 to 4, or more shots; a
+warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
+
+Differences from their program: float32 (or bfloat16 on a GPU) instead of float16; views come from the cache.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prolip.core import Fitted, Task, Text, UsageError
+from prolip.core.arrays import to_numpy, unit_rows
+from prolip.core.errors import unknown_name
+from prolip.encoders.towers import WORDS, to_torch
+from prolip.methods.common.method import Progress
+from prolip.methods.common.prompt_tuning import PromptTuning
+from prolip.methods.common.prompted import POSITIONS, Layout, Prompted
+from prolip.methods.common.tower_method import TowerTask
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.methods.common.prompts import Prompts
+    from prolip.methods.common.training import Batch, Gradient
+
+
+@dataclass(frozen=True)
+class CoOp(PromptTuning):
+    """Learned context words.
+
+    Parameters
+    ----------
+    contexts
+        M. None is 16, or the length of the phrase in `init`.
+    init
+        "random", or a phrase like "a photo of a".
+    class_specific
+        A context for each class, instead of one for all.
+    position
+        Where the class name stands among the words: "end", "middle" or "front".
+    """
+
+    contexts: int | None = None
+    init: str = "random"
+    class_specific: bool = False
+    position: str = "end"
+
+    name: ClassVar[str] = "coop"
+    summary: ClassVar[str] = "learn the words around the class name, through the text tower"
+    size: ClassVar[str] = "M x De, or K x M x De class-specific"
+    needs: ClassVar[tuple[str, ...]] = (WORDS,)
+
+    def __post_init__(self) -> None:
+        if self.position not in POSITIONS:
+            raise unknown_name("position", self.position, POSITIONS)
+        if self.contexts is not None and self.contexts < 1:
+            raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
+
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
+        """Learn the context on cached image features."""
+        started = time.perf_counter()
+        problem = Problem.of(self, task)
+        figures = self.train(
+            problem.task,
+            problem.prompts.towers,
+            {"context": problem.context},
+            lambda batch: self.loss(problem, batch),
+            progress,
+            self.gradient(problem),
+        )
+        task, context = problem.task, problem.context.detach()
+        text, layout = Text(problem.prompts.embed(context), task.text.classes), problem.layout(self)
+        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), layout, task.encoder)
+        return self.finish(fitted, task, started, **figures)
+
+    def loss(self, problem: Problem, batch: Batch) -> Tensor:
+        """Cross-entropy of a batch."""
+        return problem.cross_entropy(problem.prompts.embed(problem.context), batch)
+
+    def gradient(self, problem: Problem) -> Gradient | None:
+        """The loss's own."""
+        return None
+
+    def parameters(self, task: Task) -> int:
+        """The size of the context."""
+        return Problem.of(self, task).context.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
+
+    task: TowerTask
+    prompts: Prompts
+    context: nn.Parameter  # [M, De] or [K, M, De]
+    images: Tensor  # unit embeddings [V, n, D]
+    labels: Tensor
+    teacher: Tensor  # hand-written text rows [K, D]
+
+    @classmethod
+    def of(cls, method: CoOp, task: Task) -> Problem:
+        """What a method has to solve."""
+        task, encoder, towers = method.open(task)
+
+        from torch import nn
+
+        from prolip.methods.common.prompts import Prompts, start_context
+
+        names = task.text.classes
+        assert names is not None
+        start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
+        if method.class_specific:
+            start = start.expand(len(names), -1, -1)
+        prompts = Prompts.build(encoder, towers, names, start.shape[-2], method.position)
+        arrays = (unit_rows(task.embeddings()), task.y, task.text.rows)
+        return cls(
+            task, prompts, nn.Parameter(start.clone()), *(to_torch(array, encoder.device) for array in arrays)
+        )
+
+    def logits(self, rows: Tensor, batch: Batch) -> Tensor:
+        """Scores [B, K] of a batch, in the view that is its epoch's turn."""
+        view = self.images[batch.epoch % len(self.images), batch.images]
+        return self.task.scale * view.to(rows.dtype) @ rows.T
+
+    def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
+        """The loss of a batch against text rows [K, D]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(self.logits(rows, batch), self.labels[batch.images])
+
+    def layout(self, method: CoOp) -> Layout:
+        """What it takes to build the same prompts around other class names."""
+        return Layout(int(self.prompts.slots.shape[1]), method.position)

@@ -1,0 +1,45 @@
+"""KgCoOp: learned words whose classes stay near the hand-written ones (Yao et al., 2023).
+
+CoOp's loss, and a pull of each learned row t_k(w) to the row u_k of the hand-written prompt:
+
+    CE + weight * (1 - mean_k <t_k(w), u_k>),        weight = 8
+
+The context starts as "a photo of a"; 100 epochs in batches of 128, as in the authors' scripts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prolip.methods.coop import CoOp, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.common.training import Batch
+
+
+@dataclass(frozen=True)
+class KgCoOp(CoOp):
+    """Learned context words, guided by hand-written prompts.
+
+    Parameters
+    ----------
+    weight
+        Of the pull to the hand-written prompts.
+    """
+
+    init: str = "a photo of a"
+    epochs: int | None = 100
+    batch_size: int = 128
+    weight: float = 8.0
+
+    name: ClassVar[str] = "kgcoop"
+    summary: ClassVar[str] = "CoOp, its class texts kept near the hand-written ones"
+
+    def loss(self, problem: Problem, batch: Batch) -> Tensor:
+        """Cross-entropy and the pull."""
+        rows = problem.prompts.embed(problem.context)
+        apart = 1 - (rows * problem.teacher).sum(dim=1).mean()
+        return problem.cross_entropy(rows, batch) + self.weight * apart

@@ -1,0 +1,73 @@
+"""ProGrad: learn words only where that does not unlearn what the model knew (Zhu et al., 2023).
+
+Two losses on a batch: the cross-entropy, with gradient g_a; and the divergence of the prediction from that of
+the hand-written prompts, with gradient g_b. Where the two conflict, the part of g_a that goes against g_b is
+taken out of it:
+
+    g = g_a - lam * <g_a, g_b> / |g_b|^2 * g_b      if <g_a, g_b> < 0,      else g_a
+
+The teacher's predictions are soft labels of a cross-entropy, which has the gradient of the divergence. The
+context starts as zeros, with the phrase as its last words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prolip.methods.coop import CoOp, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prolip.methods.common.training import Batch, Gradient
+
+
+@dataclass(frozen=True)
+class ProGrad(CoOp):
+    """Learned context words that do not move against the zero-shot model.
+
+    Parameters
+    ----------
+    conflict
+        How much of a conflicting gradient is taken out: 1 is all of it.
+    """
+
+    contexts: int | None = 16
+    init: str = "a photo of a"
+    conflict: float = 1.0
+
+    name: ClassVar[str] = "prograd"
+    summary: ClassVar[str] = "CoOp, without steps that go against the zero-shot predictions"
+
+    def gradient(self, problem: Problem) -> Gradient:
+        """The projected gradient."""
+        from torch.autograd import grad
+        from torch.nn.functional import cross_entropy
+
+        def fill(batch: Batch) -> Tensor:
+            logits = problem.logits(problem.prompts.embed(problem.context), batch)
+            loss = cross_entropy(logits, problem.labels[batch.images])
+            taught = problem.logits(problem.teacher, batch).softmax(dim=1)
+            apart = cross_entropy(logits, taught)
+            (own,) = grad(loss, problem.context, retain_graph=True)
+            (general,) = grad(apart, problem.context)
+            problem.context.grad = project(own, general, self.conflict)
+            return loss
+
+        return fill
+
+
+def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
+    """`own` without its part against `general`, if it has one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> project(np.array([1.0, -1.0]), np.array([0.0, 2.0])).tolist()
+    [1.0, 0.0]
+    """
+    along = (own * general).sum()
+    if along >= 0:
+        return own
+    return own - conflict * along / (general * general).sum() * general
