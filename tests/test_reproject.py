@@ -16,10 +16,10 @@ from pictures import blotch
 from prolip.api.batch import AnswerFile, answers
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.core.arrays import softmax
-from prolip.evaluate.adapting import Adapted, adapt_images
+from prolip.evaluate.test_time import AdaptedPredictions, adapt_images
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
-from prolip.features.index import embed, read_index
+from prolip.features.embed import embed, read_index
 from prolip.methods import test_time
 
 
@@ -300,7 +300,7 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
 
 
 def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
-    monkeypatch.setattr("prolip.evaluate.adapting._IMAGES_AT_ONCE", 1)
+    monkeypatch.setattr("prolip.evaluate.test_time._IMAGES_AT_ONCE", 1)
     archive[0].write_bytes(b"not a picture")
     way = test_time.create("prolip", views=2)
     found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)
@@ -311,7 +311,7 @@ def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkey
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
     assert colour_model.confidence_.temperature != 1
-    adapted = Adapted(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
+    adapted = AdaptedPredictions(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
     monkeypatch.setattr(colour_model, "test_time", lambda *_, **__: adapted)
     (answer,) = answers(colour_model, archive[:1], test_time="prolip")
     assert answer["probability"] == pytest.approx(softmax(adapted.logits).max(), abs=1e-5)

@@ -108,7 +108,7 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
 
 def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress: Progress) -> SetResult:
     """Zero-shot, then ProLIP at each number of shots, on features computed once."""
-    train, test = builtin(name, TRAIN, part="train"), builtin(name, TEST, part="test")
+    train, test = builtin(name, TRAIN, split="train"), builtin(name, TEST, split="test")
     found = extract(
         encoder,
         [*train.images, *test.images],

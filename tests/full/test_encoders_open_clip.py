@@ -11,7 +11,7 @@ from PIL import Image
 from closeness import assert_close
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import hub, load
-from prolip.encoders.tower import split_at_linear
+from prolip.encoders.split_tower_torch import split_at_linear
 from tiny_models import random_model, write_folder
 
 open_clip = pytest.importorskip("open_clip")

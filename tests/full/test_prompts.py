@@ -8,9 +8,8 @@ from torch.nn.functional import normalize
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError, ModelError, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, unit_rows
+from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.encoders.towers import to_torch
 from prolip.methods.prompts.plot import sinkhorn, transport_logits
 from prolip.methods.prompts.prograd import project
 from prolip.methods.prompts.words import Prompts, phrase_embedding

@@ -20,9 +20,9 @@ from prolip.features import Extraction, FeatureStore, extract
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
     from prolip.api.support import Support
-    from prolip.evaluate.adapting import Adapted
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
+    from prolip.evaluate.test_time import AdaptedPredictions
 
 Progress = Callable[[int, int], None]
 
@@ -220,7 +220,7 @@ class FewShotClassifier:
 
     def test_time(
         self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
-    ) -> Adapted:
+    ) -> AdaptedPredictions:
         """Scores of images, each after a step that makes the model surer of views of that image alone.
 
         Parameters
@@ -230,7 +230,7 @@ class FewShotClassifier:
         options
             Of `prolip.methods.test_time`: views, rho, lr and others.
         """
-        from prolip.evaluate.adapting import adapt_images
+        from prolip.evaluate.test_time import adapt_images
         from prolip.methods import test_time
 
         self._require_fitted()

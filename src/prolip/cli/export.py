@@ -114,7 +114,7 @@ def embed(
     from prolip.core import UsageError
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
-    from prolip.features.index import embed as write_features
+    from prolip.features.embed import embed as write_features
 
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):

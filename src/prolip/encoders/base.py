@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from prolip.encoders.preprocess import Preprocess
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.encoders.towers import Towers
+    from prolip.encoders.trainable_towers import Towers
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -92,6 +93,12 @@ class Encoder(ABC):
             self.head = Head(changed["head.weight"], changed.get("head.bias"), self.head.residual)
         if "text_head.weight" in changed:
             self.text_head = Head(changed["text_head.weight"], changed.get("text_head.bias"))
+
+    def with_preprocess(self, preprocess: Preprocess) -> Encoder:
+        """The same towers, with pictures prepared in another way."""
+        changed = copy(self)
+        changed.preprocess = preprocess
+        return changed
 
     @property
     def width(self) -> int:

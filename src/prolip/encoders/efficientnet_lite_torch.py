@@ -29,7 +29,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """One inverted residual."""
+    """One inverted residual; its parameters have the names of the published checkpoint."""
 
     def __init__(self, shape: BlockShape) -> None:
         super().__init__()

@@ -13,11 +13,11 @@ from prolip.core.arrays import Array
 from prolip.core.head import Head
 from prolip.encoders.efficientnet_lite_torch import EfficientNetLite0
 from prolip.encoders.sentence_torch import SentenceTower
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 
 
 class Modules(NamedTuple):
-    """The two towers."""
+    """The image tower and the text tower, as torch modules."""
 
     image: EfficientNetLite0
     text: SentenceTower

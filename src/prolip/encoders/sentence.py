@@ -54,7 +54,7 @@ class SentenceEncoder:
         self._lock = Lock()
 
     def encode(self, prompts: Sequence[str]) -> Array:
-        """Unit embeddings [P, 512]."""
+        """Unit embeddings [P, 512] of prompts."""
         backend = self.backend
         with self._lock:  # the number of BLAS threads, which the package sets, is the whole process's
             return backend.encode(list(prompts))
@@ -98,7 +98,7 @@ class _Tokenizer:
         self._full = full
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Start, tokens, end."""
+        """Token numbers of a prompt, between those of its start and its end."""
         readable = text[:_CHARACTERS].encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair: "?"
         numbers: list[int] = self._full.encode(readable, add_bos=True, add_eos=True)
         return numbers if len(numbers) <= LONGEST else [*numbers[: LONGEST - 1], numbers[-1]]

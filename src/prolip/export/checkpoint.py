@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError
 from prolip.core.files import write_json
 from prolip.encoders import load
@@ -25,7 +25,6 @@ from prolip.encoders.base import Encoder
 from prolip.encoders.hub import loading, require
 from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import to_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,13 +76,13 @@ def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> 
         )
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}
-    beside: dict[str, Any] = encoder.beside  # type: ignore[attr-defined]
+    assets: dict[str, Any] = encoder.assets  # type: ignore[attr-defined]
     if encoder.name.startswith("hf:"):
-        library, config, pictures = "hf", model.config, beside["processor"]
+        library, config, pictures = "hf", model.config, assets["processor"]
     else:
-        library, config, stated = "open_clip", beside["config"], model.visual.preprocess_cfg
+        library, config, stated = "open_clip", assets["config"], model.visual.preprocess_cfg
         pictures = {key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
-    return Checkpoint(library, config, state, beside["tokenizer"], pictures, encoder.preprocess)
+    return Checkpoint(library, config, state, assets["tokenizer"], pictures, encoder.preprocess)
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

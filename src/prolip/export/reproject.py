@@ -23,7 +23,7 @@ from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
 from prolip.core.files import write_atomic
 from prolip.encoders.base import Encoder
-from prolip.features.index import open_store
+from prolip.features.embed import open_store
 
 BLOCK = 8192  # rows at a time
 DTYPES = {"float32": np.float32, "float16": np.float16}

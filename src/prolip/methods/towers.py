@@ -27,7 +27,7 @@ from prolip.methods.base import Method, Progress, Shape
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.encoders.towers import Towers
+    from prolip.encoders.trainable_towers import Towers
     from prolip.methods.training import Batch, Gradient, Recipe
 
 

@@ -24,10 +24,10 @@ import numpy as np
 
 from prolip import solvers
 from prolip.core import Task
-from prolip.core.arrays import to_numpy
+from prolip.core.arrays import to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import IMAGE, Tokens, Towers, to_torch
+from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
 from prolip.methods.base import Progress
 from prolip.methods.finetune.tuned import Tuned
 from prolip.methods.towers import Batches, TowerMethod, TowerTask

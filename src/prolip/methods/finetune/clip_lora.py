@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Task
 from prolip.core.arrays import to_numpy
-from prolip.encoders.towers import ATTENTION, IMAGE, Towers
+from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
 from prolip.methods.base import Progress
 from prolip.methods.finetune.base import FineTuning
 from prolip.methods.finetune.tuned import Tuned, merge

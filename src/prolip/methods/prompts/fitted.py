@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Text
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_torch
 from prolip.encoders import Encoder
-from prolip.encoders.towers import to_torch
 from prolip.methods.towers import TowerFitted
 
 if TYPE_CHECKING:

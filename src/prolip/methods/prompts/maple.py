@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import CLASS_TOKEN, IMAGE, WORDS, Towers, to_torch
+from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.methods.base import Progress
 from prolip.methods.prompts.base import PromptTuning
 from prolip.methods.prompts.fitted import other_names, prompts_of

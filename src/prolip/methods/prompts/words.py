@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from prolip.core import InputError, UsageError
 from prolip.encoders import Encoder
-from prolip.encoders.towers import Tokens, Towers
+from prolip.encoders.trainable_towers import Tokens, Towers
 
 _LETTERS = "xqzjkwv"
 _LONGEST_PHRASE = 32  # tokens

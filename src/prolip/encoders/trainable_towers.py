@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from prolip.core.arrays import Array, to_numpy
-
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 # What an encoder may offer, in the words of the error that misses it.
@@ -70,7 +65,7 @@ class Towers:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What methods can ask for."""
+        """What methods can ask for, out of the constants above."""
         return frozenset(
             name
             for name, there in (
@@ -150,10 +145,3 @@ def projections_of(module: nn.Module) -> tuple[str, str, str] | None:
 
 def _has_attention(blocks: tuple[nn.Module, ...]) -> bool:
     return bool(blocks) and all(attention_of(block) is not None for block in blocks)
-
-
-def to_torch(array: Array, device: str | torch.device = "cpu") -> Tensor:
-    """A copy of a NumPy array as a tensor on a device."""
-    import torch
-
-    return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)
