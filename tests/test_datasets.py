@@ -59,7 +59,6 @@ def test_a_split_file_gives_parts_in_its_order(tmp_path, name):
     assert benchmark.names == ("River", "sea or lake")
     assert [len(benchmark.splits[p]) for p in ("train", "val", "test")] == [3, 1, 2]
     assert benchmark.templates[0].count("{}") == 1
-    assert benchmark.standard
 
 
 def test_aircraft_reads_its_lists(tmp_path):
@@ -152,7 +151,6 @@ def test_v2_folders_are_labels_and_sort_as_numbers(tmp_path):
 def test_a_folder_of_images_stands_in(photos):
     benchmark = read_dataset("photos", photos.parent)
 
-    assert not benchmark.standard
     assert benchmark.names == ("blue", "green", "red")
     assert {split: len(images) for split, images in benchmark.splits.items()} == {"train": 18, "test": 12}
 

@@ -379,7 +379,7 @@ class FewShotClassifier:
         return learning_curve(self._method(), self.fitted_, task, seed=self.seed, progress=progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
-        """Which of these unlabelled images to label next; `place` counts in `images`."""
+        """Which of these unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import growing
         from prolip.evaluate.suggest import suggest
 
@@ -388,7 +388,7 @@ class FewShotClassifier:
         inputs, _ = self.base_head().split(x)
         labelled, _ = self.base_head().split(task.x[0])
         found = suggest(inputs, softmax(self.calibrated(x)), labelled, count)
-        return [replace(one, place=places[one.place]) for one in found]
+        return [replace(one, index=places[one.index]) for one in found]
 
     # Keeping
 

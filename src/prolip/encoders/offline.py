@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy as shallow_copy
@@ -29,6 +28,7 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.core.imagenet import imagenet_names
+from prolip.core.machine import cores
 from prolip.core.onnx_graph import Graph
 from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder, choose_device
@@ -218,7 +218,7 @@ def _onnx_session(weights: Mapping[str, Array]) -> Any:
     """
     onnxruntime = require("onnxruntime", "onnx")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    options.intra_op_num_threads = cores()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.log_severity_level = 3

@@ -2,7 +2,7 @@
 
 Each kind of encoder fills in a `Towers`: how to run its two towers so that gradients flow, where the word
 embeddings are, which parameters make up the image tower and its last layer, and what else it offers. A method
-names what it needs; what is not offered is told in one sentence.
+names what it needs; what is not offered is an error of one sentence.
 """
 
 from __future__ import annotations

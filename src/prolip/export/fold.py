@@ -18,7 +18,7 @@ from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
 from prolip.methods.fitted import TextProjected
 
-_OTHERWISE = "export it with --to onnx, which takes any method"
+_OTHERWISE = 'export it to="onnx", which takes any method'
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,7 +93,7 @@ class ReducedObjective:
         self.evaluations = 0
 
     def __call__(self, z: Array) -> tuple[float, Array]:
-        """Value and gradient."""
+        """The value at Z Q [r, B, k], and the gradient in the same shape."""
         reduction, regime = self.reduction, self.reduction.regime
         flat = z.reshape(len(z), -1).astype(regime.products, copy=False)
         gradient = np.empty(flat.shape, regime.products)

@@ -6,7 +6,7 @@ What is fitted: a restrained form of the paper's objective. (An explicit lam mea
 
 What embeddings have outside span(T), the span of the class texts, changes no prediction, only their length;
 and so does a good part of what is inside. A fit that divides by |v_i| uses that length to satisfy the support
-images one by one: room to overfit. So nothing moves outside span(T), and lengths count by their root: half of
+images one by one, and overfits. So nothing moves outside span(T), and lengths count by their root: half of
 |v_i| gives way to a_i, which is in proportion to |x_i| and on average as large as |v_i| is at W0. Predictions
 are cosines as ever.
 
@@ -72,7 +72,7 @@ class LamTrial:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen, and why."""
+    """The lam and the scale that were chosen, and why."""
 
     lam: float  # weight of |W - W0|^2
     scale: float  # what to multiply cosines by in predictions; the fit has the task's own
@@ -100,9 +100,9 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
         choice = choose(task, scale=scale, seed=seed, reduction=reduction)
         solution = solve(reduction, [choice.lam], choice.start, True, began)[0]
     if (out := choice.held_out) is not None:  # as the images came
-        places = order[out.images]
-        back = places.argsort()
-        choice = replace(choice, held_out=HeldOut(out.logits[back], out.y[back], places[back]))
+        images = order[out.images]
+        back = images.argsort()
+        choice = replace(choice, held_out=HeldOut(out.logits[back], out.y[back], images[back]))
     return replace(solution, scale=choice.scale), choice
 
 
