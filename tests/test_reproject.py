@@ -311,7 +311,7 @@ def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkey
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
     assert colour_model.confidence_.temperature != 1
-    adapted = AdaptedPredictions(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated by `test_time`
+    adapted = AdaptedPredictions(np.array([[2.0, 1.0, 0.0]]), [0], [])  # calibrated by `test_time`
     monkeypatch.setattr(colour_model, "test_time", lambda *_, **__: adapted)
     (answer,) = answers(colour_model, archive[:1], test_time="prolip")
     assert answer["probability"] == pytest.approx(softmax(adapted.logits).max(), abs=1e-5)

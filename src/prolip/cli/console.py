@@ -133,7 +133,7 @@ def with_flags(message: str) -> str:
         name, value = found[1].replace("_", "-"), found[2]
         return {"True": f"--{name}", "False": f"--no-{name}"}.get(value) or f"--{name} {value.strip(chr(34))}"
 
-    return re.sub(r'\b([a-z_]+)=(True|False|"[^"]*")', flag, message)
+    return re.sub(r'\b([a-z_]+)=(True\b|False\b|"[^"]*")', flag, message)
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:

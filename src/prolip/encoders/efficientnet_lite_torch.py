@@ -70,6 +70,11 @@ class EfficientNetLite0(nn.Module):
         model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         return model.eval().requires_grad_(False)
 
+    @property
+    def residual_blocks(self) -> tuple[nn.Module, ...]:
+        """The blocks of all stages, in order."""
+        return tuple(self._blocks)
+
     def feature_map(self, x: Tensor) -> Tensor:
         """Local features [B, 1280, 7, 7] of normalised pixels [B, 3, 224, 224]."""
         x = nn.functional.relu6(self._bn0(self._conv_stem(x)))

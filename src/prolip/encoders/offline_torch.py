@@ -60,6 +60,6 @@ def open_towers(modules: Modules, head: Head, text_head: Head, copy: bool, devic
         words=text.words,
         image=("image._conv", "image._bn", "image._blocks", "projection"),  # not its ImageNet classifier
         last=("image._conv_head.", "image._bn1.", "projection"),
-        image_blocks=tuple(image._blocks),
+        image_blocks=image.residual_blocks,
         embed_local=lambda pixels: image.feature_map(pixels).flatten(2).mT @ joined.projection,
     )

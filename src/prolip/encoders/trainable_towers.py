@@ -84,8 +84,9 @@ class Towers:
 
     def norms(self) -> dict[str, nn.Parameter]:
         """Scale and shift of the batch norms of the image tower; without any, of both towers' layer norms."""
-        from torch.nn import GroupNorm, LayerNorm
-        from torch.nn.modules.batchnorm import _BatchNorm
+        from torch.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, SyncBatchNorm
+
+        batch_norms = BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
 
         def affine(*kinds: type[nn.Module], inside: tuple[str, ...] = ("",)) -> dict[str, nn.Parameter]:
             return {
@@ -95,7 +96,7 @@ class Towers:
                 for key, parameter in module.named_parameters(recurse=False)
             }
 
-        return affine(_BatchNorm, inside=self.image) or affine(LayerNorm, GroupNorm, _BatchNorm)
+        return affine(*batch_norms, inside=self.image) or affine(LayerNorm, GroupNorm, *batch_norms)
 
     @contextmanager
     def saying(self, embeddings: Tensor) -> Iterator[None]:

@@ -21,7 +21,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
 from prolip.solvers.folds import own_order
-from prolip.solvers.minimise import minimise
+from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.regime import Regime
@@ -79,37 +79,38 @@ def solve(
     start_value, _ = objective(zero)
     z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
     for lam in lams:
-        evaluations, objective.lam = objective.evaluations, lam
-        z, value, outside, converged = take_turns(objective, z, restrained)
-        weight = reduction.weight(z[:, 0], None if outside is None else outside.step)
-        used, now = objective.evaluations - evaluations, time.perf_counter()
-        found = Solution(
-            weight, lam, reduction.scale, value, start_value, used, now - began, "exact", converged
+        found, complement = take_turns(objective.at(lam), z, restrained)
+        z, now = found.x, time.perf_counter()
+        solutions.append(
+            Solution(
+                reduction.weight(z[:, 0], None if complement is None else complement.step),
+                lam,
+                reduction.scale,
+                found.value,
+                start_value,
+                found.evaluations,
+                now - began,
+                "exact",
+                found.converged,
+            )
         )
-        solutions.append(found)
         began = now
     return solutions
 
 
-def take_turns(
-    objective: ReducedObjective, z: Array, restrained: bool
-) -> tuple[Array, float, Complement | None, bool]:
-    """Minimise inside span(T) and outside it in turns: where, the value there, the complement, and whether
-    what is left to gain is small.
-    """
+def take_turns(objective: ReducedObjective, z: Array, restrained: bool) -> tuple[Minimum, Complement | None]:
+    """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small."""
     reduction, lam = objective.reduction, objective.lam
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
     if reduction.outside is None or restrained or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
-        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
-        return found.x, found.value, None, found.converged
-    at_start = objective.outside
-    outside: Complement | None = None
-    penalty, value, gain, converged = 0.0, np.inf, np.inf, False
+        return minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale), None
+    complement: Complement | None = None
+    penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
     for turn in range(MOST_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
         found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
-        reached = found.value + penalty
+        reached, evaluations = found.value + penalty, evaluations + found.evaluations
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30
             break
@@ -118,7 +119,6 @@ def take_turns(
         converged = found.converged and gain * gain <= LEFT * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
-        outside = solve_complement(reduction, objective.c[:, 0], lam)
-        objective.outside, penalty = outside.squared[:, None], lam * outside.penalty
-    objective.outside = at_start
-    return z, value, outside, converged
+        complement = solve_complement(reduction, objective.c[:, 0], lam)
+        objective, penalty = objective.at(lam, complement.squared[:, None]), lam * complement.penalty
+    return Minimum(z, value, evaluations, converged), complement

@@ -162,9 +162,9 @@ class Folds:
 
     def fit(self, lam: float, z: Array, tol: float) -> Array:
         """The fits without each fold, from others nearby."""
-        self.objective.lam = lam
-        scale = self.objective.preconditioner()
-        return minimise(self.objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale).x
+        objective = self.objective.at(lam)
+        scale = objective.preconditioner()
+        return minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale).x
 
     def cosines(self, z: Array) -> Array:
         """Cosines [V, m, K] of held-out images with the texts, under the fit that did not see them."""
