@@ -238,9 +238,9 @@ def _hf_tokenizer(tokenizer: Any, transformers: Any) -> Any:
     start, end = list(words)[-2:]
     vocabulary = {word: number for word, number in words.items() if word not in (start, end)}
     vocabulary |= {"<|startoftext|>": words[start], "<|endoftext|>": words[end]}
-    made = transformers.CLIPTokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in tokenizer.bpe_ranks])
-    made.model_max_length = tokenizer.context_length
-    return made
+    merges = [tuple(pair) for pair in tokenizer.bpe_ranks]
+    length = tokenizer.context_length
+    return transformers.CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=length)
 
 
 _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # PIL's numbers
