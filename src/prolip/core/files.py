@@ -81,10 +81,10 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_error(path: Path, error: OSError, left: str = "nothing was written") -> ProlipError:
-    """What to tell when a path cannot be written; `left` is what is there after a full disk."""
+def write_error(path: Path, error: OSError, remaining: str = "nothing was written") -> ProlipError:
+    """What to tell when a path cannot be written; `remaining` is what is there after a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ProlipError(f"no space left on the disk while writing {path}; {left}")
+        return ProlipError(f"no space left on the disk while writing {path}; {remaining}")
     return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 

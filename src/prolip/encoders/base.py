@@ -64,7 +64,7 @@ class Encoder(ABC):
     device: str
     licence: str | None = None
     revision: str | None = None
-    black_box: str | None = None  # why the head is no part of the model, where it is not
+    black_box_reason: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are there
 

@@ -41,14 +41,14 @@ class HeadParameters:
 class SplitTower:
     """A tower in two parts: `head(features(x))` is its own embedding.
 
-    `parameters` are the head's own in the model; `black_box` says why the head is only the identity, where it
-    is.
+    `parameters` are the head's own in the model; `black_box_reason` says why the head is only the identity,
+    where it is.
     """
 
     features: Run
     head: Head
     parameters: HeadParameters | None = None
-    black_box: str | None = None
+    black_box_reason: str | None = None
 
 
 def checked(split: SplitTower, run: Run, features: Tensor, embedding: Tensor) -> SplitTower:
@@ -62,7 +62,7 @@ def checked(split: SplitTower, run: Run, features: Tensor, embedding: Tensor) ->
 
 def black_box(run: Run, embedding: Tensor, reason: str) -> SplitTower:
     """The tower as it is, with the identity for a head."""
-    return SplitTower(run, Head.identity(embedding.shape[1]), black_box=reason)
+    return SplitTower(run, Head.identity(embedding.shape[1]), black_box_reason=reason)
 
 
 def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> SplitTower:

@@ -51,8 +51,8 @@ class Anatomy:
 class TowerEncoder(Encoder):
     """Two split towers, a tokenizer and a way to prepare pictures.
 
-    `black_box` says why `head` is the identity, where it is; `model` is the library's own, unchanged, and
-    `assets` what the library keeps with it (configuration, tokenizer), to write it out again.
+    `black_box_reason` says why `head` is the identity, where it is; `model` is the library's own, unchanged,
+    and `assets` what the library keeps with it (configuration, tokenizer), to write it out again.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TowerEncoder(Encoder):
         self.name, self.fingerprint, self.revision = name, fingerprint, revision
         self.model, self.assets, self._anatomy = model, assets, anatomy
         self.preprocess, self.device = preprocess, device
-        self.head, self.text_head, self.black_box = image.head, text.head, image.black_box
+        self.head, self.text_head, self.black_box_reason = image.head, text.head, image.black_box_reason
         # SigLIP adds a bias to its logits too: the same for every class, it does not change a softmax.
         self.scale = float(model.logit_scale.detach().exp())
         self._image, self._text = image.features, text.features

@@ -42,7 +42,7 @@ class Towers:
         Tokens to text embeddings [P, D], likewise.
     words
         The module that embeds token numbers, `embedding_dim` wide; None where the tower has none.
-    image, last
+    image_prefixes, last_layer_prefixes
         How the names of the image tower's parameters begin, its projection included; and of its last layer.
     image_blocks, text_blocks
         Residual blocks, in order.
@@ -56,8 +56,8 @@ class Towers:
     embed_image: Callable[[Tensor], Tensor]
     embed_text: Callable[[Tokens], Tensor]
     words: Any
-    image: tuple[str, ...]
-    last: tuple[str, ...]
+    image_prefixes: tuple[str, ...]
+    last_layer_prefixes: tuple[str, ...]
     image_blocks: tuple[nn.Module, ...] = ()
     text_blocks: tuple[nn.Module, ...] = ()
     class_token: nn.Module | None = None
@@ -78,9 +78,9 @@ class Towers:
             if there
         )
 
-    def parameters(self, beginnings: tuple[str, ...]) -> dict[str, nn.Parameter]:
+    def parameters(self, prefixes: tuple[str, ...]) -> dict[str, nn.Parameter]:
         """Parameters whose names begin with one of these."""
-        return {name: p for name, p in self.model.named_parameters() if name.startswith(beginnings)}
+        return {name: p for name, p in self.model.named_parameters() if name.startswith(prefixes)}
 
     def norms(self) -> dict[str, nn.Parameter]:
         """Scale and shift of the batch norms of the image tower; without any, of both towers' layer norms."""
@@ -96,10 +96,10 @@ class Towers:
                 for key, parameter in module.named_parameters(recurse=False)
             }
 
-        return affine(*batch_norms, inside=self.image) or affine(LayerNorm, GroupNorm, *batch_norms)
+        return affine(*batch_norms, inside=self.image_prefixes) or affine(LayerNorm, GroupNorm, *batch_norms)
 
     @contextmanager
-    def saying(self, embeddings: Tensor) -> Iterator[None]:
+    def with_word_embeddings(self, embeddings: Tensor) -> Iterator[None]:
         """Let the text tower read word embeddings [P, L, De] in the place of its own."""
         assert self.words is not None
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
 
-MOST = 4096  # images looked at: of more, so many are drawn, as every pair is compared
+MAX_IMAGES = 4096  # images looked at: of more, so many are drawn, as every pair is compared
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def suggest(
         Of the draw, where there are more images than can be compared.
     """
     indices = np.arange(len(x))
-    if len(x) > MOST:
-        indices = np.sort(np.random.default_rng(seed).choice(len(x), MOST, replace=False))
+    if len(x) > MAX_IMAGES:
+        indices = np.sort(np.random.default_rng(seed).choice(len(x), MAX_IMAGES, replace=False))
     x, labelled = x[indices].astype(np.float32), labelled.astype(np.float32)
     mean = np.concatenate([x, labelled]).mean(axis=0)
     directions = unit_rows(x - mean)

@@ -48,10 +48,10 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
         method = fitted.info.get("method", fitted.kind)
         raise UsageError(f"{method} does not fold into a checkpoint, as it is no linear map: {_OTHERWISE}")
     changed = fitted.tuned or fitted.adapter is not None
-    if changed and encoder.black_box is not None:
+    if changed and encoder.black_box_reason is not None:
         raise UsageError(
-            f"{encoder.name} does not end in a linear map ({encoder.black_box}), so that nothing can be "
-            f"folded into it: {_OTHERWISE}"
+            f"{encoder.name} does not end in a linear map ({encoder.black_box_reason}), so that nothing can "
+            f"be folded into it: {_OTHERWISE}"
         )
     head = fitted.head
     if fitted.adapter is not None:

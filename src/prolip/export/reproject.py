@@ -83,7 +83,7 @@ def reproject(
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
             file.write(_header(out.suffix, rows, head.dim, dtype))
-            _pipe(blocks, project, file, rows, progress)
+            _project_blocks(blocks, project, file, rows, progress)
 
     write_atomic(out, write)
     if paths is not None:
@@ -92,7 +92,7 @@ def reproject(
     return rows
 
 
-def _pipe(
+def _project_blocks(
     blocks: Blocks,
     project: Callable[[Array], Array],
     file: BinaryIO,

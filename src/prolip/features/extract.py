@@ -161,7 +161,7 @@ class _Job:
                 closing(_in_order(pool, self._load, total, ahead)) as outcomes,
             ):
                 for index, outcome in enumerate(outcomes):
-                    self._take(index, outcome)
+                    self._receive(index, outcome)
                     while len(self.waiting) >= size:
                         self._encode(size)
                     self.progress(index + 1 - len({loaded.index for loaded, _ in self.waiting}), total)
@@ -213,7 +213,7 @@ class _Job:
         except BadImage as bad:
             return bad
 
-    def _take(self, index: int, outcome: _Loaded | BadImage) -> None:
+    def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
             if not self.skip_bad:
                 # A copy of these contents earlier in the list may have left the work to this one.

@@ -32,8 +32,8 @@ from prolip.solvers.threads import single_thread
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
-LEFT = 1e-6  # share of the objective that may be left when the turns end
-MOST_TURNS, EVALUATIONS = 12, 300
+REMAINING = 1e-6  # share of the objective that may be left when the turns end
+MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 
 def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | None = None) -> Solution:
@@ -104,19 +104,19 @@ def take_turns(objective: ReducedObjective, z: Array, restrained: bool) -> tuple
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
     if reduction.outside is None or restrained or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
-        return minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale), None
+        return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
     complement: Complement | None = None
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
-    for turn in range(MOST_TURNS):
+    for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
-        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
+        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale)
         reached, evaluations = found.value + penalty, evaluations + found.evaluations
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30
             break
         z, before, gain, value = found.x, gain, value - reached, reached
         # The gains of the turns fall like a geometric series.
-        converged = found.converged and gain * gain <= LEFT * value * max(before - gain, 0.0)
+        converged = found.converged and gain * gain <= REMAINING * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
         complement = solve_complement(reduction, objective.c[:, 0], lam)

@@ -56,7 +56,7 @@ FAR = 5.0  # standard errors below the best, twice and falling, at which to go n
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-12, 17))  # of the scale of the fit, for predictions
 CLASSES = 300
 TOL, FINE = 3e-3, 1e-4  # of fits inside folds: to compare by, and under the lam that was chosen
-EVALUATIONS = 20
+MAX_EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Folds:
         """The fits without each fold, from others nearby."""
         objective = self.objective.at(lam)
         scale = objective.preconditioner()
-        return minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale).x
+        return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale).x
 
     def cosines(self, z: Array) -> Array:
         """Cosines [V, m, K] of held-out images with the texts, under the fit that did not see them."""

@@ -148,7 +148,7 @@ class FineTuning(TowerMethod):
 
 def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:
     """Whether any parameter is outside the image tower."""
-    return any(not name.startswith(towers.image) for name in trained)
+    return any(not name.startswith(towers.image_prefixes) for name in trained)
 
 
 def class_rows(towers: Towers, tokens: Tokens, classes: int) -> Tensor:

@@ -26,4 +26,4 @@ class FullFineTuning(FineTuning):
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Everything in the image tower."""
-        return towers.parameters(towers.image)
+        return towers.parameters(towers.image_prefixes)

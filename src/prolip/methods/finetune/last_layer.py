@@ -26,4 +26,4 @@ class LastLayer(FineTuning):
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """The last layer, as the encoder names it."""
-        return towers.parameters(towers.last)
+        return towers.parameters(towers.last_layer_prefixes)
