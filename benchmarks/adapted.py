@@ -219,7 +219,7 @@ def suggestions(sets):
             x, y = data.x["train"][pool], data.y["train"][pool]
             fitted, t = fit_calibrated(method, task)
             count = 4 * task.classes
-            picked = [s.place for s in suggest(x, softmax(fitted.logits(x) / t), task.x[0], count)]
+            picked = [s.index for s in suggest(x, softmax(fitted.logits(x) / t), task.x[0], count)]
             drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
             accuracy = {}
             for name, places in (("suggested", picked), ("random", drawn)):

@@ -33,7 +33,7 @@ from prolip.bench.runner import local_pool, run_plan
 from prolip.bench.units import Unit
 from prolip.core import Head, Text
 from prolip.data import DATASETS, read_dataset
-from prolip.evaluate.problem import Part, Problem
+from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from solver_tasks import whu
 
 SETS = ("pets37", "dtd10", "clothing10")
@@ -72,13 +72,13 @@ def show_splits(data: Path, out: Path) -> None:
                 home.mkdir()
                 (home / dataset.split).symlink_to((data / "splits" / dataset.split).resolve())
                 found = read_dataset(dataset.name, folder)
-                sizes = {part: len(images) for part, images in found.parts.items()}
+                sizes = {part: len(images) for part, images in found.splits.items()}
                 seen = "/".join(map(str, sizes.values())) + f", {len(found.names)} classes"
                 asked = "/".join(map(str, dataset.sizes.values())) + f", {dataset.classes}"
                 report(f"{dataset.title}: real split file", seen, asked, seen == f"{asked} classes")
 
 
-def rn50_problem(data: Path, classes: int = 10) -> Problem:
+def rn50_problem(data: Path, classes: int = 10) -> EncodedDataset:
     """WHU-RS19 at ResNet-50's width: features [n, 2048] that its projection takes to the real embeddings."""
     v, y, rows = whu(data, "rn50")
     rng = np.random.default_rng(0)
@@ -87,11 +87,11 @@ def rn50_problem(data: Path, classes: int = 10) -> Problem:
     x = v @ weight.T + 0.5 * rng.standard_normal((len(v), 1024), np.float32) / 1024**0.5 @ rest.T
     kept = np.flatnonzero(y < classes)
     parts = {
-        name: Part.whole(x[own], y[own].tolist())
+        name: EncodedSplit.whole(x[own], y[own].tolist())
         for name, own in (("train", kept[::2]), ("test", kept[1::2]))
     }
     names = tuple(f"class {k}" for k in range(classes))
-    return Problem("whu", names, Head(weight), 100.0, {"own": Text(rows[:classes], names)}, parts)
+    return EncodedDataset("whu", names, Head(weight), 100.0, {"own": Text(rows[:classes], names)}, parts)
 
 
 def fit_units(count: int) -> list[tuple[str, Unit]]:

@@ -30,7 +30,7 @@ Trial = tuple[Task, Array, Array]  # a task, test features, test labels
 
 def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
     encoder = load("offline")
-    train, test = (builtin(name, count, seed=5, part=part) for count, part in ((64, "train"), (60, "test")))
+    train, test = (builtin(name, count, seed=5, split=part) for count, part in ((64, "train"), (60, "test")))
     x = extract(encoder, [*train.images, *test.images], store=FeatureStore()).features[0]
     text = encoder.text(train.classes, train.templates)
     for seed in range(1, seeds + 1):

@@ -30,10 +30,10 @@ from prolip.bench.tables import build
 from prolip.bench.units import Unit
 from prolip.core import Head, InputError, UsageError
 from prolip.data import ELEVEN, read_dataset
+from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
 from prolip.evaluate.protocols import Trial, per_image, transfer
-from prolip.evaluate.support import draw_train
-from prolip.evaluate.through_towers import tower_task
+from prolip.evaluate.tower_tasks import tower_task
 
 
 class TinyEncoder(Encoder):
@@ -135,8 +135,8 @@ def test_a_key_knows_its_pictures(photos):
     before = prepare(units, photos.parent).key(unit)
     assert prepare([unit], photos.parent).key(unit) == before  # whatever else is prepared with it
 
-    train = read_dataset("photos", photos.parent).parts["train"]
-    drawn = draw_train(train.labels, 1, unit.seed)
+    train = read_dataset("photos", photos.parent).splits["train"]
+    drawn = sample_support(train.labels, 1, unit.seed)
     bystander = next(path for i, path in enumerate(train.paths) if i not in drawn)
     blotch((1, 2, 3), 1).save(bystander)
     assert prepare([unit], photos.parent).key(unit) == before
@@ -159,10 +159,10 @@ def test_problems_come_back_from_their_files(photos, tmp_path):
     mapped, copied = read_problem(str(file)), read_problem(np.fromfile(file, np.uint8))
     for problem in (mapped, copied):
         assert problem.classes == ("blue", "green", "red")
-        assert problem.parts["train"].x.shape[0] == 2
-        assert len(problem.parts["test"].labels) == 12
+        assert problem.splits["train"].x.shape[0] == 2
+        assert len(problem.splits["test"].labels) == 12
         assert problem.texts["own"].features.shape == (1, 3, 6)
-    assert np.array_equal(mapped.parts["train"].x, copied.parts["train"].x)
+    assert np.array_equal(mapped.splits["train"].x, copied.splits["train"].x)
 
 
 # The store
@@ -567,7 +567,7 @@ def test_a_session_from_images_to_table(photos, tmp_path):
 @pytest.fixture
 def whole(photos, tmp_path, monkeypatch):
     """The photos as a problem, with its encoder at hand."""
-    monkeypatch.setattr("prolip.evaluate.through_towers.load_once", lambda model: TinyEncoder())
+    monkeypatch.setattr("prolip.evaluate.tower_tasks.load_once", lambda model: TinyEncoder())
     monkeypatch.setattr("prolip.evaluate.protocols.load_once", lambda model: TinyEncoder())
     with ResultStore(tmp_path / "r.sqlite") as store:
         _, prepared, _ = planned(photos, store)
@@ -576,7 +576,7 @@ def whole(photos, tmp_path, monkeypatch):
 
 def test_a_tower_task_holds_the_pictures_that_were_drawn(whole):
     trial = Trial("zero_shot", shots=2, seed=2)
-    chosen = draw_train(whole.parts["train"].labels, 2, 2)
+    chosen = sample_support(whole.splits["train"].labels, 2, 2)
     task = tower_task(trial.task(whole, chosen), whole, chosen, "own")
     assert len(task.pictures) == task.n == 6
     assert task.templates == ("a photo of a {}.",)

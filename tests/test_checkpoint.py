@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prolip.core import ModelError
-from prolip.encoders.checkpoint import read_checkpoint
+from prolip.encoders.legacy_checkpoint import read_checkpoint
 
 KINDS = {"<f4": b"FloatStorage", "<i8": b"LongStorage"}
 START = [

@@ -115,6 +115,7 @@ def test_a_bad_image_stops_the_fit_and_skip_bad_goes_on(prolip, photos, tmp_path
     code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01")
     assert code == 1
     assert "0.png" in err
+    assert "go on without it (--skip-bad)" in err
     assert not (tmp_path / "model").exists()
     code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--skip-bad", "--json")
     assert code == 0
@@ -128,6 +129,16 @@ def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path)
     code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--lam", "0.01")
     assert code == 2
     assert "thesis.tex" in err
+
+
+def test_parameters_of_the_library_are_told_as_options(prolip, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    code, _, err = prolip("export", "my-model", "--to", "adapter", "-o", tmp_path)
+    assert code == 2
+    assert "pass --force to replace" in err
+    assert "force=True" not in err
+    assert console.with_flags('fit with lam="auto"') == "fit with --lam auto"
+    assert console.with_flags("a class called x=1, or force=Truely") == "a class called x=1, or force=Truely"
 
 
 def test_methods_are_listed(prolip):

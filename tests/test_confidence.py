@@ -128,7 +128,7 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
         expected.append(float(cosines.max()))
         strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
     assert outsiders.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
-    assert outsiders.strangers.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
+    assert outsiders.outsider_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
     assert outsiders.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
     assert outsiders.threshold(false_accept=0.25) == pytest.approx(np.quantile(strangers, 0.75), abs=1e-5)
 
@@ -143,9 +143,9 @@ def test_outsiders_are_refused_and_members_mostly_not():
     assert outsiders.reject(strangers, head, fitted.predict(strangers)).mean() > 0.9
     strict, loose = (outsiders.threshold(rate) for rate in (0.3, 0.01))
     assert strict > loose
-    with pytest.raises(UsageError, match="false-reject rate must be a fraction"):
+    with pytest.raises(UsageError, match="false_reject must be a fraction"):
         outsiders.threshold(1.5)
-    with pytest.raises(UsageError, match="false-accept rate must be a fraction"):
+    with pytest.raises(UsageError, match="false_accept must be a fraction"):
         outsiders.threshold(false_accept=-0.1)
 
 

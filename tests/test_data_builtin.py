@@ -39,7 +39,7 @@ def test_a_seed_says_which_pictures_and_more_of_them_begin_with_the_same(name):
 def test_no_picture_is_for_both_training_and_testing(name):
     seen = {image.tobytes() for image in builtin(name, 4, seed=0).images}
     assert len(seen) == 40
-    unseen = [image.tobytes() for image in builtin(name, 4, seed=0, part="test").images]
+    unseen = [image.tobytes() for image in builtin(name, 4, seed=0, split="test").images]
     assert not any(image in seen for image in unseen)
 
 
@@ -88,5 +88,5 @@ def test_what_there_is_not():
         builtin("digit", 1)
     with pytest.raises(InputError, match="at least 1"):
         builtin("textures", 0)
-    with pytest.raises(UsageError, match="unknown part 'val'"):
-        builtin("textures", 1, part="val")
+    with pytest.raises(UsageError, match="unknown split 'val'"):
+        builtin("textures", 1, split="val")

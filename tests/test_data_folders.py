@@ -78,9 +78,9 @@ def test_a_source_without_parts_is_read_whole(tmp_path):
     assert read_images(tmp_path, "test").split is None
 
 
-def test_a_part_that_is_missing_is_told(tmp_path):
+def test_a_split_that_is_missing_is_told(tmp_path):
     fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")
-    with pytest.raises(InputError, match="has no test part, only train, val"):
+    with pytest.raises(InputError, match="has no test split, only train, val"):
         read_images(tmp_path, "test")
 
 
@@ -89,9 +89,9 @@ def test_a_class_may_be_called_train(tmp_path):
     assert read_images(tmp_path, "train").classes == ["bus", "train"]
 
 
-def test_two_folders_for_one_part(tmp_path):
+def test_two_folders_for_one_split(tmp_path):
     fill(tmp_path, "val/a/1.jpg", "valid/a/1.jpg")
-    with pytest.raises(InputError, match="both the val part"):
+    with pytest.raises(InputError, match="both the val split"):
         read_images(tmp_path, "val")
 
 
@@ -207,11 +207,11 @@ def test_a_table_with_a_split_column(tmp_path):
     )
     assert names_of(read_images(tmp_path)) == ["1.jpg", "2.jpg"]
     assert names_of(read_images(tmp_path, "val")) == ["3.jpg", "4.jpg"]
-    with pytest.raises(InputError, match="has no test part, only train, val"):
+    with pytest.raises(InputError, match="has no test split, only train, val"):
         read_images(tmp_path, "test")
 
 
-def test_a_table_inside_a_part(tmp_path):
+def test_a_table_inside_a_split(tmp_path):
     fill(tmp_path, "train/1.jpg", "train/2.jpg")
     table(tmp_path / "train", "file_name,label\n1.jpg,a\n2.jpg,b\n")
     images = read_images(tmp_path)

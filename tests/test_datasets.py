@@ -32,10 +32,10 @@ def touch(path):
 def make_split(root, name, rows):
     dataset = DATASETS[name]
     folder = root / dataset.folder
-    for part in rows.values():
-        for path, _, _ in part:
+    for split in rows.values():
+        for path, _, _ in split:
             touch(folder / dataset.images[0] / path)
-    (folder / dataset.split).write_text(json.dumps(rows))
+    (folder / dataset.split_file).write_text(json.dumps(rows))
     return folder
 
 
@@ -52,27 +52,26 @@ def test_a_split_file_gives_parts_in_its_order(tmp_path, name):
 
     benchmark = read_dataset(name, tmp_path)
 
-    train = benchmark.parts["train"]
+    train = benchmark.splits["train"]
     images = folder / DATASETS[name].images[0]
     assert train.paths == [images / "b/1.jpg", images / "a/1.jpg", images / "b/sh2.jpg"]
     assert train.labels == [1, 0, 1]
     assert benchmark.names == ("River", "sea or lake")
-    assert [len(benchmark.parts[p]) for p in ("train", "val", "test")] == [3, 1, 2]
+    assert [len(benchmark.splits[p]) for p in ("train", "val", "test")] == [3, 1, 2]
     assert benchmark.templates[0].count("{}") == 1
-    assert benchmark.standard
 
 
 def test_aircraft_reads_its_lists(tmp_path):
     folder = tmp_path / "fgvc_aircraft"
     folder.mkdir()
     (folder / "variants.txt").write_text("707-320\nA300B4\nChallenger 600\n")
-    for part, line in (("train", "0056978 Challenger 600"), ("val", "1 707-320"), ("test", "2 A300B4")):
-        (folder / f"images_variant_{part}.txt").write_text(line + "\n")
+    for split, line in (("train", "0056978 Challenger 600"), ("val", "1 707-320"), ("test", "2 A300B4")):
+        (folder / f"images_variant_{split}.txt").write_text(line + "\n")
 
     benchmark = read_dataset("FGVCAircraft", tmp_path)
 
-    assert benchmark.parts["train"].paths == [folder / "images" / "0056978.jpg"]
-    assert benchmark.parts["train"].labels == [2]
+    assert benchmark.splits["train"].paths == [folder / "images" / "0056978.jpg"]
+    assert benchmark.splits["train"].labels == [2]
     assert benchmark.names == ("707-320", "A300B4", "Challenger 600")
 
 
@@ -97,8 +96,8 @@ def test_a_part_of_imagenet_with_its_classnames(tmp_path, home):
     benchmark = read_dataset("imagenet", tmp_path)
 
     assert benchmark.names == ("tench", "goldfish")
-    assert [p.name for p in benchmark.parts["train"].paths][:2] == ["n01440764_1.JPEG", "n01440764_2.JPEG"]
-    assert benchmark.parts["test"].labels == [0, 1]
+    assert [p.name for p in benchmark.splits["train"].paths][:2] == ["n01440764_1.JPEG", "n01440764_2.JPEG"]
+    assert benchmark.splits["test"].labels == [0, 1]
     assert len(benchmark.templates) == 7
 
 
@@ -122,9 +121,9 @@ def test_variants_know_their_places_in_imagenet(tmp_path, name, home):
     benchmark = read_dataset(name, tmp_path)
 
     # A name with "sh" in it is kept, and the classes are not the first of ImageNet's.
-    assert len(benchmark.parts["test"]) == 2
-    assert benchmark.parts["test"].labels == [0, 1]
-    assert benchmark.of_imagenet == (2, 3)
+    assert len(benchmark.splits["test"]) == 2
+    assert benchmark.splits["test"].labels == [0, 1]
+    assert benchmark.imagenet_labels == (2, 3)
     assert benchmark.names == ("great white shark", "golden retriever")
 
 
@@ -134,7 +133,7 @@ def test_a_variant_takes_the_ids_from_imagenet_beside_it(tmp_path):
     make_classnames(tmp_path / "imagenet")
     touch(tmp_path / "imagenet-sketch" / "images" / IDS[1] / "sketch_1.JPEG")
 
-    assert read_dataset("imagenet-sketch", tmp_path).of_imagenet == (1,)
+    assert read_dataset("imagenet-sketch", tmp_path).imagenet_labels == (1,)
 
 
 def test_v2_folders_are_labels_and_sort_as_numbers(tmp_path):
@@ -144,24 +143,23 @@ def test_v2_folders_are_labels_and_sort_as_numbers(tmp_path):
 
     benchmark = read_dataset("imagenet_v2", tmp_path)
 
-    assert [p.parent.name for p in benchmark.parts["test"].paths] == [str(k) for k in range(12)]
+    assert [p.parent.name for p in benchmark.splits["test"].paths] == [str(k) for k in range(12)]
     assert benchmark.names[10] == imagenet_names()[10]
-    assert benchmark.of_imagenet == tuple(range(12))
+    assert benchmark.imagenet_labels == tuple(range(12))
 
 
 def test_a_folder_of_images_stands_in(photos):
     benchmark = read_dataset("photos", photos.parent)
 
-    assert not benchmark.standard
     assert benchmark.names == ("blue", "green", "red")
-    assert {part: len(images) for part, images in benchmark.parts.items()} == {"train": 18, "test": 12}
+    assert {split: len(images) for split, images in benchmark.splits.items()} == {"train": 18, "test": 12}
 
 
 def test_without_a_test_part_every_second_image_tests(photos):
     benchmark = read_dataset("train", photos)
 
-    assert {part: len(images) for part, images in benchmark.parts.items()} == {"train": 9, "test": 9}
-    assert not set(benchmark.parts["train"].paths) & set(benchmark.parts["test"].paths)
+    assert {split: len(images) for split, images in benchmark.splits.items()} == {"train": 9, "test": 9}
+    assert not set(benchmark.splits["train"].paths) & set(benchmark.splits["test"].paths)
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -198,7 +196,7 @@ def test_an_absent_image_is_counted(tmp_path):
 )
 def test_a_broken_split_file_is_refused(tmp_path, content, message):
     (tmp_path / "dtd").mkdir()
-    (tmp_path / "dtd" / DATASETS["dtd"].split).write_text(content)
+    (tmp_path / "dtd" / DATASETS["dtd"].split_file).write_text(content)
     with pytest.raises(InputError, match=message):
         read_dataset("dtd", tmp_path)
 
@@ -220,7 +218,7 @@ def test_the_table_of_datasets():
 def test_sampling_draws_what_the_authors_program_draws(tmp_path):
     """Their loop, written out: a dictionary by label in first-seen order, one global stream."""
     make_split(tmp_path, "eurosat", {**ROWS, "train": ROWS["train"] * 5})
-    labels = read_dataset("eurosat", tmp_path).parts["train"].labels
+    labels = read_dataset("eurosat", tmp_path).splits["train"].labels
 
     random.seed(3)
     by_label = {}
@@ -235,13 +233,13 @@ def test_sampling_draws_what_the_authors_program_draws(tmp_path):
 @pytest.mark.parametrize("name", LISTED)
 def test_real_split_files_have_the_known_counts(tmp_path, name):
     dataset = DATASETS[name]
-    if not (SPLITS / dataset.split).is_file():
-        pytest.skip(f"{dataset.split} is not among the files")
+    if not (SPLITS / dataset.split_file).is_file():
+        pytest.skip(f"{dataset.split_file} is not among the files")
     (tmp_path / dataset.folder).mkdir()
-    (tmp_path / dataset.folder / dataset.split).symlink_to(SPLITS / dataset.split)
+    (tmp_path / dataset.folder / dataset.split_file).symlink_to(SPLITS / dataset.split_file)
 
     benchmark = read_dataset(name, tmp_path)
 
-    assert {part: len(images) for part, images in benchmark.parts.items()} == dataset.sizes
+    assert {split: len(images) for split, images in benchmark.splits.items()} == dataset.sizes
     assert len(set(benchmark.names)) == dataset.classes
     assert not any("_" in name for name in benchmark.names)

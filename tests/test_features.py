@@ -22,8 +22,8 @@ from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, duplicates, extract
 from prolip.features import store as store_module
+from prolip.features.embed import embed, open_store
 from prolip.features.images import Picture
-from prolip.features.index import embed, open_store
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24

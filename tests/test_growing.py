@@ -9,7 +9,7 @@ from pictures import COLOURS, blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.core import Head, SavedModelError, Task, UsageError
-from prolip.evaluate.curve import Point, extrapolate, learning_curve
+from prolip.evaluate.curve import CurvePoint, extrapolate, learning_curve
 from prolip.evaluate.suggest import suggest
 
 NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}
@@ -121,12 +121,12 @@ def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
 
 def test_forecasts_follow_a_power_law_and_admit_what_they_do_not_know():
     law = {s: 1 - (0.05 + 0.5 * s**-0.7) for s in (1, 2, 4, 8, 16, 32)}
-    sharp = [Point(s, law[s], 0.002) for s in (1, 2, 4, 8)]
+    sharp = [CurvePoint(s, law[s], 0.002) for s in (1, 2, 4, 8)]
     (near, far) = extrapolate(sharp, [16, 32])
     assert near.accuracy == pytest.approx(law[16], abs=0.01)
     assert near.low < law[16] < near.high
     assert far.high - far.low > near.high - near.low
-    vague = [Point(s, law[s], 0.05) for s in (1, 2, 4, 8)]
+    vague = [CurvePoint(s, law[s], 0.05) for s in (1, 2, 4, 8)]
     assert extrapolate(vague, [32])[0].high - extrapolate(vague, [32])[0].low > far.high - far.low
 
 
@@ -155,7 +155,7 @@ def test_suggestions_cover_what_is_not_covered():
     lone = 5 * np.eye(12)[11:12]
     x, labelled = np.concatenate([*blobs, lone]), blobs[0][:3] + 0.01
     probabilities = np.full((81, 2), 0.5)
-    picked = [s.place for s in suggest(x, probabilities, labelled, 3)]
+    picked = [s.index for s in suggest(x, probabilities, labelled, 3)]
     # One of each blob that has no label, and not the lone one.
     assert sorted(place // 20 for place in picked) == [1, 2, 3]
     gains = [s.gain for s in suggest(x, probabilities, labelled, 6)]

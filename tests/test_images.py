@@ -250,7 +250,7 @@ def photo(tmp_path):
 
 def test_a_truncated_file_is_named_with_the_reason(photo):
     photo.write_bytes(photo.read_bytes()[:-500])
-    with pytest.raises(BadImage, match=r"photo\.jpg: .*truncated.*--skip-bad") as caught:
+    with pytest.raises(BadImage, match=r"photo\.jpg: .*truncated.*skip_bad=True") as caught:
         load_image(photo)
     assert caught.value.name == str(photo)
     assert "truncated" in caught.value.reason

@@ -8,7 +8,13 @@ import pytest
 from prolip import methods
 from prolip.core import Head, InputError, Task, Text
 from prolip.core.arrays import unit_rows
-from prolip.evaluate.problem import Part, Problem
+from prolip.data.sampling import (
+    sample_base_support,
+    sample_paired,
+    sample_support,
+    sample_support_and_validation,
+)
+from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.evaluate.protocols import (
     Trial,
     base_to_new,
@@ -19,7 +25,6 @@ from prolip.evaluate.protocols import (
     total_harmonic_means,
     transfer,
 )
-from prolip.evaluate.support import draw_base, draw_paired, draw_train, draw_train_val
 
 CLASSES, WIDTH, DIM = 5, 12, 8
 
@@ -33,7 +38,7 @@ def make_problem(name="toy", classes=CLASSES, seed=0, val=True, paired=False, vi
     def part(count, views):
         labels = [k for _ in range(count) for k in range(classes)]  # interleaved
         x = centres[labels] + 0.9 * rng.normal(size=(views, len(labels), WIDTH)).astype(np.float32)
-        return Part.whole(x, labels)
+        return EncodedSplit.whole(x, labels)
 
     parts = {"train": part(12, views), "test": part(20, 1)}
     if val:
@@ -41,7 +46,7 @@ def make_problem(name="toy", classes=CLASSES, seed=0, val=True, paired=False, vi
     names = tuple(f"class {k}" for k in range(classes))
     text = Text(head(centres) + 0.5 * rng.normal(size=(classes, DIM)), names)
     other = Text(head(centres), names)
-    return Problem(name, names, head, 20.0, {"own": text, "photo": other}, parts, paired)
+    return EncodedDataset(name, names, head, 20.0, {"own": text, "photo": other}, parts, paired)
 
 
 PROLIP = {"lam": 0.1}
@@ -51,16 +56,16 @@ def test_few_shot_is_a_fit_on_the_drawn_images():
     problem = make_problem()
     found = few_shot(problem, Trial("prolip", PROLIP, shots=4, seed=3, views=2, scale=0.5))
 
-    labels = problem.parts["train"].labels
+    labels = problem.splits["train"].labels
     random.seed(3)
     by_label = {}
     for place, label in enumerate(labels):
         by_label.setdefault(label, []).append(place)
     chosen = [place for places in by_label.values() for place in random.sample(places, 4)]
-    x = problem.parts["train"].x[:, chosen]
+    x = problem.splits["train"].x[:, chosen]
     task = Task(x, [labels[i] for i in chosen], problem.texts["own"], problem.head, 10.0)
-    logits = methods.create("prolip", **PROLIP).fit(task).logits(problem.parts["test"].x[0])
-    hits = logits.argmax(axis=1) == problem.parts["test"].labels
+    logits = methods.create("prolip", **PROLIP).fit(task).logits(problem.splits["test"].x[0])
+    hits = logits.argmax(axis=1) == problem.splits["test"].labels
 
     assert found["accuracy"] == pytest.approx(hits.mean())
     assert found["lam"] == 0.1
@@ -69,8 +74,8 @@ def test_few_shot_is_a_fit_on_the_drawn_images():
 
 def test_all_the_data_are_all_the_shots():
     problem = make_problem()
-    assert draw_train(problem.parts["train"].labels, None, 1) == draw_train(
-        problem.parts["train"].labels, None, 2
+    assert sample_support(problem.splits["train"].labels, None, 1) == sample_support(
+        problem.splits["train"].labels, None, 2
     )
     found = few_shot(problem, Trial("prolip", {"lam": "1/N"}, shots=None))
     assert found["lam"] == pytest.approx(1 / 12)
@@ -81,9 +86,11 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     trial = Trial("prolip", {}, shots=4, seed=2, grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001}))
     found = few_shot_validation(problem, trial)
 
-    train, val, part = draw_train_val(problem.parts["train"].labels, problem.parts["val"].labels, 4, 2)
+    train, val, part = sample_support_and_validation(
+        problem.splits["train"].labels, problem.splits["val"].labels, 4, 2
+    )
     assert part == "val"
-    x, y = problem.parts["val"].take(val)
+    x, y = problem.splits["val"].take(val)
     accuracies = []
     for options in trial.grid:
         fitted = methods.create("prolip", **options).fit(trial.task(problem, train))
@@ -97,7 +104,7 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
 
 def test_without_a_validation_part_shots_come_in_pairs():
     labels = [0, 1] * 8
-    train, val, part = draw_train_val(labels, None, 3, seed=5)
+    train, val, part = sample_support_and_validation(labels, None, 3, seed=5)
     assert part == "train"
     assert not set(train) & set(val)
     assert sorted(labels[i] for i in train) == sorted(labels[i] for i in val) == [0] * 3 + [1] * 3
@@ -112,22 +119,22 @@ def test_imagenet_draws_twice_as_many_and_splits_them():
         drawn = random.sample([i for i, label in enumerate(labels) if label == k], 4)
         expected_train += drawn[:2]
         expected_val += drawn[2:]
-    assert draw_paired(labels, 2, seed=7) == (expected_train, expected_val)
-    assert draw_train(labels, 2, 7, paired=True) == expected_train
-    assert draw_train(labels, 2, 7) != expected_train
+    assert sample_paired(labels, 2, seed=7) == (expected_train, expected_val)
+    assert sample_support(labels, 2, 7, paired=True) == expected_train
+    assert sample_support(labels, 2, 7) != expected_train
 
 
 def test_too_few_images_for_a_pair_are_refused():
     with pytest.raises(InputError, match="class 1 has 3"):
-        draw_paired([0] * 4 + [1] * 3, 2, seed=1)
+        sample_paired([0] * 4 + [1] * 3, 2, seed=1)
 
 
 def test_base_shots_are_drawn_over_all_classes_then_filtered():
     labels = [k for _ in range(6) for k in range(5)]
-    drawn = draw_base(labels, 5, 2, seed=4)
-    everything = draw_train(labels, 2, 4)
+    drawn = sample_base_support(labels, 5, 2, seed=4)
+    everything = sample_support(labels, 2, 4)
     assert drawn == [i for i in everything if labels[i] <= 2]  # the middle class of five is base
-    only_base = draw_train([label for label in labels if label <= 2], 2, 4)
+    only_base = sample_support([label for label in labels if label <= 2], 2, 4)
     assert [labels[i] for i in drawn] == [0, 0, 1, 1, 2, 2]
     assert len(only_base) == len(drawn)
 
@@ -136,11 +143,11 @@ def test_base_to_new_measures_each_half_among_its_own_classes():
     problem = make_problem()
     found = base_to_new(problem, Trial("prolip", PROLIP, shots=4, seed=1))
 
-    chosen = draw_base(problem.parts["train"].labels, CLASSES, 4, 1)
-    x, y = problem.parts["train"].take(chosen)
+    chosen = sample_base_support(problem.splits["train"].labels, CLASSES, 4, 1)
+    x, y = problem.splits["train"].take(chosen)
     text = problem.texts["own"]
     fitted = methods.create("prolip", **PROLIP).fit(Task(x, y, text.rows[:3], problem.head, 20.0))
-    test_x, test_y = problem.parts["test"].all()
+    test_x, test_y = problem.splits["test"].all()
     base = (fitted.predict(test_x[test_y < 3]) == test_y[test_y < 3]).mean()
     new_rows = fitted.with_text(text.rows[3:])
     new = (new_rows.predict(test_x[test_y >= 3]) == test_y[test_y >= 3] - 3).mean()
@@ -159,7 +166,7 @@ def test_total_harmonic_means():
 def test_transfer_asks_an_open_model_about_the_target_classes():
     source, target = make_problem("source"), make_problem("target", classes=3, seed=0)
     found = transfer(source, Trial("zero_shot", shots=1), [target])
-    x, y = target.parts["test"].all()
+    x, y = target.splits["test"].all()
     z = unit_rows(source.head(x))
     expected = ((z @ target.texts["own"].rows.T).argmax(axis=1) == y).mean()
     assert found["targets"]["target"] == pytest.approx(expected)
@@ -169,7 +176,7 @@ def test_transfer_asks_an_open_model_about_the_target_classes():
 def test_a_closed_model_is_asked_for_the_columns_of_imagenets_variants():
     source = make_problem("imagenet")
     target = make_problem("imagenet_a", classes=2)
-    object.__setattr__(target, "of_imagenet", (3, 1))
+    object.__setattr__(target, "imagenet_labels", (3, 1))
     assert shared_classes(source, target) == [3, 1]
 
 
@@ -191,7 +198,7 @@ def test_templates_choose_the_text():
 
 
 def test_only_what_was_drawn_needs_features():
-    part = Part([0, 1, 0, 1], np.random.default_rng(0).normal(size=(1, 2, 3)), np.array([1, 2]))
+    part = EncodedSplit([0, 1, 0, 1], np.random.default_rng(0).normal(size=(1, 2, 3)), np.array([1, 2]))
     x, y = part.take([2, 1])
     assert np.array_equal(x[0], part.x[0][[1, 0]])
     assert y.tolist() == [0, 1]

@@ -18,10 +18,10 @@ from prolip.api.answer import Asked, answers
 from prolip.api.answer_file import AnswerFile
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.core.arrays import softmax
-from prolip.evaluate.adapting import Adapted, adapt_images
+from prolip.evaluate.test_time import AdaptedPredictions, adapt_images
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
-from prolip.features.index import embed, read_index
+from prolip.features.embed import embed, read_index
 from prolip.methods import test_time
 
 
@@ -191,7 +191,7 @@ def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, mo
     code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / "answers.xls")
     assert (code, ".csv or .jsonl" in err) == (2, True)
     code, _, err = prolip("predict", model, archive[0], "--reject", "--false-accept", 1.5)
-    assert (code, "false-accept rate" in err) == (2, True)
+    assert (code, "false_accept must be" in err) == (2, True)
 
 
 def test_answers_for_embeddings_go_to_a_file_too(prolip, tmp_path):
@@ -303,7 +303,7 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
 
 
 def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
-    monkeypatch.setattr("prolip.evaluate.adapting._IMAGES_AT_ONCE", 1)
+    monkeypatch.setattr("prolip.evaluate.test_time._IMAGES_AT_ONCE", 1)
     archive[0].write_bytes(b"not a picture")
     way = test_time.create("prolip", views=2)
     found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)
@@ -314,7 +314,7 @@ def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkey
 
 def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
     assert colour_model.confidence_.temperature != 1
-    adapted = Adapted(np.array([[2.0, 1.0, 0.0]]), [0], [], 0.0, 0.0)  # calibrated already
+    adapted = AdaptedPredictions(np.array([[2.0, 1.0, 0.0]]), [0], [])  # calibrated already
     monkeypatch.setattr("prolip.api.answer.adapted_logits", lambda *_, **__: adapted)
     asked, pairs = Asked(test_time="prolip"), [(str(path), path) for path in archive[:1]]
     (answer,) = answers(colour_model.model_, pairs, asked, colour_model.reading)

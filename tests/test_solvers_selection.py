@@ -46,7 +46,7 @@ def test_scores_and_answers_are_those_of_separate_fits(monkeypatch, views):
     """Hold out each fold by hand, fit the rest alone, and score: the folds that are solved as one agree."""
     monkeypatch.setattr(selection, "TOL", 1e-7)
     monkeypatch.setattr(selection, "FINE", 1e-8)
-    monkeypatch.setattr(selection, "EVALUATIONS", 400)
+    monkeypatch.setattr(selection, "MAX_EVALUATIONS", 400)
     task = make_task(shots=4, noise=1.5, views=views)
     choice = choose(task, seed=3)
     fold = assign_folds(task, seed=3)

@@ -69,7 +69,7 @@ class SetResult:
 
     @property
     def zero_shot_accuracy(self) -> float:
-        """Of the model before."""
+        """Accuracy of the model before training, on the test pictures."""
         return metrics.accuracy(self.zero_shot.logits(self.features), np.array(self.test.labels))
 
 
@@ -108,7 +108,7 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
 
 def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress: Progress) -> SetResult:
     """Zero-shot, then ProLIP at each number of shots, on features computed once."""
-    train, test = builtin(name, TRAIN, part="train"), builtin(name, TEST, part="test")
+    train, test = builtin(name, TRAIN, split="train"), builtin(name, TEST, split="test")
     found = extract(
         encoder,
         [*train.images, *test.images],
@@ -162,7 +162,7 @@ def _confusion(result: SetResult) -> bytes:
 
 
 def _page(summary: dict[str, Any], pictures: dict[str, bytes]) -> str:
-    """One self-contained page."""
+    """The report: HTML with the pictures inside."""
     head = "".join(f"<th>{n} shot{'s' if n > 1 else ''}</th>" for n in SHOTS)
     rows = "".join(
         f"<tr><td>{html.escape(s['set'])} ({len(s['classes'])} classes)</td>"

@@ -19,7 +19,7 @@ from prolip import methods
 from prolip.core import Head, InputError, Task
 from prolip.encoders.hub import require
 
-require("sklearn", "sklearn")  # a missing extra is told in one line
+require("sklearn", "sklearn")  # a missing extra is an error of one line
 
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402

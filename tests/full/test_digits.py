@@ -25,7 +25,7 @@ def test_digits_show_what_their_label_says():
 def test_no_digit_is_for_both_training_and_testing():
     seen = {image.tobytes() for image in builtin("digits", 100, seed=0).images}
     assert len(seen) == 1000
-    unseen = [image.tobytes() for image in builtin("digits", 74, seed=1, part="test").images]
+    unseen = [image.tobytes() for image in builtin("digits", 74, seed=1, split="test").images]
     assert not any(image in seen for image in unseen)
 
 

@@ -67,7 +67,7 @@ def test_clip_features_and_head_make_the_models_own_embedding(clip):
     assert_close(encoder.head(features), expected, atol=1e-5, rtol=1e-5)
     assert_close(encoder.text_head(encoder.encode_text(PROMPTS)), expected_text, atol=1e-5, rtol=1e-5)
     assert_close(encoder.head.weight, model.visual_projection.weight.detach().T)
-    assert (encoder.head.bias, encoder.head.residual, encoder.black_box) == (None, False, None)
+    assert (encoder.head.bias, encoder.head.residual, encoder.black_box_reason) == (None, False, None)
     assert encoder.scale == pytest.approx(model.logit_scale.detach().exp().item())
 
 

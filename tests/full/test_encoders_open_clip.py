@@ -11,7 +11,7 @@ from PIL import Image
 from closeness import assert_close
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import hub, load
-from prolip.encoders.tower import split_at_linear
+from prolip.encoders.split_tower_torch import split_at_linear
 from tiny_models import random_model, write_folder
 
 open_clip = pytest.importorskip("open_clip")
@@ -120,7 +120,7 @@ def test_the_head_is_the_last_linear_map(folders, name):
     encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
     head, features = encoder.head, encoder.encode(as_pixels(encoder, pictures(1)))
     assert (features.shape[1], head.weight.shape[0], head.bias is not None, head.residual) == HEADS[name]
-    assert encoder.black_box is None
+    assert encoder.black_box_reason is None
 
 
 def test_named_parameters_are_the_head(folders):
@@ -142,7 +142,7 @@ def test_named_parameters_are_the_head(folders):
 def test_tower_that_ends_in_a_norm_is_a_black_box(folders):
     encoder = load(f"open_clip:local-dir:{folders['timm-bare']}", "cpu")
     assert np.array_equal(encoder.head.weight, np.eye(64))
-    assert "last linear map" in encoder.black_box
+    assert "last linear map" in encoder.black_box_reason
 
 
 def test_model_is_left_as_it_was(folders):
@@ -381,7 +381,7 @@ def test_where_a_tower_is_split(end, kind):
     with torch.no_grad():
         split = split_at_linear(tower, tower, x[:1])
         assert_close(split.head(split.features(x).numpy()), tower(x))
-    assert (split.black_box is not None) == (kind == "black box")
+    assert (split.black_box_reason is not None) == (kind == "black box")
     assert split.head.residual == (kind == "residual")
     if kind == "plain":
         assert_close(split.features(x), tower.first(x).tanh())

@@ -230,10 +230,10 @@ def test_what_does_not_fold_says_so_and_offers_onnx(model, tmp_path):
     cases = [("siglip", "rla", "residual"), ("bare", "prolip", "does not end in a linear map")]
     for name, method, message in cases:
         fitted, _ = fit(model(name), method)
-        with pytest.raises(UsageError, match=rf"{message}.*--to onnx"):
+        with pytest.raises(UsageError, match=rf'{message}.*to="onnx"'):
             export(tmp_path / "out", model(name), fitted, CONFIG, ["open_clip"])
     probe, _ = fit(model("vit"), "task_res")
-    with pytest.raises(UsageError, match=r"task_res does not fold .*--to onnx"):
+    with pytest.raises(UsageError, match=r'task_res does not fold .*to="onnx"'):
         export(tmp_path / "out", model("vit"), probe, CONFIG, ["open_clip"])
 
 
@@ -341,7 +341,7 @@ def test_offline_goes_to_adapter_and_not_to_clip(offline, tmp_path):
     text = offline.text(CLASSES, [TEMPLATE])
     weight = offline.head.weight + 0.01
     fitted = Projected(Head(weight), text, 20.0, tuned=True, settings=Settings("prolip"))
-    with pytest.raises(ModelError, match="--to onnx or --to adapter"):
+    with pytest.raises(ModelError, match='to="onnx" or to="adapter"'):
         export(tmp_path / "out", offline, fitted, CONFIG, ["hf"])
     export(tmp_path / "out", offline, fitted, CONFIG, ["adapter"])
     adapted = load_adapter(tmp_path / "out", "cpu")
@@ -353,7 +353,7 @@ def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
     encoder = model("vit")
     fitted, _ = fit(encoder)
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match=r"thesis\.tex.*--force"):
+    with pytest.raises(UsageError, match=r"thesis\.tex.*force=True"):
         export(tmp_path, encoder, fitted, CONFIG, ["adapter"])
     export(tmp_path, encoder, fitted, CONFIG, ["adapter"], force=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"

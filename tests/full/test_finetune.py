@@ -12,10 +12,9 @@ import prolip
 from closeness import assert_close
 from prolip import methods
 from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
-from prolip.core.arrays import cross_entropy, unit_rows
+from prolip.core.arrays import cross_entropy, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.encoders.open_clip_towers import open_towers
-from prolip.encoders.towers import to_torch
+from prolip.encoders.open_clip_torch import open_towers
 from prolip.methods.common import training
 from prolip.methods.common.coupled_prompts import Coupling
 from prolip.methods.common.fine_tuning import class_rows

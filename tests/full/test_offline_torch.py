@@ -83,7 +83,7 @@ def test_word_vectors_can_be_learned(offline):
     goal = torch.randn(512, generator=torch.Generator().manual_seed(0))
 
     def value(embeddings):
-        with towers.saying(embeddings):
+        with towers.with_word_embeddings(embeddings):
             return (towers.embed_text(tokens) @ goal).sum()
 
     value(words).backward()

@@ -8,9 +8,8 @@ from torch.nn.functional import normalize
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError, ModelError, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, unit_rows
+from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.encoders.towers import to_torch
 from prolip.methods.common.prompts import Prompts, phrase_embedding
 from prolip.methods.plot import sinkhorn, transport_logits
 from prolip.methods.prograd import project

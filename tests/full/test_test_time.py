@@ -10,9 +10,8 @@ import prolip
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError
-from prolip.core.arrays import softmax, unit_rows
+from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.encoders.towers import to_torch
 from prolip.methods import test_time
 from prolip.methods.common.prompts import Prompts, phrase_embedding
 from test_projection_step import problem

@@ -20,7 +20,7 @@ from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
 
 if TYPE_CHECKING:
-    from prolip.evaluate.adapting import Adapted
+    from prolip.evaluate.test_time import AdaptedPredictions
 
 CHUNK = 512
 CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
@@ -75,9 +75,9 @@ def adapted_logits(
     reading: Reading,
     progress: Progress | None = None,
     **options: Any,
-) -> Adapted:
+) -> AdaptedPredictions:
     """Scores of images, each after a step that makes the model surer of views of that image alone."""
-    from prolip.evaluate.adapting import adapt_images
+    from prolip.evaluate.test_time import adapt_images
     from prolip.methods import test_time
 
     if not model.encoder.takes_pictures:

@@ -22,9 +22,9 @@ from prolip.features import Extraction, FeatureStore
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
-    from prolip.evaluate.adapting import Adapted
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
+    from prolip.evaluate.test_time import AdaptedPredictions
 
 
 class FewShotClassifier:
@@ -201,7 +201,7 @@ class FewShotClassifier:
 
     def test_time(
         self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
-    ) -> Adapted:
+    ) -> AdaptedPredictions:
         """Scores of images, each after a step that makes the model surer of views of that image alone.
 
         Parameters
@@ -278,7 +278,7 @@ class FewShotClassifier:
         return grow.learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
-        """Which of these unlabelled images to label next; `place` counts in `images`."""
+        """Which of these unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
         return grow.suggest(self._model(), images, count, self.reading, progress)

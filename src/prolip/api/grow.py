@@ -111,14 +111,14 @@ def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Cur
 def suggest(
     model: AdaptedModel, images: Any, count: int, reading: Reading, progress: Progress | None = None
 ) -> list[Suggestion]:
-    """Which of these unlabelled images to label next; `place` counts in `images`."""
+    """Which of these unlabelled images to label next; `index` counts in `images`."""
     task, found = support_of(model), features(model, images, reading, progress)
     seen = set(model.support.hashes)
     fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
     x, head = found.features[0, fresh], model.encoder.head
     (inputs, _), (labelled, _) = head.split(x), head.split(task.x[0])
     chosen = choose_images(inputs, model.probabilities(x), labelled, count)
-    return [replace(one, place=found.kept[fresh[one.place]]) for one in chosen]
+    return [replace(one, index=found.kept[fresh[one.index]]) for one in chosen]
 
 
 def support_of(model: AdaptedModel) -> Task:

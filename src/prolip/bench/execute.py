@@ -16,7 +16,7 @@ from prolip.bench.units import Unit
 from prolip.core import ProlipError, UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate import protocols
-from prolip.evaluate.problem import Problem
+from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import single_thread
 
@@ -33,7 +33,7 @@ class Outcome:
     seconds: float
 
 
-def execute(unit: Unit, problem: Problem, targets: list[Problem]) -> dict[str, Any]:
+def execute(unit: Unit, problem: EncodedDataset, targets: list[EncodedDataset]) -> dict[str, Any]:
     """Run a unit on problems; the result is plain JSON."""
     trial = protocols.Trial(
         unit.method, unit.options, unit.shots, unit.seed, unit.views, unit.template, unit.scale, unit.grid
@@ -60,7 +60,7 @@ class Executor:
     """Runs units one after the other, and keeps the problems that it has read."""
 
     def __init__(self) -> None:
-        self._problems: OrderedDict[str, Problem] = OrderedDict()
+        self._problems: OrderedDict[str, EncodedDataset] = OrderedDict()
 
     def run(
         self, key: str, spec: str, files: Mapping[str, str], contents: Mapping[str, Array] | None = None
@@ -94,7 +94,7 @@ class Executor:
             result, error = None, traceback.format_exc()
         return Outcome(key, result, error, time.perf_counter() - started)
 
-    def _problem(self, file: str, content: Array | None, keep: int) -> Problem:
+    def _problem(self, file: str, content: Array | None, keep: int) -> EncodedDataset:
         if file not in self._problems:
             self._problems[file] = read_problem(file if content is None else content)
             while len(self._problems) > keep:

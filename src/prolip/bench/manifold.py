@@ -13,19 +13,19 @@ import numpy as np
 from prolip import methods
 from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
+from prolip.data.sampling import sample_support
 from prolip.evaluate import metrics
-from prolip.evaluate.problem import Problem
+from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.evaluate.protocols import Trial
-from prolip.evaluate.support import draw_train
 
 NEIGHBOURS = 10
 
 
-def manifold(problem: Problem, trial: Trial) -> dict[str, Any]:
+def manifold(problem: EncodedDataset, trial: Trial) -> dict[str, Any]:
     """Points [n, 2] of the test images before and after a fit, their labels and the two accuracies."""
-    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
     task = trial.task(problem, chosen)
-    x, y = problem.parts["test"].all()
+    x, y = problem.splits["test"].all()
     found: dict[str, Any] = {"labels": y.tolist(), "classes": list(problem.classes)}
     for stage, method in (("before", methods.create("zero_shot")), ("after", trial.create())):
         fitted = method.fit(task)

@@ -23,9 +23,9 @@ from prolip.bench.units import Unit
 from prolip.core import InputError, Text
 from prolip.core.files import cache_dir, sha256_tensors
 from prolip.data import DEFAULT, Benchmark, ImageSet, read_dataset
+from prolip.data.sampling import sample_support, sample_support_and_validation
 from prolip.encoders import Encoder
-from prolip.evaluate.problem import Part, Problem
-from prolip.evaluate.support import draw_train, draw_train_val
+from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.features import FeatureStore, extract
 
 Progress = Callable[[str, int, int], None]
@@ -114,7 +114,7 @@ class _Source:
         self.paired = benchmark.name in PAIRED
         own = templates or benchmark.templates
         self.templates = {"own": own, "photo": DEFAULT}
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, EncodedSplit] = {}
         self.hashes: dict[str, dict[int, bytes]] = {}
         self.texts: dict[str, Text] = {}
         self._digests: dict[str, str] = {}
@@ -148,15 +148,15 @@ class _Source:
         """Places of the images that a unit trains and validates on."""
         labels = self._images("train").labels
         if unit.protocol == "few_shot_validation":
-            val = self.benchmark.parts.get("val")
+            val = self.benchmark.splits.get("val")
             try:
-                train, chosen, part = draw_train_val(
+                train, chosen, part = sample_support_and_validation(
                     labels, None if val is None else val.labels, unit.shots or 0, unit.seed, self.paired
                 )
             except InputError:
                 return {}  # the unit will say so itself when it runs, and the others go on
             return {"train": [*train, *chosen]} if part == "train" else {"train": train, "val": chosen}
-        return {"train": draw_train(labels, unit.shots, unit.seed, self.paired)}
+        return {"train": sample_support(labels, unit.shots, unit.seed, self.paired)}
 
     def digest(self, unit: Unit) -> str:
         """Of all that the unit sees of this dataset."""
@@ -189,7 +189,7 @@ class _Source:
             contents.update(b"".join(hashes.values()))
         path = cache_dir() / "bench" / f"{self.benchmark.name}-{contents.hexdigest()[:24]}.safetensors"
         if not path.exists():
-            problem = Problem(
+            problem = EncodedDataset(
                 self.benchmark.name,
                 self.benchmark.names,
                 self.encoder.head,
@@ -197,7 +197,7 @@ class _Source:
                 self.texts,
                 self.parts,
                 self.paired,
-                self.benchmark.of_imagenet,
+                self.benchmark.imagenet_labels,
                 self.encoder.name,
                 {name: self.templates[name] for name in self.texts},
                 {name: self.paths(name) for name in self.parts},
@@ -211,12 +211,12 @@ class _Source:
         return [str(images.paths[place].resolve()) for place in self.parts[part].places.tolist()]
 
     def _encode(self, part: str, places: Sequence[int], views: Sequence[int]) -> None:
-        if part not in self.benchmark.parts:
+        if part not in self.benchmark.splits:
             return
         images = self._images(part)
         if not places:  # labels are needed all the same: sampling looks at them
             none = np.empty((1, 0, self.encoder.width), np.float32)
-            self.parts[part] = Part(images.labels, none, np.empty(0, np.int64))
+            self.parts[part] = EncodedSplit(images.labels, none, np.empty(0, np.int64))
             self.hashes[part] = {}
             return
 
@@ -227,11 +227,11 @@ class _Source:
         found = extract(
             self.encoder, [images.paths[i] for i in places], views=views, store=self.store, progress=tick
         )
-        self.parts[part] = Part(images.labels, found.features, np.array(places, np.int64))
+        self.parts[part] = EncodedSplit(images.labels, found.features, np.array(places, np.int64))
         self.hashes[part] = dict(zip(places, found.hashes, strict=True))
 
     def _images(self, part: str) -> ImageSet:
-        images = self.benchmark.parts.get(part)
+        images = self.benchmark.splits.get(part)
         if images is None or not len(images):
             raise InputError(f"{self.benchmark.title} has no {part} images here")
         return images

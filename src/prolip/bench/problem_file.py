@@ -11,7 +11,7 @@ import numpy as np
 from prolip.core import Head, Text
 from prolip.core.arrays import Array
 from prolip.core.files import write_tensors
-from prolip.evaluate.problem import Part, Problem
+from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
@@ -28,10 +28,10 @@ def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
-def write_problem(problem: Problem, path: Path) -> None:
+def write_problem(problem: EncodedDataset, path: Path) -> None:
     """Write a problem, whole or not at all."""
     tensors = model_tensors(problem.head, problem.texts)
-    for name, part in problem.parts.items():
+    for name, part in problem.splits.items():
         tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
         tensors[f"{name}.labels"] = np.array(part.labels, np.int64)
     projection = next(iter(problem.texts.values())).projection
@@ -42,9 +42,9 @@ def write_problem(problem: Problem, path: Path) -> None:
         "residual": problem.head is not None and problem.head.residual,
         "text_residual": projection is not None and projection.residual,
         "paired": problem.paired,
-        "of_imagenet": problem.of_imagenet,
+        "imagenet_labels": problem.imagenet_labels,
         "texts": sorted(problem.texts),
-        "parts": list(problem.parts),
+        "parts": list(problem.splits),
         "model": problem.model,
         "templates": problem.templates,
         "paths": problem.paths,
@@ -52,7 +52,7 @@ def write_problem(problem: Problem, path: Path) -> None:
     write_tensors(path, tensors, {"problem": json.dumps(about)})
 
 
-def read_problem(source: str | Array) -> Problem:
+def read_problem(source: str | Array) -> EncodedDataset:
     """A problem from its file, or from the file's bytes as an array.
 
     A file is mapped, so that of many views only those that a unit asks for are read.
@@ -71,11 +71,13 @@ def read_problem(source: str | Array) -> Problem:
         for name in about["texts"]
     }
     parts = {
-        name: Part(tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"])
+        name: EncodedSplit(
+            tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"]
+        )
         for name in about["parts"]
     }
-    places = about["of_imagenet"]
-    return Problem(
+    places = about["imagenet_labels"]
+    return EncodedDataset(
         about["name"],
         classes,
         head,

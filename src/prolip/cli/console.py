@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +60,7 @@ class Display:
         return self._drawn
 
     def stop(self) -> None:
-        """Take it off the screen."""
+        """Remove the display from the screen."""
         if self._drawn is not None:
             self._drawn.stop()
 
@@ -73,7 +74,7 @@ class Bar:
         self._note = ""
 
     def __call__(self, done: int, total: int) -> None:
-        """So much is done."""
+        """Show that `done` of `total` is done."""
         waiting = done < total and total > 1
         if self._display.quiet or (self._task is None and not waiting):
             return
@@ -111,12 +112,28 @@ def say(message: str, quiet: bool = False) -> None:
 
 def warn(message: str) -> None:
     """A warning, whatever the output format."""
-    console(stderr=True).print(f"[yellow]warning:[/] {escape(message)}")
+    console(stderr=True).print(f"[yellow]warning:[/] {escape(with_flags(message))}")
 
 
 def fail(message: str) -> None:
-    """The one line of an error."""
-    console(stderr=True).print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+    """Print an error in one line, on standard error."""
+    console(stderr=True).print(f"[red]error:[/] {escape(with_flags(message))}", soft_wrap=True)
+
+
+def with_flags(message: str) -> str:
+    """The message with parameters, which the library writes as Python does, in the form of options.
+
+    Examples
+    --------
+    >>> with_flags('pass force=True, save with support=False, or set to="onnx"')
+    'pass --force, save with --no-support, or set --to onnx'
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found[1].replace("_", "-"), found[2]
+        return {"True": f"--{name}", "False": f"--no-{name}"}.get(value) or f"--{name} {value.strip(chr(34))}"
+
+    return re.sub(r'\b([a-z_]+)=(True\b|False\b|"[^"]*")', flag, message)
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:

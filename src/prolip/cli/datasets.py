@@ -11,7 +11,7 @@ from prolip.cli.console import console, print_json, table
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `prolip datasets`."""
     app.command("datasets")(datasets)
 
 

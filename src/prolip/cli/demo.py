@@ -1,4 +1,4 @@
-"""`prolip demo`."""
+"""`prolip demo`: the demonstration, its progress and its table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prolip.cli.console import bar, console, escape, percent, print_json, say, t
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `prolip demo`."""
     app.command("demo")(demo)
 
 

@@ -17,7 +17,7 @@ Force = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the four commands."""
     app.command("export")(export)
     app.command("convert")(convert)
     app.command("embed")(embed)
@@ -114,7 +114,7 @@ def embed(
     from prolip.core import UsageError
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
-    from prolip.features.index import embed as write_features
+    from prolip.features.embed import embed as write_features
 
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):
@@ -126,11 +126,11 @@ def embed(
         from prolip.features import FeatureStore
         from prolip.features.ray_extract import extract_on_ray
 
-        mine = paths[int(number) - 1 :: max(1, int(shards))]
+        own = paths[int(number) - 1 :: max(1, int(shards))]
         with bar("encoding on Ray", quiet=json) as progress:
             elsewhere = extract_on_ray(
                 model,
-                mine,
+                own,
                 FeatureStore(out),
                 address=ray,
                 device=device,
@@ -142,12 +142,12 @@ def embed(
             encoder, paths, out, shard=(int(number), int(shards)), skip_bad=skip_bad, progress=progress
         )
     report_skipped(done.skipped, json)
-    told = {
+    summary = {
         "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,
         "skipped": len(done.skipped), "out": str(out),
     }  # fmt: skip
     if json:
-        print_json(told)
+        print_json(summary)
     else:
         say(f"{done.images} images added ({done.already} were there already) in {out}")
 
@@ -180,8 +180,8 @@ def reproject(
         rows = move(
             store, fitted.head, out, adapter=fitted.adapter, encoder=encoder, dtype=dtype, progress=progress
         )
-    told = {"out": str(out), "rows": rows, "dimensions": fitted.head.dim, "dtype": dtype}
+    summary = {"out": str(out), "rows": rows, "dimensions": fitted.head.dim, "dtype": dtype}
     if json:
-        print_json(told)
+        print_json(summary)
     else:
         say(f"{rows} embeddings of {fitted.head.dim} dimensions written to {out}")

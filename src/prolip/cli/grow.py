@@ -126,9 +126,9 @@ def suggest(
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)
     if json:
-        print_json([{"image": str(paths[s.place]), "gain": s.gain, "unsure": s.unsure} for s in found])
+        print_json([{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in found])
         return
-    rows = [[str(paths[s.place]), percent(s.gain), percent(s.unsure)] for s in found]
+    rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in found]
     table(None, ["image", "covers %", "unsure %"], rows)
 
 

@@ -1,12 +1,15 @@
-"""Arrays in from NumPy, torch (any device) or lists; NumPy out, checked. And what all parts compute."""
+"""Arrays from NumPy, torch (any device) or lists, as NumPy and checked; and what every package computes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prolip.core.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Array = np.ndarray
 
@@ -17,6 +20,13 @@ def to_numpy(x: Any) -> Array:
         x = x.detach().cpu()
         x = x.float() if x.is_floating_point() and x.element_size() == 2 else x
     return np.asarray(x)
+
+
+def to_torch(array: Any, device: Any = "cpu") -> Tensor:
+    """A copy of an array as a torch tensor on a device."""
+    import torch
+
+    return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)
 
 
 def as_features(x: Any, name: str) -> Array:

@@ -59,7 +59,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
         parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
         fill(temporary)
-        _share(temporary)
+        _usual_permissions(temporary)
         if keep and path.is_dir():
             for file in sorted(temporary.iterdir()):
                 file.replace(path / file.name)
@@ -81,15 +81,15 @@ def write_folder(path: Path, fill: Callable[[Path], None], keep: bool = False) -
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_error(path: Path, error: OSError, left: str = "nothing was written") -> ProlipError:
-    """What to tell when a path cannot be written; `left` is what is there after a full disk."""
+def write_error(path: Path, error: OSError, remaining: str = "nothing was written") -> ProlipError:
+    """What to tell when a path cannot be written; `remaining` is what is there after a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ProlipError(f"no space left on the disk while writing {path}; {left}")
+        return ProlipError(f"no space left on the disk while writing {path}; {remaining}")
     return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 
 def write_bytes(path: Path, payload: bytes) -> None:
-    """Write a file whole."""
+    """Write a file, whole or not at all."""
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(payload)
@@ -174,7 +174,7 @@ def sha256_tensors(named: Iterable[tuple[str, Any]]) -> str:
     return digest.hexdigest()
 
 
-def _share(folder: Path) -> None:
+def _usual_permissions(folder: Path) -> None:
     """The user's usual permissions: temporary folders, and some libraries' files, are their owner's only."""
     mask = _umask()
     folder.chmod(0o777 & ~mask)

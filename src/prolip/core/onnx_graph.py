@@ -65,12 +65,12 @@ class Graph:
         return name
 
     def unit_rows(self, x: str) -> str:
-        """Rows of length one."""
+        """Add the scaling of rows to length one; a zero row stays zero."""
         length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
         return self.node("Div", x, self.node("Max", length, 1e-12))
 
     def columns(self, x: str, start: int, stop: int) -> str:
-        """x[:, start:stop]."""
+        """Add the slice x[:, start:stop]."""
         return self.node("Slice", x, np.array([start]), np.array([stop]), np.array([1]))
 
     def head(self, head: Head, x: str) -> str:

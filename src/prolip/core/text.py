@@ -1,4 +1,4 @@
-"""The text side of a task: one unit row per class, and where it came from."""
+"""The text side of a task: one unit row per class, and the prompt features behind it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from prolip.data.datasets import (
     find_dataset,
     read_dataset,
 )
-from prolip.data.datasets_check import Found, check_dataset, check_datasets
+from prolip.data.datasets_check import DatasetCheck, check_dataset, check_datasets
 from prolip.data.files import IMAGE_SUFFIXES, is_image, list_images
 from prolip.data.folders import read_images
 from prolip.data.imageset import ImageSet, class_names, clean_name
@@ -28,7 +28,7 @@ __all__ = [
     "Benchmark",
     "BuiltinSet",
     "Dataset",
-    "Found",
+    "DatasetCheck",
     "ImageSet",
     "as_templates",
     "builtin",

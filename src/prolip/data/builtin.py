@@ -13,10 +13,10 @@ from prolip.core.errors import InputError, ModelError, unknown_name
 from prolip.data import glyphs, textures
 from prolip.data.templates import templates_for
 
-Part = Literal["train", "test"]
+Split = Literal["train", "test"]
 Draw = Callable[[str, np.random.Generator], Image.Image]
 
-_PARTS = ("train", "test")
+_SPLITS = ("train", "test")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _DIGITS = [f"digit {number}" for number in _NUMBERS]
 _DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
@@ -36,7 +36,7 @@ class BuiltinSet:
         return len(self.images)
 
 
-def builtin(name: str, per_class: int, seed: int = 0, part: Part = "train") -> BuiltinSet:
+def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") -> BuiltinSet:
     """Pictures of a built-in set, class after class.
 
     Parameters
@@ -48,19 +48,19 @@ def builtin(name: str, per_class: int, seed: int = 0, part: Part = "train") -> B
         Pictures of each class. Digits have at most 100 for training and 74 for testing.
     seed
         Which pictures; the same seed gives the same ones.
-    part
+    split
         "train" or "test": no picture is in both.
     """
     if name not in BUILTIN:
         raise unknown_name("built-in set", name, BUILTIN)
-    if part not in _PARTS:
-        raise unknown_name("part", part, _PARTS)
+    if split not in _SPLITS:
+        raise unknown_name("split", split, _SPLITS)
     if per_class < 1:
         raise InputError(f"per_class must be at least 1, got {per_class}")
-    return BUILTIN[name](per_class, seed, part)
+    return BUILTIN[name](per_class, seed, split)
 
 
-def _digits(per_class: int, seed: int, part: Part) -> BuiltinSet:
+def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -69,10 +69,10 @@ def _digits(per_class: int, seed: int, part: Part) -> BuiltinSet:
     images: list[Image.Image] = []
     for digit in range(10):
         pool = np.flatnonzero(bunch.target == digit)
-        pool = pool[-_DIGITS_FOR_TEST:] if part == "test" else pool[:-_DIGITS_FOR_TEST]
+        pool = pool[-_DIGITS_FOR_TEST:] if split == "test" else pool[:-_DIGITS_FOR_TEST]
         if per_class > len(pool):
             raise InputError(
-                f"{per_class} pictures a class were asked for; digits have {len(pool)} for {part}"
+                f"{per_class} pictures a class were asked for; digits have {len(pool)} for {split}"
             )
         chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
         images += [_enlarge(bunch.images[i]) for i in chosen]
@@ -85,24 +85,24 @@ def _enlarge(digit: np.ndarray, size: int = 112) -> Image.Image:
     return small.resize((size, size), Image.Resampling.BICUBIC).convert("RGB")
 
 
-def _textures(per_class: int, seed: int, part: Part) -> BuiltinSet:
-    images = _drawn(textures.draw, textures.TEXTURES, per_class, seed, part)
+def _textures(per_class: int, seed: int, split: Split) -> BuiltinSet:
+    images = _drawn(textures.draw, textures.TEXTURES, per_class, seed, split)
     labels = _labels(len(textures.TEXTURES), per_class)
     return BuiltinSet("textures", images, labels, list(textures.TEXTURES), templates_for("dtd"))
 
 
-def _numbers(per_class: int, seed: int, part: Part) -> BuiltinSet:
-    images = _drawn(glyphs.draw, glyphs.GLYPHS, per_class, seed, part)
+def _numbers(per_class: int, seed: int, split: Split) -> BuiltinSet:
+    images = _drawn(glyphs.draw, glyphs.GLYPHS, per_class, seed, split)
     return BuiltinSet("numbers", images, _labels(10, per_class), _DIGITS, ("a photo of the {}.",))
 
 
-def _drawn(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, part: Part) -> list[Image.Image]:
+def _drawn(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, split: Split) -> list[Image.Image]:
     """Pictures, class after class.
 
     Each has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
     """
     return [
-        draw(kind, np.random.default_rng([seed, _PARTS.index(part), label, number]))
+        draw(kind, np.random.default_rng([seed, _SPLITS.index(split), label, number]))
         for label, kind in enumerate(kinds)
         for number in range(per_class)
     ]
@@ -112,7 +112,7 @@ def _labels(classes: int, per_class: int) -> list[int]:
     return [label for label in range(classes) for _ in range(per_class)]
 
 
-BUILTIN: dict[str, Callable[[int, int, Part], BuiltinSet]] = {
+BUILTIN: dict[str, Callable[[int, int, Split], BuiltinSet]] = {
     "textures": _textures,
     "numbers": _numbers,
     "digits": _digits,

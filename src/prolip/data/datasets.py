@@ -6,21 +6,22 @@
 
 Folders and split files are those of CoOp's DATASETS.md; ten of the eleven have train, val and test, ImageNet
 has train and its validation set for a test. Order is as in the split files, and sorted by name for folders of
-images: few-shot sampling draws by place, so it depends on it. Nothing is left out by its name.
+images: few-shot sampling draws by index, so it depends on it. Nothing is left out by its name.
 
 Any folder of images can stand in for a dataset: `read_dataset("photos", root)` reads ROOT/photos.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from prolip.core.errors import InputError, unknown_name
 from prolip.data.files import existing
-from prolip.data.folders import read_images
-from prolip.data.imageset import ImageSet, clean_name
+from prolip.data.folders import MissingSplit, read_images
+from prolip.data.imageset import ImageSet, clean_name, name_key
 from prolip.data.templates import DEFAULT, templates_for
 
 SPLITS_FROM = "github.com/KaiyangZhou/CoOp, DATASETS.md"
@@ -42,10 +43,10 @@ class Dataset:
         How it is read: a split file, the aircraft's lists, ImageNet, or a variant of it.
     images
         Where images are, below the folder; several where people have it in one of several places.
-    split
-        The split file, for that kind.
+    split_file
+        The file that lists the splits, for that kind.
     classes, sizes
-        What a complete copy has: images of each part.
+        What a complete copy has: images of each split.
     source
         Where it comes from.
     """
@@ -55,7 +56,7 @@ class Dataset:
     folder: str
     kind: Kind
     images: tuple[str, ...]
-    split: str | None
+    split_file: str | None
     classes: int
     sizes: dict[str, int]
     source: str
@@ -69,27 +70,22 @@ class Benchmark:
     ----------
     name, title
         As in the table of datasets; of a folder, its name.
-    parts
+    splits
         "train", "val" and "test", as far as there are any; labels mean the same in all of them.
     names
         Classes as prompts say them. ImageNet has two names twice.
     templates
         Its prompts.
-    of_imagenet
-        For ImageNet's variants: the place of each class among ImageNet's 1,000.
+    imagenet_labels
+        For ImageNet's variants: the label of each class among ImageNet's 1,000.
     """
 
     name: str
     title: str
-    parts: dict[str, ImageSet]
+    splits: dict[str, ImageSet]
     names: tuple[str, ...]
     templates: tuple[str, ...]
-    of_imagenet: tuple[int, ...] | None = None
-
-    @property
-    def standard(self) -> bool:
-        """Whether this is one of the paper's datasets."""
-        return self.name in DATASETS
+    imagenet_labels: tuple[int, ...] | None = None
 
 
 def _listed(
@@ -97,14 +93,14 @@ def _listed(
     title: str,
     folder: str,
     images: str,
-    split: str,
+    split_file: str,
     classes: int,
     sizes: tuple[int, int, int],
     source: str,
 ) -> Dataset:
-    parts = dict(zip(("train", "val", "test"), sizes, strict=True))
+    by_split = dict(zip(("train", "val", "test"), sizes, strict=True))
     return Dataset(
-        name, title, folder, "split", (images,), f"split_zhou_{split}.json", classes, parts, source
+        name, title, folder, "split", (images,), f"split_zhou_{split_file}.json", classes, by_split, source
     )
 
 
@@ -164,9 +160,9 @@ def find_dataset(name: str) -> Dataset:
     >>> find_dataset("OxfordPets").classes
     37
     """
-    wanted = _squeeze(name)
+    key = name_key(name)
     for dataset in _ALL:
-        if wanted in (_squeeze(dataset.name), _squeeze(dataset.title)):
+        if key in (name_key(dataset.name), name_key(dataset.title)):
             return dataset
     raise unknown_name("dataset", name, DATASETS)
 
@@ -195,58 +191,52 @@ def read_known(dataset: Dataset, folder: Path) -> Benchmark:
     }
     if not folder.is_dir():
         raise InputError(f"{dataset.title} is not there: {folder} is missing; it comes from {dataset.source}")
-    parts, names, places = readers[dataset.kind](dataset, folder)
+    splits, names, imagenet_labels = readers[dataset.kind](dataset, folder)
     cleaned = tuple(map(clean_name, names))
-    return Benchmark(dataset.name, dataset.title, parts, cleaned, templates_for(dataset.name), places)
+    templates = templates_for(dataset.name)
+    return Benchmark(dataset.name, dataset.title, splits, cleaned, templates, imagenet_labels)
 
 
 def read_stand_in(folder: Path) -> Benchmark:
     """A folder of images as a dataset: its train/, val/ and test/; without them, every second image tests."""
     train = read_images(folder, split="train")
     if train.split is None:
-        whole, places = train, [0] * len(train.classes)
+        whole, seen = train, [0] * len(train.classes)
         odd: list[bool] = []
         for label in whole.labels:
-            odd.append(places[label] % 2 == 1)
-            places[label] += 1
-        parts = {
+            odd.append(seen[label] % 2 == 1)
+            seen[label] += 1
+        splits = {
             "train": whole.subset([i for i, out in enumerate(odd) if not out]),
             "test": whole.subset([i for i, out in enumerate(odd) if out]),
         }
-        if min(places) < 2:
+        if min(seen) < 2:
             raise InputError(f"{folder} has no test/ and a class with a single image: add images or a test/")
     else:
-        parts = {"train": train, "test": _aligned(read_images(folder, split="test", min_classes=1), train)}
-        try:
-            parts["val"] = _aligned(read_images(folder, split="val", min_classes=1), train)
-        except InputError as error:
-            if "has no val part" not in str(error):
-                raise
-    return Benchmark(folder.name, folder.name, parts, train.names, DEFAULT)
+        splits = {"train": train, "test": _aligned(read_images(folder, split="test", min_classes=1), train)}
+        with suppress(MissingSplit):
+            splits["val"] = _aligned(read_images(folder, split="val", min_classes=1), train)
+    return Benchmark(folder.name, folder.name, splits, train.names, DEFAULT)
 
 
 def _aligned(images: ImageSet, train: ImageSet) -> ImageSet:
-    """The same images with the labels of the training part."""
-    place = {name: label for label, name in enumerate(train.classes)}
-    if unknown := [name for name in images.classes if name not in place]:
+    """The same images with the labels of the training split."""
+    label_of = {name: label for label, name in enumerate(train.classes)}
+    if unknown := [name for name in images.classes if name not in label_of]:
         raise InputError(f"class {unknown[0]!r} of {images.root} is not in {train.root}")
-    labels = [place[images.classes[label]] for label in images.labels]
+    labels = [label_of[images.classes[label]] for label in images.labels]
     return replace(images, labels=labels, classes=train.classes)
 
 
 def _is_standard(name: str, base: Path) -> bool:
     """Whether ROOT/NAME is the folder of a dataset that is known, not somebody's own images."""
-    squeezed = {_squeeze(word): d for d in _ALL for word in (d.name, d.title, d.folder)}
-    dataset = squeezed.get(_squeeze(name))
+    known = {name_key(word): d for d in _ALL for word in (d.name, d.title, d.folder)}
+    dataset = known.get(name_key(name))
     if dataset is None or dataset.folder != name:
         return False
     marks = (
-        [dataset.split]
-        if dataset.split
+        [dataset.split_file]
+        if dataset.split_file
         else ["variants.txt", "classnames.txt", "images", *dataset.images[:1]]
     )
     return any((base / name / mark).exists() for mark in marks)
-
-
-def _squeeze(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "")

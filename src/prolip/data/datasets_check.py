@@ -11,7 +11,7 @@ from prolip.data.datasets import DATASETS, SPLITS_FROM, Benchmark, Dataset, read
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetCheck:
     """A dataset as it lies below a root.
 
     Attributes
@@ -21,7 +21,7 @@ class Found:
     problems
         What is wrong, a line each, with what to do.
     counts
-        Images of each part that are there.
+        Images of each split that are there.
     classes
         Classes found.
     """
@@ -33,48 +33,50 @@ class Found:
     classes: int
 
 
-def check_datasets(root: str | Path) -> list[Found]:
+def check_datasets(root: str | Path) -> list[DatasetCheck]:
     """Look for every dataset of the paper below a root."""
     return [check_dataset(dataset, Path(root).expanduser()) for dataset in DATASETS.values()]
 
 
-def check_dataset(dataset: Dataset, root: Path) -> Found:
+def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
     """Look for one: read its lists, and see whether each image that they name is there."""
     folder = root / dataset.folder
     if not folder.is_dir():
         lists = f"; its split file from {SPLITS_FROM}" if dataset.kind == "split" else ""
-        return Found(dataset, "missing", [f"put it in {folder}: from {dataset.source}{lists}"], {}, 0)
+        return DatasetCheck(dataset, "missing", [f"put it in {folder}: from {dataset.source}{lists}"], {}, 0)
     try:
         benchmark = read_known(dataset, folder)
     except InputError as error:
         hint = f" (split files: {SPLITS_FROM})" if dataset.kind == "split" else ""
-        return Found(dataset, "incomplete", [f"{error}{hint}"], {}, 0)
-    if dataset.split and not (folder / dataset.images[0]).is_dir():
+        return DatasetCheck(dataset, "incomplete", [f"{error}{hint}"], {}, 0)
+    if dataset.split_file and not (folder / dataset.images[0]).is_dir():
         images = f"{folder / dataset.images[0]} is missing: the images go there, from {dataset.source}"
-        return Found(dataset, "incomplete", [images], {}, len(benchmark.names))
+        return DatasetCheck(dataset, "incomplete", [images], {}, len(benchmark.names))
     return _compare(dataset, benchmark)
 
 
-def _compare(dataset: Dataset, benchmark: Benchmark) -> Found:
+def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     problems: list[str] = []
     counts: dict[str, int] = {}
     there = _Listing()
-    for part, expected in dataset.sizes.items():
-        images = benchmark.parts.get(part)
+    for split, expected in dataset.sizes.items():
+        images = benchmark.splits.get(split)
         if images is None:
-            problems.append(f"there is no {part} part; {expected:,} images are expected")
+            problems.append(f"there is no {split} split; {expected:,} images are expected")
             continue
         absent = [path for path in images.paths if path not in there]
-        counts[part] = len(images) - len(absent)
+        counts[split] = len(images) - len(absent)
         if len(images) != expected:
-            problems.append(f"{part} has {len(images):,} images, a complete copy has {expected:,}")
+            problems.append(f"{split} has {len(images):,} images, a complete copy has {expected:,}")
         if absent:
             problems.append(
-                f"{part}: {len(absent):,} of {len(images):,} images are not there, like {absent[0]}"
+                f"{split}: {len(absent):,} of {len(images):,} images are not there, like {absent[0]}"
             )
     if len(benchmark.names) != dataset.classes:
         problems.append(f"{len(benchmark.names)} classes, expected {dataset.classes}")
-    return Found(dataset, "incomplete" if problems else "complete", problems, counts, len(benchmark.names))
+    return DatasetCheck(
+        dataset, "incomplete" if problems else "complete", problems, counts, len(benchmark.names)
+    )
 
 
 class _Listing:

@@ -1,8 +1,8 @@
 """Readers of ImageNet and its four variants: a folder per class, named by its WordNet id.
 
-ImageNet's label of a class is the place of its id among the 1,000, sorted; its name stands at that place in
+ImageNet's label of a class is the index of its id among the 1,000, sorted; its name has the same index in
 the list that the package carries. V2 names its folders by label. A and R have 200 classes of the 1,000, with
-labels of their own: `of_imagenet` says which they are, so that a classifier of 1,000 can be asked about them.
+labels of their own: `imagenet_labels` has ImageNet's, so that a classifier of 1,000 can be asked about them.
 The 1,000 ids are taken from classnames.txt ("n01440764 tench" on each line), or from ImageNet's own folders.
 """
 
@@ -15,30 +15,28 @@ from typing import TYPE_CHECKING
 from prolip.core.errors import InputError
 from prolip.core.imagenet import imagenet_names
 from prolip.data.files import is_image, listing
-from prolip.data.imageset import ImageSet
+from prolip.data.imageset import ImageSet, NamedSplits
 
 if TYPE_CHECKING:
     from prolip.data.datasets import Dataset
 
-Read = tuple[dict[str, ImageSet], list[str], tuple[int, ...] | None]
-
 _ID = re.compile(r"n\d{8}")
 
 
-def read_imagenet(dataset: Dataset, folder: Path) -> Read:
+def read_imagenet(dataset: Dataset, folder: Path) -> NamedSplits:
     """train/ and val/, the latter for a test; each with a folder for each of the same ids."""
     home = next((folder / p for p in dataset.images if (folder / p / "val").is_dir()), None)
     if home is None:
         raise InputError(f"{folder} has neither images/val nor val: ImageNet's images are expected there")
     ids = [f.name for f in _id_folders(home / "val")]
     names = _names(ids, folder)
-    parts = {"test": _images(home / "val", ids, "test")}
+    splits = {"test": _images(home / "val", ids, "test")}
     if (home / "train").is_dir():
-        parts["train"] = _images(home / "train", ids, "train")
-    return parts, names, None
+        splits["train"] = _images(home / "train", ids, "train")
+    return NamedSplits(splits, names)
 
 
-def read_variant(dataset: Dataset, folder: Path) -> Read:
+def read_variant(dataset: Dataset, folder: Path) -> NamedSplits:
     """One of V2, Sketch, A and R."""
     home = next((folder / p for p in dataset.images if _class_folders(folder / p)), None)
     if home is None:
@@ -47,14 +45,15 @@ def read_variant(dataset: Dataset, folder: Path) -> Read:
     if dataset.name == "imagenet_v2" and all(name.isdecimal() for name in folders):
         labels = sorted(folders, key=int)  # folders sort as text: 0, 1, 10, 100, ...
         names = [imagenet_names()[int(name)] for name in labels]
-        return {"test": _images(home, labels, "test")}, names, tuple(map(int, labels))
+        return NamedSplits({"test": _images(home, labels, "test")}, names, tuple(map(int, labels)))
     ids, named = known_ids(folder)
-    place = {wordnet: label for label, wordnet in enumerate(ids)}
-    if unknown := [name for name in folders if name not in place]:
+    label_of = {wordnet: label for label, wordnet in enumerate(ids)}
+    if unknown := [name for name in folders if name not in label_of]:
         raise InputError(f"{home / unknown[0]} is not a class of ImageNet, by classnames.txt")
-    places = tuple(place[name] for name in folders)
+    imagenet_labels = tuple(label_of[name] for name in folders)
     words = imagenet_names() if len(folders) == len(imagenet_names()) else named
-    return {"test": _images(home, folders, "test")}, [words[p] for p in places], places
+    names = [words[label] for label in imagenet_labels]
+    return NamedSplits({"test": _images(home, folders, "test")}, names, imagenet_labels)
 
 
 def known_ids(folder: Path) -> tuple[list[str], list[str]]:
@@ -92,7 +91,7 @@ def _names(ids: list[str], folder: Path) -> list[str]:
     return [by_id[wordnet] for wordnet in ids]
 
 
-def _images(home: Path, folders: list[str], part: str) -> ImageSet:
+def _images(home: Path, folders: list[str], split: str) -> ImageSet:
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(folders):
@@ -101,7 +100,7 @@ def _images(home: Path, folders: list[str], part: str) -> ImageSet:
         images = [file for file in listing(home / name)[1] if is_image(file)]
         paths += images
         labels += [label] * len(images)
-    return ImageSet(paths, labels, list(folders), home, part)
+    return ImageSet(paths, labels, list(folders), home, split)
 
 
 def _id_folders(home: Path) -> list[Path]:

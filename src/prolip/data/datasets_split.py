@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import InputError
-from prolip.data.imageset import ImageSet
+from prolip.data.imageset import ImageSet, NamedSplits
 
 if TYPE_CHECKING:
     from prolip.data.datasets import Dataset
 
-Read = tuple[dict[str, ImageSet], list[str], None]
 
-
-def read_split(dataset: Dataset, folder: Path) -> Read:
-    """Parts and class names of a split_zhou file: {"train": [[path, label, name], ..], "val", "test"}."""
-    file = folder / str(dataset.split)
-    parts = _load(file)
+def read_split(dataset: Dataset, folder: Path) -> NamedSplits:
+    """Splits and class names of a split_zhou file: {"train": [[path, label, name], ..], "val", "test"}."""
+    file = folder / str(dataset.split_file)
+    listed = _load(file)
     names: dict[int, str] = {}
-    for rows in parts.values():
+    for rows in listed.values():
         for _, label, name in rows:
             if names.setdefault(int(label), str(name)) != name:
                 raise InputError(f"{file}: label {label} is both {names[int(label)]!r} and {name!r}")
@@ -28,21 +26,21 @@ def read_split(dataset: Dataset, folder: Path) -> Read:
         raise InputError(f"{file}: labels are not 0 .. {len(names) - 1} without a gap")
     classes = [names[label] for label in range(len(names))]
     images = folder / dataset.images[0]
-    sets = {
-        part: ImageSet(
-            [images / str(p) for p, _, _ in rows], [int(n) for _, n, _ in rows], classes, folder, part
+    splits = {
+        split: ImageSet(
+            [images / str(p) for p, _, _ in rows], [int(n) for _, n, _ in rows], classes, folder, split
         )
-        for part, rows in parts.items()
+        for split, rows in listed.items()
     }
-    return sets, classes, None
+    return NamedSplits(splits, classes)
 
 
 def _load(file: Path) -> dict[str, list[Any]]:
     if not file.is_file():
         raise InputError(f"{file} is missing: it says which images are for training, validation and test")
     try:
-        parts = json.loads(file.read_text(encoding="utf-8"))
-        found = {part: list(parts[part]) for part in ("train", "val", "test")}
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        found = {split: list(stored[split]) for split in ("train", "val", "test")}
         for rows in found.values():
             for row in rows:
                 path, label, name = row
@@ -55,23 +53,23 @@ def _load(file: Path) -> dict[str, list[Any]]:
     return found
 
 
-def read_aircraft(dataset: Dataset, folder: Path) -> Read:
+def read_aircraft(dataset: Dataset, folder: Path) -> NamedSplits:
     """FGVCAircraft: variants.txt names the classes, images_variant_{train,val,test}.txt list the images."""
     classes = _lines(folder / "variants.txt")
-    place = {name: label for label, name in enumerate(classes)}
-    sets: dict[str, ImageSet] = {}
-    for part in ("train", "val", "test"):
-        file = folder / f"images_variant_{part}.txt"
+    label_of = {name: label for label, name in enumerate(classes)}
+    splits: dict[str, ImageSet] = {}
+    for split in ("train", "val", "test"):
+        file = folder / f"images_variant_{split}.txt"
         paths: list[Path] = []
         labels: list[int] = []
         for number, line in enumerate(_lines(file), start=1):
             image, _, name = line.partition(" ")
-            if name not in place:
+            if name not in label_of:
                 raise InputError(f"{file}, line {number}: {name!r} is not in variants.txt")
             paths.append(folder / dataset.images[0] / f"{image}.jpg")
-            labels.append(place[name])
-        sets[part] = ImageSet(paths, labels, classes, folder, part)
-    return sets, classes, None
+            labels.append(label_of[name])
+        splits[split] = ImageSet(paths, labels, classes, folder, split)
+    return NamedSplits(splits, classes)
 
 
 def _lines(file: Path) -> list[str]:

@@ -47,7 +47,7 @@ def is_image(path: Path) -> bool:
 
 
 def existing(source: str | os.PathLike[str]) -> Path:
-    """A path that is there."""
+    """The path, with ~ expanded; an error where nothing is there."""
     path = Path(source).expanduser()
     if not path.exists():
         raise InputError(f"{path} does not exist")

@@ -12,14 +12,18 @@ from pathlib import Path
 
 from prolip.core.errors import InputError, unknown_name
 from prolip.data.files import existing, images_below, is_image, listing
-from prolip.data.imageset import ImageSet
-from prolip.data.tables import TABLE_NAMES, TABLE_SUFFIXES, Row, read_table
+from prolip.data.imageset import ImageSet, class_names
+from prolip.data.tables import TABLE_NAMES, TABLE_SUFFIXES, TableRow, read_table
 
 SPLITS: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
+
+
+class MissingSplit(InputError):  # noqa: N818 - reads as what it is where it is caught
+    """A source with splits lacks the one that was asked for."""
 
 
 def read_images(
@@ -34,8 +38,8 @@ def read_images(
         metadata.csv or metadata.jsonl (columns `file_name` and `label`, perhaps `split`), as Hugging
         Face's imagefolder has it; or such a table itself.
     split
-        "train", "val" or "test": that part, where the source has parts; a source without parts is read
-        whole. None takes train where there are parts. `ImageSet.split` says what was taken.
+        "train", "val" or "test", where the source has splits; a source without any is read whole. None
+        takes train where there are splits. `ImageSet.split` says what was taken.
     min_classes
         Fewer classes are refused. Fitting needs two; an evaluation can do with one.
     """
@@ -48,11 +52,11 @@ def read_images(
         return _from_table(path, split, min_classes)
     if table := _table_in(path):
         return _from_table(table, split, min_classes)
-    parts = _parts_in(path)
-    if not parts:
+    splits = _splits_in(path)
+    if not splits:
         return _from_folders(path, None, min_classes)
-    chosen = _choose(parts, split, path)
-    folder = parts[chosen]
+    chosen = _choose(splits, split, path)
+    folder = splits[chosen]
     if table := _table_in(folder):
         return _from_table(table, chosen, min_classes)
     return _from_folders(folder, chosen, min_classes)
@@ -68,23 +72,25 @@ def _choose(present: Iterable[str], split: str | None, source: Path) -> str:
     present = list(present)
     wanted = split or "train"
     if wanted not in present:
-        raise InputError(f"{source} has no {wanted} part, only {', '.join(present)}: name the folder to read")
+        raise MissingSplit(
+            f"{source} has no {wanted} split, only {', '.join(present)}: name the folder to read"
+        )
     return wanted
 
 
-def _parts_in(root: Path) -> dict[str, Path]:
+def _splits_in(root: Path) -> dict[str, Path]:
     """Folders for train, val and test. A folder `train` that holds images itself is a class (of railways)."""
-    parts: dict[str, Path] = {}
+    found: dict[str, Path] = {}
     for folder in listing(root)[0]:
         split = split_of(folder.name)
         if split is None:
             continue
         folders, files = listing(folder)
         if _table_in(folder) or (folders and not any(map(is_image, files))):
-            if split in parts:
-                raise InputError(f"{parts[split]} and {folder} are both the {split} part: keep one")
-            parts[split] = folder
-    return parts
+            if split in found:
+                raise InputError(f"{found[split]} and {folder} are both the {split} split: keep one")
+            found[split] = folder
+    return found
 
 
 def _table_in(folder: Path) -> Path | None:
@@ -129,9 +135,9 @@ def _from_table(table: Path, split: str | None, min_classes: int) -> ImageSet:
     rows = read_table(table)
     chosen = split_of(table.parent.name)
     if any(row.split for row in rows):
-        parts = {row.line: _row_split(table, row) for row in rows}
-        chosen = _choose([s for s in SPLITS if s in parts.values()], split, table)
-        rows = [row for row in rows if parts[row.line] == chosen]
+        splits = {row.line: _row_split(table, row) for row in rows}
+        chosen = _choose([s for s in SPLITS if s in splits.values()], split, table)
+        rows = [row for row in rows if splits[row.line] == chosen]
     classes = sorted({row.label for row in rows})
     index = {name: label for label, name in enumerate(classes)}
     return _checked(
@@ -142,7 +148,7 @@ def _from_table(table: Path, split: str | None, min_classes: int) -> ImageSet:
     )
 
 
-def _row_split(table: Path, row: Row) -> str:
+def _row_split(table: Path, row: TableRow) -> str:
     split = split_of(row.split or "")
     if split is None:
         raise InputError(f"{table}, line {row.line}: split is {row.split!r}, not train, val or test")
@@ -158,5 +164,5 @@ def _checked(images: ImageSet, min_classes: int) -> ImageSet:
             f"only {len(images.classes)} class in {images.root} ({images.classes[0]!r}): "
             f"at least {min_classes} are needed"
         )
-    _ = images.names
+    class_names(images.classes)  # refuses names that no prompt can tell apart
     return images

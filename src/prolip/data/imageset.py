@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from prolip.core.errors import InputError
 from prolip.core.files import readable
@@ -39,6 +40,11 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
             )
         seen[cleaned] = name
     return tuple(seen)
+
+
+def name_key(name: str) -> str:
+    """What two spellings of a name share: case, underscores, hyphens and spaces do not count."""
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -90,3 +96,11 @@ class ImageSet:
         for label in self.labels:
             counts[self.classes[label]] += 1
         return counts
+
+
+class NamedSplits(NamedTuple):
+    """What a reader finds of a dataset; `imagenet_labels` are for ImageNet's variants."""
+
+    splits: dict[str, ImageSet]
+    names: list[str]
+    imagenet_labels: tuple[int, ...] | None = None

@@ -10,12 +10,18 @@ by name, the draw is as random and as repeatable, but another one.
 Where a class has fewer than N images there are two ways: `keep` takes all it has, once; `repeat` is what the
 authors do, N draws with replacement. On a full batch, repeats only weigh some images more than others, so
 `keep` is the default here.
+
+The functions from `sample_support` on are the protocols' support sets, the authors' seed for seed: of the ten
+datasets with split files, of ImageNet (`paired`: 2N images of a class in one draw, the first N train, the
+last N validate), and of base-to-new (drawn over all classes, then the new ones dropped). What cannot be the
+same: the augmented views, as the authors crop with torchvision's generator on several worker processes and
+keep no record of it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from prolip.core.errors import InputError, unknown_name
@@ -58,16 +64,68 @@ def sample_train_val(
     return train, _draw(val_labels, shots, rng, short)
 
 
+def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: bool = False) -> list[int]:
+    """Indices of the training shots; None takes every image."""
+    if paired and shots is not None:
+        return sample_paired(labels, shots, seed)[0]
+    return sample_few_shot(labels, shots, seed, short="repeat")
+
+
+def sample_support_and_validation(
+    train: Sequence[int], val: Sequence[int] | None, shots: int, seed: int, paired: bool = False
+) -> tuple[list[int], list[int], str]:
+    """Indices of training and validation shots, and the split that the latter lie in.
+
+    Without a validation split both come out of the training pool, like ImageNet's.
+    """
+    if paired or val is None:
+        return *sample_paired(train, shots, seed), "train"
+    return *sample_train_val(train, val, shots, seed, short="repeat"), "val"
+
+
+def sample_paired(labels: Sequence[int], shots: int, seed: int) -> tuple[list[int], list[int]]:
+    """2N images of each class in one draw: the first N and the last N.
+
+    Examples
+    --------
+    >>> sample_paired([0] * 4 + [1] * 4, shots=1, seed=1)
+    ([1, 4], [2, 5])
+    """
+    rng = random.Random(seed)
+    train: list[int] = []
+    val: list[int] = []
+    for label, indices in _by_label(labels).items():
+        if len(indices) < 2 * shots:
+            raise InputError(
+                f"{shots} shots to train and as many to validate need {2 * shots} images of each class; "
+                f"class {label} has {len(indices)}: take fewer shots, or add a val/ split"
+            )
+        chosen = rng.sample(indices, 2 * shots)
+        train += chosen[:shots]
+        val += chosen[shots:]
+    return train, val
+
+
+def base_classes(classes: int) -> int:
+    """How many classes are base: the first half, and the middle one of an odd number."""
+    return -(-classes // 2)
+
+
+def sample_base_support(
+    labels: Sequence[int], classes: int, shots: int, seed: int, paired: bool = False
+) -> list[int]:
+    """Training shots of the base classes: drawn over all classes, then filtered."""
+    base = base_classes(classes)
+    return [index for index in sample_support(labels, shots, seed, paired) if labels[index] < base]
+
+
 def _draw(labels: Iterable[int], shots: int | None, rng: random.Random, short: Short) -> list[int]:
     if short not in ("keep", "repeat"):
         raise unknown_name("rule for short classes", short, ("keep", "repeat"))
     if shots is not None and shots < 1:
         raise InputError(f"shots must be at least 1, got {shots}")
-    items: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
-        items.setdefault(int(label), []).append(index)
     chosen: list[int] = []
-    for indices in items.values():
+    for indices in _by_label(labels).values():
         if shots is None:
             chosen += indices
         elif len(indices) >= shots:
@@ -77,3 +135,11 @@ def _draw(labels: Iterable[int], shots: int | None, rng: random.Random, short: S
         else:
             chosen += rng.choices(indices, k=shots)
     return chosen
+
+
+def _by_label(labels: Iterable[int]) -> dict[int, list[int]]:
+    """Indices of each label, labels in the order in which they are first seen."""
+    indices: dict[int, list[int]] = {}
+    for index, label in enumerate(labels):
+        indices.setdefault(int(label), []).append(index)
+    return indices

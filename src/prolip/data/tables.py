@@ -22,7 +22,7 @@ SPLIT_COLUMNS = ("split", "subset")
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One image of a table. `line` is where it stands in the file, from 1."""
 
     path: Path
@@ -31,13 +31,13 @@ class Row:
     line: int
 
 
-def read_table(table: Path) -> list[Row]:
+def read_table(table: Path) -> list[TableRow]:
     """The rows of a table; files are named relative to the folder that it lies in.
 
     A file that is not there, a missing label, and a name that leads out of the folder are refused, so that
     a table from elsewhere cannot read what lies outside its own folder.
     """
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     label_of: dict[Path, str] = {}
     for line, record in _records(table):
         where = f"{table}, line {line}"
@@ -46,7 +46,7 @@ def read_table(table: Path) -> list[Row]:
         if label_of.setdefault(path, label) != label:
             raise InputError(f"{where}: {path.name} is both {label_of[path]!r} and {label!r}")
         split = _column(record, SPLIT_COLUMNS)
-        rows.append(Row(path, label, None if split is None else str(record[split]), line))
+        rows.append(TableRow(path, label, None if split is None else str(record[split]), line))
     if not rows:
         raise InputError(f"no images in {table}: it has no rows")
     return rows

@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 
 from prolip.core.errors import UsageError, unknown_name
+from prolip.data.imageset import name_key
 
 DEFAULT: tuple[str, ...] = ("a photo of a {}.",)
 
@@ -61,11 +62,11 @@ def templates_for(name: str) -> tuple[str, ...]:
     >>> templates_for("OxfordPets")
     ('a photo of a {}, a type of pet.',)
     """
-    known = {_squeeze(key): value for key, value in TEMPLATES.items()}
-    known |= {_squeeze(short): TEMPLATES[key] for short, key in _SHORT.items()}
-    if (squeezed := _squeeze(name)) not in known:
+    known = {name_key(dataset): templates for dataset, templates in TEMPLATES.items()}
+    known |= {name_key(short): TEMPLATES[dataset] for short, dataset in _SHORT.items()}
+    if (key := name_key(name)) not in known:
         raise unknown_name("set of templates", name, [*TEMPLATES, *_SHORT])
-    return known[squeezed]
+    return known[key]
 
 
 def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -88,7 +89,3 @@ def _checked(template: str) -> str:
     if fields != [""] or "{}" not in template:
         raise UsageError(f"template {template!r} must hold one {{}} where the class name goes")
     return template
-
-
-def _squeeze(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from prolip.encoders.preprocess import Preprocess
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.encoders.towers import Towers
+    from prolip.encoders.trainable_towers import Towers
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -64,7 +65,7 @@ class Encoder(ABC):
     licence: str | None = None
     revision: str | None = None
     takes_pictures: bool = True  # else it reads embeddings that the user brings
-    black_box: str | None = None  # why the head is no part of the model, where it is not
+    black_box_reason: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are there
 
@@ -97,6 +98,12 @@ class Encoder(ABC):
             self.head = Head(changed["head.weight"], changed.get("head.bias"), self.head.residual)
         if "text_head.weight" in changed:
             self.text_head = Head(changed["text_head.weight"], changed.get("text_head.bias"))
+
+    def with_preprocess(self, preprocess: Preprocess) -> Encoder:
+        """The same towers, with pictures prepared in another way."""
+        changed = copy(self)
+        changed.preprocess = preprocess
+        return changed
 
     @property
     def width(self) -> int:

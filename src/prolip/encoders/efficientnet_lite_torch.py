@@ -29,7 +29,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """One inverted residual."""
+    """One inverted residual; its parameters have the names of the published checkpoint."""
 
     def __init__(self, shape: BlockShape) -> None:
         super().__init__()
@@ -69,6 +69,11 @@ class EfficientNetLite0(nn.Module):
         model = cls()
         model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         return model.eval().requires_grad_(False)
+
+    @property
+    def residual_blocks(self) -> tuple[nn.Module, ...]:
+        """The blocks of all stages, in order."""
+        return tuple(self._blocks)
 
     def feature_map(self, x: Tensor) -> Tensor:
         """Local features [B, 1280, 7, 7] of normalised pixels [B, 3, 224, 224]."""

@@ -55,7 +55,7 @@ class BroughtEmbeddings(Encoder):
     scale = 100.0  # CLIP's
     device = "cpu"
     takes_pictures = False
-    black_box = "embeddings have no model behind them"
+    black_box_reason = "embeddings have no model behind them"
 
     def __init__(self, text: Text | None = None) -> None:
         self.known = text

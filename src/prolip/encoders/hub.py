@@ -35,8 +35,8 @@ def loading(name: str, local: bool) -> Iterator[None]:
     import huggingface_hub.constants as hub
 
     asked_offline = hub.HF_HUB_OFFLINE
-    silent = None if local or asked_offline else _no_answer()
-    hub.HF_HUB_OFFLINE = asked_offline or local or silent is not None
+    failure = None if local or asked_offline else _hub_failure()
+    hub.HF_HUB_OFFLINE = asked_offline or local or failure is not None
     try:
         with quiet():
             yield
@@ -45,7 +45,7 @@ def loading(name: str, local: bool) -> Iterator[None]:
     except Exception as error:  # loaders raise whatever their file formats raise
         if local or not hub.HF_HUB_OFFLINE:
             raise ModelError(f"cannot load {name}: {first_line(error)}") from error
-        why = first_line(silent) if silent else "HF_HUB_OFFLINE is set"
+        why = first_line(failure) if failure else "HF_HUB_OFFLINE is set"
         raise ModelError(
             f"cannot load {name}: the model hub cannot be reached ({why}) and the model is not in its cache; "
             "the model 'offline' needs no hub"
@@ -54,7 +54,7 @@ def loading(name: str, local: bool) -> Iterator[None]:
         hub.HF_HUB_OFFLINE = asked_offline
 
 
-def _no_answer() -> Exception | None:
+def _hub_failure() -> Exception | None:
     """What goes wrong when the hub is asked for anything; None if it answers, whatever the answer."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session

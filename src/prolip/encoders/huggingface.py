@@ -17,12 +17,13 @@ from prolip.core.errors import ModelError, UsageError
 from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from prolip.encoders.tower import Split, TowerEncoder
+    from prolip.encoders.split_tower_torch import SplitTower
+    from prolip.encoders.tower_encoder_torch import TowerEncoder
 
 _FILES = {
     "a configuration": ("config.json",),
@@ -68,7 +69,8 @@ def load(rest: str, device: str) -> TowerEncoder:
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     device = choose_device(device)
 
-    from prolip.encoders.tower import Anatomy, TowerEncoder, noise, split_at_linear
+    from prolip.encoders.split_tower_torch import split_at_linear
+    from prolip.encoders.tower_encoder_torch import Anatomy, TowerEncoder, fingerprint, noise
 
     name, folder = f"hf:{rest}", Path(rest).expanduser()
     local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1
@@ -101,24 +103,21 @@ def load(rest: str, device: str) -> TowerEncoder:
 
     probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
 
-    def split(model: Any) -> tuple[Split, Split]:
+    def split(model: Any) -> tuple[SplitTower, SplitTower]:
         return (
             split_at_linear(model, partial(_embed_image, model), probes[0]),
             split_at_linear(model, partial(_embed_text, model), probes[1]),
         )
 
-    with torch.no_grad():
-        image, text = split(model)
     settings = {
         key: [getattr(part, key, None) for part in (config.vision_config, config.text_config)]
         for key in _SETTINGS
     }
     revision = None if local else cached_revision(rest, "config.json")
-    beside = {"tokenizer": tokenizer, "processor": processor}
-    anatomy = Anatomy(split, _towers)
-    return TowerEncoder(
-        name, model, image, text, tokenize, preprocess, device, settings, beside, anatomy, revision
-    )
+    assets = {"tokenizer": tokenizer, "processor": processor}
+    anatomy = Anatomy(split, _towers, tokenize)
+    digest = fingerprint(model, settings)
+    return TowerEncoder(name, model, anatomy, preprocess, device, digest, assets, revision)
 
 
 def _embed_image(model: Any, pixels: Tensor) -> Tensor:
@@ -144,8 +143,8 @@ def _towers(model: Any) -> Towers:
         partial(_embed_image, model),
         lambda tokens: _embed_text(model, tokens["input_ids"]),
         words=model.text_model.embeddings.token_embedding,
-        image=("vision_model.", "visual_projection."),
-        last=(last,) if clip else (last, "vision_model.head."),
+        image_prefixes=("vision_model.", "visual_projection."),
+        last_layer_prefixes=(last,) if clip else (last, "vision_model.head."),
         image_blocks=blocks,
         text_blocks=tuple(model.text_model.encoder.layers),
         class_token=vision.pre_layrnorm if clip else None,

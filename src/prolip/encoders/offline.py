@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,12 +27,13 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.core.imagenet import imagenet_names
+from prolip.core.machine import cores
 from prolip.core.onnx_graph import Graph
 from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder, choose_device
-from prolip.encoders.checkpoint import read_checkpoint
+from prolip.encoders.cached_arrays import cached_arrays
 from prolip.encoders.hub import require
-from prolip.encoders.kept import kept
+from prolip.encoders.legacy_checkpoint import read_checkpoint
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.encoders.offline_torch import Modules
-    from prolip.encoders.towers import Towers
+    from prolip.encoders.trainable_towers import Towers
 
 RIDGE = 10.0
 SCALE = 10.0  # never trained: of 3 to 40, the most likely one on labelled pictures of textures and of clothes
@@ -113,7 +113,9 @@ class OfflineEncoder(Encoder):
         They are kept: to load the tower takes longer than most fits.
         """
         asked = hashlib.sha256(json.dumps(list(prompts)).encode()).hexdigest()[:32]
-        found, _ = kept(f"texts/{fingerprint()}-{asked}", lambda: {"rows": self.sentences.encode(prompts)})
+        found, _ = cached_arrays(
+            f"texts/{fingerprint()}-{asked}", lambda: {"rows": self.sentences.encode(prompts)}
+        )
         return found["rows"]
 
     def image_to_onnx(self, graph: Graph, pixels: str) -> str:
@@ -184,7 +186,7 @@ class OfflineEncoder(Encoder):
             weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
             return {"weight": weight, "mean": mean}
 
-        found, problem = kept(self.fingerprint, make)
+        found, problem = cached_arrays(self.fingerprint, make)
         if problem is not None:
             warnings.warn(
                 f"{problem}: the projection is made again at every start; PROLIP_CACHE names another folder",
@@ -225,7 +227,7 @@ def _onnx_session(weights: Mapping[str, Array]) -> Any:
     """
     onnxruntime = require("onnxruntime", "onnx")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    options.intra_op_num_threads = cores()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.log_severity_level = 3

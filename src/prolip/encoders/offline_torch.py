@@ -13,11 +13,11 @@ from prolip.core.arrays import Array
 from prolip.core.head import Head
 from prolip.encoders.efficientnet_lite_torch import EfficientNetLite0
 from prolip.encoders.sentence_torch import SentenceTower
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 
 
 class Modules(NamedTuple):
-    """The two towers."""
+    """The image tower and the text tower, as torch modules."""
 
     image: EfficientNetLite0
     text: SentenceTower
@@ -58,8 +58,13 @@ def open_towers(modules: Modules, head: Head, text_head: Head, copy: bool, devic
         lambda pixels: image(pixels) @ joined.projection,
         embed_text,
         words=text.words,
-        image=("image._conv", "image._bn", "image._blocks", "projection"),  # not its ImageNet classifier
-        last=("image._conv_head.", "image._bn1.", "projection"),
-        image_blocks=tuple(image._blocks),
+        image_prefixes=(
+            "image._conv",
+            "image._bn",
+            "image._blocks",
+            "projection",
+        ),  # not its ImageNet classifier
+        last_layer_prefixes=("image._conv_head.", "image._bn1.", "projection"),
+        image_blocks=image.residual_blocks,
         embed_local=lambda pixels: image.feature_map(pixels).flatten(2).mT @ joined.projection,
     )

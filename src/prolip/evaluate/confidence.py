@@ -21,7 +21,7 @@ class Confidence:
     temperature
         What logits are divided by.
     outsiders
-        How pictures of no class are told; None where the method changes the image tower.
+        How pictures of no class are recognised; None where the method changes the image tower.
     report
         Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
     held_out
@@ -66,7 +66,7 @@ class Confidence:
 
     @classmethod
     def restore(cls, tensors: dict[str, Array], temperature: float, report: dict[str, Any]) -> Confidence:
-        """The inverse; takes its tensors out of `tensors`."""
+        """The inverse of `tensors()`; takes what it reads out of `tensors`."""
         names = [field.name for field in fields(Outsiders)]
         found = {name: tensors.pop(f"outsiders.{name}", None) for name in names}
         kept = {name: tensor for name, tensor in found.items() if tensor is not None}

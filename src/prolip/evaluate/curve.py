@@ -7,7 +7,7 @@ and asked about the others, several times over. The error then is taken to follo
 
 the form that learning curves of many models have. Three numbers from a few noisy points leave room, so none
 is picked: every (a, c) of a grid is weighed by how likely it makes the points, b by its own likelihood, and
-what is told of the next images is the mean over all of them and the interval that holds 90 % of their weight.
+the forecast for more images is the mean over all of them and the interval that holds 90 % of their weight.
 Each point's spread counts the images behind it (a binomial) and how the draws differ.
 """
 
@@ -30,7 +30,7 @@ MORE = (1.25, 1.5, 2.0, 4.0)  # times the images per class that there are
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """Accuracy with this many images of each class, over draws; `spread` is its standard error."""
 
     shots: int
@@ -52,7 +52,7 @@ class Forecast:
 class Curve:
     """A learning curve of the support set, and where it leads."""
 
-    points: list[Point]
+    points: list[CurvePoint]
     now: Forecast
     forecasts: list[Forecast]
 
@@ -94,8 +94,8 @@ def learning_curve(
         )
     sizes = _sizes(largest)
     settled = from_settings(fitted.settings)
-    points: list[Point] = []
-    for place, shots in enumerate(sizes):
+    points: list[CurvePoint] = []
+    for step, shots in enumerate(sizes):
         values = []
         for repeat in range(repeats):
             support, rest = _split(task.y, shots, random.Random(f"{seed} {shots} {repeat}"))
@@ -107,18 +107,18 @@ def learning_curve(
             logits = one.fit(part).logits(task.x[0, rest])
             values.append(metrics.accuracy(logits, task.y[rest]))
             if progress is not None:
-                progress(place * repeats + repeat + 1, len(sizes) * repeats)
+                progress(step * repeats + repeat + 1, len(sizes) * repeats)
         points.append(_point(shots, values, len(rest)))
     now, *ahead = extrapolate(points, [largest, *(_whole(largest, factor) for factor in MORE)])
     return Curve(points, now, ahead)
 
 
-def extrapolate(points: Sequence[Point], shots: Sequence[int]) -> list[Forecast]:
+def extrapolate(points: Sequence[CurvePoint], shots: Sequence[int]) -> list[Forecast]:
     """Accuracy to expect at other numbers of images per class.
 
     Examples
     --------
-    >>> points = [Point(s, 1 - (0.1 + 0.4 * s**-0.5), 0.001) for s in (1, 2, 4, 8)]
+    >>> points = [CurvePoint(s, 1 - (0.1 + 0.4 * s**-0.5), 0.001) for s in (1, 2, 4, 8)]
     >>> forecast, = extrapolate(points, [16])
     >>> abs(forecast.accuracy - 0.8) < 0.01 and forecast.low < 0.8 < forecast.high
     True
@@ -165,16 +165,16 @@ def _split(y: Array, shots: int, rng: random.Random) -> tuple[Array, Array]:
     support: list[int] = []
     rest: list[int] = []
     for label in np.unique(y):
-        places = np.flatnonzero(y == label).tolist()
-        rng.shuffle(places)
-        support += places[:shots]
-        rest += places[shots:]
+        images = np.flatnonzero(y == label).tolist()
+        rng.shuffle(images)
+        support += images[:shots]
+        rest += images[shots:]
     return np.array(sorted(support)), np.array(sorted(rest))
 
 
-def _point(shots: int, values: list[float], judged: int) -> Point:
+def _point(shots: int, values: list[float], judged: int) -> CurvePoint:
     """Draws share images, so that more of them do not make the images more: the binomial part stays."""
     mean = sum(values) / len(values)
     between = float(np.std(values, ddof=1)) ** 2 / len(values) if len(values) > 1 else 0.0
     smoothed = (mean * judged + 1) / (judged + 2)
-    return Point(shots, mean, float(np.sqrt(between + smoothed * (1 - smoothed) / judged)))
+    return CurvePoint(shots, mean, float(np.sqrt(between + smoothed * (1 - smoothed) / judged)))

@@ -15,8 +15,8 @@ def accuracy(logits: Array, y: Array) -> float:
 def per_class_accuracy(logits: Array, y: Array) -> list[float | None]:
     """Accuracy among the images of each class; None for a class without images."""
     hits = logits.argmax(axis=1) == y
-    own = (hits[y == k] for k in range(logits.shape[1]))
-    return [float(mine.mean()) if len(mine) else None for mine in own]
+    by_class = (hits[y == k] for k in range(logits.shape[1]))
+    return [float(own.mean()) if len(own) else None for own in by_class]
 
 
 def confusion(logits: Array, y: Array) -> Array:
@@ -46,5 +46,5 @@ def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) ->
 def _gap(confidence: Array, hits: Array, bins: int) -> float:
     """|confidence - accuracy| over bins of answers [m]."""
     confidence = confidence.astype(np.float64)
-    places = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    return float(np.abs(np.bincount(places, hits - confidence)).sum() / len(confidence))
+    bin_of = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    return float(np.abs(np.bincount(bin_of, hits - confidence)).sum() / len(confidence))

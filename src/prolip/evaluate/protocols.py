@@ -21,11 +21,16 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
+from prolip.data.sampling import (
+    base_classes,
+    sample_base_support,
+    sample_support,
+    sample_support_and_validation,
+)
 from prolip.evaluate import metrics
-from prolip.evaluate.adapting import adapt_images
-from prolip.evaluate.problem import Problem
-from prolip.evaluate.support import base_classes, draw_base, draw_train, draw_train_val
-from prolip.evaluate.through_towers import load_once, test_set, tower_task
+from prolip.evaluate.encoded_dataset import EncodedDataset
+from prolip.evaluate.test_time import adapt_images
+from prolip.evaluate.tower_tasks import encoded_test_split, load_once, tower_task
 from prolip.methods.common.tower_method import TowerMethod
 
 Measured = dict[str, Any]
@@ -65,9 +70,9 @@ class Trial:
             options.setdefault("seed", self.seed)
         return methods.create(self.method, **options)
 
-    def task(self, problem: Problem, chosen: Sequence[int], text: Text | None = None) -> Task:
+    def task(self, problem: EncodedDataset, chosen: Sequence[int], text: Text | None = None) -> Task:
         """The support set of a draw; `text` where only some of the classes take part."""
-        x, y = problem.parts["train"].take(chosen, self.views)
+        x, y = problem.splits["train"].take(chosen, self.views)
         rows = problem.text(self.template) if text is None else text
         task = Task(x, y, rows, problem.head, problem.scale * self.scale)
         if isinstance(self.create(), TowerMethod):
@@ -75,36 +80,36 @@ class Trial:
         return task
 
 
-def few_shot(problem: Problem, trial: Trial) -> Measured:
+def few_shot(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on the test set after N shots."""
-    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
     fitted = trial.create().fit(trial.task(problem, chosen))
-    x, y = test_set(fitted, problem)
+    x, y = encoded_test_split(fitted, problem)
     return {"accuracy": _accuracy(fitted, x, y), **_about(fitted)}
 
 
-def few_shot_validation(problem: Problem, trial: Trial) -> Measured:
+def few_shot_validation(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on the test set, with N validation shots to choose by.
 
     With a grid, every entry is fitted and the best on the validation shots is kept, not fitted again with
     them. Without one, the method is shown them, for a search or an early stop of its own.
     """
-    val = problem.parts.get("val")
-    train, chosen, part = draw_train_val(
-        problem.parts["train"].labels,
+    val = problem.splits.get("val")
+    train, chosen, part = sample_support_and_validation(
+        problem.splits["train"].labels,
         None if val is None else val.labels,
         trial.shots or 0,
         trial.seed,
         problem.paired,
     )
     task = trial.task(problem, train)
-    held_out, labels = problem.parts[part].take(chosen)
+    held_out, labels = problem.splits[part].take(chosen)
     if not trial.grid:
         best = trial.create().fit(task, validation=Task(held_out, labels, task.text, task.head, task.scale))
         found = {"chosen": best.settings.options}
     else:
         best, found = _search(trial, task, held_out[0], labels)
-    x, y = test_set(best, problem)
+    x, y = encoded_test_split(best, problem)
     return {"accuracy": _accuracy(best, x, y), **found, **_about(best)}
 
 
@@ -120,29 +125,29 @@ def _search(trial: Trial, task: Task, x: Array, y: Array) -> tuple[Fitted, Measu
     return best, {"validation_accuracy": accuracy, "chosen": picked}
 
 
-def base_to_new(problem: Problem, trial: Trial) -> Measured:
+def base_to_new(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on base classes, on new ones, and the harmonic mean."""
     classes, base = len(problem.classes), base_classes(len(problem.classes))
-    labels = problem.parts["train"].labels
-    chosen = draw_base(labels, classes, trial.shots or 0, trial.seed, problem.paired)
+    labels = problem.splits["train"].labels
+    chosen = sample_base_support(labels, classes, trial.shots or 0, trial.seed, problem.paired)
     text = problem.text(trial.template)
     old, new = text.subset(range(base)), text.subset(range(base, classes))
     fitted = trial.create().fit(trial.task(problem, chosen, old))
-    x, y = test_set(fitted, problem)
+    x, y = encoded_test_split(fitted, problem)
     mine = y < base
     on_base = _accuracy(fitted, x[mine], y[mine])
     on_new = _accuracy(fitted.with_text(new), x[~mine], y[~mine] - base)
     return {"base": on_base, "new": on_new, "harmonic": harmonic_mean(on_base, on_new), **_about(fitted)}
 
 
-def transfer(problem: Problem, trial: Trial, targets: Sequence[Problem] = ()) -> Measured:
+def transfer(problem: EncodedDataset, trial: Trial, targets: Sequence[EncodedDataset] = ()) -> Measured:
     """Accuracy on the source's test set, and on each target."""
-    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
     fitted = trial.create().fit(trial.task(problem, chosen))
-    x, y = test_set(fitted, problem)
+    x, y = encoded_test_split(fitted, problem)
     found = {problem.name: _accuracy(fitted, x, y)}
     for target in targets:
-        x, y = test_set(fitted, target)
+        x, y = encoded_test_split(fitted, target)
         if trial.create().open_class:
             found[target.name] = _accuracy(fitted.with_text(target.text(trial.template)), x, y)
         else:
@@ -152,9 +157,9 @@ def transfer(problem: Problem, trial: Trial, targets: Sequence[Problem] = ()) ->
 
 
 def per_image(
-    problem: Problem,
+    problem: EncodedDataset,
     trial: Trial,
-    targets: Sequence[Problem] = (),
+    targets: Sequence[EncodedDataset] = (),
     way: str = "prolip",
     views: int = 64,
 ) -> Measured:
@@ -175,21 +180,21 @@ def per_image(
 
     if not problem.model:
         raise InputError(f"{problem.name} has features only: test-time adaptation needs views of the images")
-    chosen = draw_train(problem.parts["train"].labels, trial.shots, trial.seed, problem.paired)
+    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
     fitted = trial.create().fit(trial.task(problem, chosen))
     step = test_time.create(way, views=views)
     found = {}
     for data in (problem, *targets):
         start = fitted if data is problem else fitted.with_text(data.text(trial.template))
         adapted = adapt_images(load_once(data.model), start, data.paths["test"], step)
-        found[data.name] = metrics.accuracy(adapted.logits, np.array(data.parts["test"].labels))
+        found[data.name] = metrics.accuracy(adapted.logits, np.array(data.splits["test"].labels))
     return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
 
 
-def shared_classes(source: Problem, target: Problem) -> list[int]:
+def shared_classes(source: EncodedDataset, target: EncodedDataset) -> list[int]:
     """Columns of the source's classifier that are the target's classes, in the target's order."""
-    if target.of_imagenet is not None and source.name == "imagenet":
-        return list(target.of_imagenet)
+    if target.imagenet_labels is not None and source.name == "imagenet":
+        return list(target.imagenet_labels)
     place = {name: k for k, name in enumerate(source.classes)}
     if unknown := [name for name in target.classes if name not in place]:
         raise InputError(

@@ -42,26 +42,26 @@ class Outsiders:
         Unit class means [K, Do]; zero for a class that has no image.
     scores
         Of the support images, each without itself, sorted, [m].
-    strangers
-        Of the same images, each without its class, sorted, [m].
+    outsider_scores
+        Of the same images, each without its class: as if it were an outsider; sorted, [m].
     """
 
     means: Array
     scores: Array
-    strangers: Array
+    outsider_scores: Array
 
     @classmethod
     def of(cls, task: Task) -> Outsiders:
-        """Learn from the support set."""
+        """Means and scores of a support set."""
         x = _directions(task.x[0], task.linear)
         sums = one_hot_sum(x, task.y, task.classes)
         means = unit_rows(sums)
         own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
         cosines = x @ means.T
         cosines[np.arange(task.n), task.y] = -1.0
-        strangers = cosines.max(axis=1)
-        scores = np.maximum(strangers, (x * own).sum(axis=1))
-        return cls(means, np.sort(scores), np.sort(strangers))
+        others = cosines.max(axis=1)  # the best of the other classes
+        scores = np.maximum(others, (x * own).sum(axis=1))
+        return cls(means, np.sort(scores), np.sort(others))
 
     def score(self, x: Any, head: Head) -> Array:
         """How much pictures belong, [n], of features [n, width] of this head."""
@@ -73,11 +73,11 @@ class Outsiders:
         Of pictures that belong, the fraction `false_reject` lies below it; or, where `false_accept` is given,
         of pictures of unknown classes this fraction lies above it.
         """
-        for name, rate in (("false-reject", false_reject), ("false-accept", false_accept)):
+        for name, rate in (("false_reject", false_reject), ("false_accept", false_accept)):
             if rate is not None and not 0 <= rate < 1:
-                raise UsageError(f"the {name} rate must be a fraction from 0 to below 1, got {rate}")
+                raise UsageError(f"{name} must be a fraction from 0 to below 1, got {rate}")
         if false_accept is not None:
-            return float(np.quantile(self.strangers, 1 - false_accept))
+            return float(np.quantile(self.outsider_scores, 1 - false_accept))
         return float(np.quantile(self.scores, false_reject))
 
     def reject(self, x: Any, head: Head, answers: Array, threshold: float | None = None) -> Array:
@@ -90,7 +90,7 @@ class Outsiders:
         return (self.score(x, head) < limit) & known[answers]
 
     def extended(self, classes: int) -> Outsiders:
-        """The same, with room for classes without images at the end."""
+        """The same with classes without images added at the end, `classes` in all."""
         return replace(self, means=np.pad(self.means, ((0, classes - len(self.means)), (0, 0))))
 
 

@@ -11,7 +11,7 @@ near-copies is one suggestion, and a lone oddity, which stands for nothing but i
 Measured on three photo sets, from 2 images per class to twice as many (8 draws): 76.5 % mean accuracy,
 against 72.6 % for random images. The images that the model is least sure about gave 72.5 %; being unsure
 times being far from what is labelled, 74.5 %; this gain weighed by being unsure, 75.0 %. How unsure the model
-is of a suggestion is told, but does not choose.
+is of a suggestion is reported, but does not choose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
 
-MOST = 4096  # images looked at: of more, so many are drawn, as every pair is compared
+MAX_IMAGES = 4096  # images looked at: of more, so many are drawn, as every pair is compared
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Suggestion:
 
     Attributes
     ----------
-    place
-        Which image.
+    index
+        Of the image among those given.
     unsure
         1 less the margin between its two most probable classes.
     gain
         Of the images' part that nothing labelled covers, how much this label would cover.
     """
 
-    place: int
+    index: int
     unsure: float
     gain: float
 
@@ -60,23 +60,23 @@ def suggest(
     seed
         Of the draw, where there are more images than can be compared.
     """
-    places = np.arange(len(x))
-    if len(x) > MOST:
-        places = np.sort(np.random.default_rng(seed).choice(len(x), MOST, replace=False))
-    x, labelled = x[places].astype(np.float32), labelled.astype(np.float32)
+    indices = np.arange(len(x))
+    if len(x) > MAX_IMAGES:
+        indices = np.sort(np.random.default_rng(seed).choice(len(x), MAX_IMAGES, replace=False))
+    x, labelled = x[indices].astype(np.float32), labelled.astype(np.float32)
     mean = np.concatenate([x, labelled]).mean(axis=0)
     directions = unit_rows(x - mean)
     alike = np.maximum(directions @ directions.T, 0)  # [n, n]
     cover = np.maximum((directions @ unit_rows(labelled - mean).T).max(axis=1), 0)
     open_part = float((1 - cover).sum()) or 1.0
-    second, first = np.partition(probabilities[places], -2, axis=1)[:, -2:].T
+    second, first = np.partition(probabilities[indices], -2, axis=1)[:, -2:].T
     unsure = 1 - (first - second)
     picked: list[Suggestion] = []
     free = np.ones(len(x), bool)
     for _ in range(min(count, len(x))):
         gain = np.where(free, np.maximum(alike - cover, 0).sum(axis=1), -1.0)
         i = int(gain.argmax())
-        picked.append(Suggestion(int(places[i]), float(unsure[i]), float(gain[i]) / open_part))
+        picked.append(Suggestion(int(indices[i]), float(unsure[i]), float(gain[i]) / open_part))
         free[i] = False
         cover = np.maximum(cover, alike[i])
     return picked

@@ -17,11 +17,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError, SavedModelError
 from prolip.core.files import read_tensors, sha256_file, sha256_tensors, write_json, write_tensors
 from prolip.encoders.base import Encoder
-from prolip.encoders.towers import to_torch
 from prolip.export.checkpoint import library_model
 from prolip.export.saved import load_base
 

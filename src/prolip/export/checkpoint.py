@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError
 from prolip.core.files import write_json
 from prolip.encoders import load
@@ -25,7 +25,6 @@ from prolip.encoders.base import Encoder
 from prolip.encoders.hub import loading, require
 from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import to_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,17 +47,17 @@ class Checkpoint:
         The `state_dict`.
     tokenizer
         The library's object.
-    pictures
-        The library's own way to say how pictures are prepared.
+    image_processor
+        How pictures are prepared, in the library's terms.
     preprocess
-        Ours.
+        The same in ours.
     """
 
     library: str
     config: Any
     state: dict[str, Tensor]
     tokenizer: Any
-    pictures: dict[str, Any]
+    image_processor: dict[str, Any]
     preprocess: Preprocess
 
 
@@ -73,17 +72,19 @@ def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> 
     if model is None:
         raise ModelError(
             f"{encoder.name} is no model of open_clip or transformers, and has no counterpart there: "
-            "export it with --to onnx or --to adapter"
+            'export it to="onnx" or to="adapter"'
         )
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}
-    beside: dict[str, Any] = encoder.beside  # type: ignore[attr-defined]
+    assets: dict[str, Any] = encoder.assets  # type: ignore[attr-defined]
     if encoder.name.startswith("hf:"):
-        library, config, pictures = "hf", model.config, beside["processor"]
+        library, config, image_processor = "hf", model.config, assets["processor"]
     else:
-        library, config, stated = "open_clip", beside["config"], model.visual.preprocess_cfg
-        pictures = {key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")}
-    return Checkpoint(library, config, state, beside["tokenizer"], pictures, encoder.preprocess)
+        library, config, stated = "open_clip", assets["config"], model.visual.preprocess_cfg
+        image_processor = {
+            key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")
+        }
+    return Checkpoint(library, config, state, assets["tokenizer"], image_processor, encoder.preprocess)
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
@@ -110,13 +111,13 @@ def _write_hf(checkpoint: Checkpoint, folder: Path) -> None:
         with no_progress_bars(transformers):
             model.save_pretrained(folder)
         checkpoint.tokenizer.save_pretrained(folder)
-    write_json(folder / "preprocessor_config.json", checkpoint.pictures)
+    write_json(folder / "preprocessor_config.json", checkpoint.image_processor)
 
 
 def _write_open_clip(checkpoint: Checkpoint, folder: Path) -> None:
     from safetensors.torch import save_file
 
-    config = {"model_cfg": checkpoint.config, "preprocess_cfg": checkpoint.pictures}
+    config = {"model_cfg": checkpoint.config, "preprocess_cfg": checkpoint.image_processor}
     write_json(folder / "open_clip_config.json", config)
     # Towers of transformers may use one tensor under two names, which safetensors refuses.
     state = {name: tensor.clone().contiguous() for name, tensor in checkpoint.state.items()}

@@ -105,10 +105,15 @@ def _to_hf(source: Checkpoint) -> Checkpoint:
             converted[f"{theirs}.{_LAYER[module]}.{kind}"] = state[f"{ours}.{part}"]
     if unused := state.keys() - set(_SAME) - set(_TRANSPOSED) - {f"{o}.{p}" for o, _, p in _layers(state)}:
         raise ModelError(f"transformers' CLIP has no place for {min(unused)} of this model")
-    pictures = _hf_pictures(source.preprocess)
+    image_processor = _hf_image_processor(source.preprocess)
     tokenizer = _hf_tokenizer(source.tokenizer, transformers)
     return replace(
-        source, library="hf", config=config, state=converted, tokenizer=tokenizer, pictures=pictures
+        source,
+        library="hf",
+        config=config,
+        state=converted,
+        tokenizer=tokenizer,
+        image_processor=image_processor,
     )
 
 
@@ -161,9 +166,14 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
             for kind in ("weight", "bias"):
                 parts = [state[f"{theirs}.{i}.self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
                 converted[f"{ours}.{i}.attn.in_proj_{kind}"] = torch.cat(parts)
-    pictures = _open_clip_pictures(source.preprocess)
+    image_processor = _open_clip_image_processor(source.preprocess)
     return replace(
-        source, library="open_clip", config=config, state=converted, tokenizer=tokenizer, pictures=pictures
+        source,
+        library="open_clip",
+        config=config,
+        state=converted,
+        tokenizer=tokenizer,
+        image_processor=image_processor,
     )
 
 
@@ -228,15 +238,15 @@ def _hf_tokenizer(tokenizer: Any, transformers: Any) -> Any:
     start, end = list(words)[-2:]
     vocabulary = {word: number for word, number in words.items() if word not in (start, end)}
     vocabulary |= {"<|startoftext|>": words[start], "<|endoftext|>": words[end]}
-    made = transformers.CLIPTokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in tokenizer.bpe_ranks])
-    made.model_max_length = tokenizer.context_length
-    return made
+    merges = [tuple(pair) for pair in tokenizer.bpe_ranks]
+    length = tokenizer.context_length
+    return transformers.CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=length)
 
 
 _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # PIL's numbers
 
 
-def _hf_pictures(preprocess: Preprocess) -> dict[str, Any]:
+def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
     """Transformers' image processor that prepares pictures in the same way."""
     if preprocess.resize == "longest":
         raise ModelError("transformers' CLIP has no counterpart of pictures that are padded to a square")
@@ -258,7 +268,7 @@ def _hf_pictures(preprocess: Preprocess) -> dict[str, Any]:
     }
 
 
-def _open_clip_pictures(preprocess: Preprocess) -> dict[str, Any]:
+def _open_clip_image_processor(preprocess: Preprocess) -> dict[str, Any]:
     """open_clip's `preprocess_cfg` that prepares pictures in the same way."""
     resized = preprocess.resize_to or preprocess.size
     if preprocess.resize == "shortest" and resized != preprocess.size:

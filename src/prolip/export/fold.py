@@ -18,7 +18,7 @@ from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
 from prolip.methods.common.classifiers import TextProjected
 
-_OTHERWISE = "export it with --to onnx, which takes any method"
+_OTHERWISE = 'export it to="onnx", which takes any method'
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,10 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
             f"{fitted.method} does not fold into a checkpoint, as it is no linear map: {_OTHERWISE}"
         )
     changed = fitted.tuned or fitted.adapter is not None
-    if changed and encoder.black_box is not None:
+    if changed and encoder.black_box_reason is not None:
         raise UsageError(
-            f"{encoder.name} does not end in a linear map ({encoder.black_box}), so that nothing can be "
-            f"folded into it: {_OTHERWISE}"
+            f"{encoder.name} does not end in a linear map ({encoder.black_box_reason}), so that nothing can "
+            f"be folded into it: {_OTHERWISE}"
         )
     head = fitted.head
     if fitted.adapter is not None:

@@ -23,7 +23,7 @@ from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
 from prolip.core.files import write_atomic
 from prolip.encoders.base import Encoder
-from prolip.features.index import open_store
+from prolip.features.embed import open_store
 
 BLOCK = 8192  # rows at a time
 DTYPES = {"float32": np.float32, "float16": np.float16}
@@ -83,7 +83,7 @@ def reproject(
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
             file.write(_header(out.suffix, rows, head.dim, dtype))
-            _pipe(blocks, project, file, rows, progress)
+            _project_blocks(blocks, project, file, rows, progress)
 
     write_atomic(out, write)
     if paths is not None:
@@ -92,7 +92,7 @@ def reproject(
     return rows
 
 
-def _pipe(
+def _project_blocks(
     blocks: Blocks,
     project: Callable[[Array], Array],
     file: BinaryIO,

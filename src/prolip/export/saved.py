@@ -40,17 +40,12 @@ class SavedModel:
     card: str | None = None
 
 
-def is_saved_model(path: Path) -> bool:
-    """Whether a folder looks like one of ours."""
-    return (path / CONFIG).is_file()
-
-
 def check_target(path: Path) -> None:
     """Refuse to write over anything but an empty folder or an earlier saved model."""
     if path.is_dir():
-        strangers = sorted({p.name for p in path.iterdir()} - {CONFIG, TENSORS, SUPPORT, CARD})
-        if strangers:
-            raise UsageError(f"{path} holds other files ({strangers[0]}, ...): name a new folder")
+        others = sorted({p.name for p in path.iterdir()} - {CONFIG, TENSORS, SUPPORT, CARD})
+        if others:
+            raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
     elif path.exists():
         raise UsageError(f"{path} is a file: name a folder")
 

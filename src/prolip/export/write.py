@@ -69,8 +69,8 @@ def export(
         for write in writers:
             write(folder)
         names = {file.name for file in folder.iterdir()}
-        told = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": _is_siglip(encoder)}
-        write_bytes(folder / "README.md", model_card(told, names, path.name).encode())
+        described = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": _is_siglip(encoder)}
+        write_bytes(folder / "README.md", model_card(described, names, path.name).encode())
         written.extend(sorted({*names, "README.md"}))
 
     write_folder(path, fill, keep=force)
@@ -82,8 +82,8 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     if library not in LIBRARIES:
         raise unknown_name("library", library, LIBRARIES)
     check_empty(path, force)
-    whole = Folded(source.head, source.text_head, source.scale)
-    write = _checkpoint_writer(source, library, whole, None, {})
+    unchanged = Folded(source.head, source.text_head, source.scale)
+    write = _checkpoint_writer(source, library, unchanged, None, {})
     write_folder(path, write, keep=force)
     return sorted(file.name for file in path.iterdir())
 
@@ -105,7 +105,7 @@ def check_empty(path: Path, force: bool) -> None:
         if inside and not force:
             raise UsageError(
                 f"{path} holds files ({inside[0]}{', ...' if len(inside) > 1 else ''}): "
-                "name a new folder, or use --force to replace those of the same names"
+                "name a new folder, or pass force=True to replace those of the same names"
             )
     elif path.exists():
         raise UsageError(f"{path} is a file: name a folder")
@@ -140,8 +140,10 @@ def _checkpoint_writer(
         write_checkpoint(checkpoint, folder)
         made = load_checkpoint(checkpoint.library, folder)
         found = embeddings(made, made.head, made.text_head)
-        meant = embeddings(encoder, folded.head, folded.text_head)
-        error = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, meant, strict=True))
+        expected = embeddings(encoder, folded.head, folded.text_head)
+        error = max(
+            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected, strict=True)
+        )
         if not error <= TOLERANCE:
             raise ModelError(
                 f"the exported model gives other embeddings than this one (by {error:.1e}); it is not kept"

@@ -28,6 +28,7 @@ from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
+from prolip.core.machine import cores
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, NoImageLeft, Picture
@@ -48,7 +49,7 @@ class Extraction:
     features
         [V, n, width] float32, n the pictures kept.
     kept
-        Their places in the input.
+        Their indices in the input.
     hashes
         Their contents' SHA-256.
     bad
@@ -104,13 +105,13 @@ def extract(
     if not len(images):
         raise InputError("no images to encode")
     space = None if store is None else store.space(encoder)
-    run = _Run(encoder, images, views, space, skip_bad, progress or (lambda done, total: None))
+    job = _Job(encoder, images, views, space, skip_bad, progress or (lambda done, total: None))
     try:
-        run.go(workers or min(16, max(2, _cores())))
+        job.run(workers or min(16, max(2, cores())))
     finally:
         for problem in space.problems if space else ():
             warnings.warn(problem, stacklevel=2)
-    return run.result(time.perf_counter() - started)
+    return job.result(time.perf_counter() - started)
 
 
 def _brought(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
@@ -130,7 +131,7 @@ def duplicates(train: Sequence[bytes], test: Sequence[bytes]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
-    """A picture as a loader hands it over: rows from the store, pixels for the tower, by place in `views`."""
+    """A picture as a loader hands it over: rows from the store, pixels for the tower, by index in `views`."""
 
     index: int
     key: bytes
@@ -139,7 +140,7 @@ class _Loaded:
 
 
 @dataclass(eq=False)
-class _Run:
+class _Job:
     """One extraction under way. Only `_load` runs on other threads."""
 
     encoder: Encoder
@@ -157,11 +158,11 @@ class _Run:
         self.encoded = 0
         self.first: dict[bytes, int] = {}  # content: the picture that brings its features
         self.lock = Lock()
-        self.waiting: list[tuple[_Loaded, int]] = []  # picture and place in `views`, next for the tower
-        self.unwritten: list[tuple[int, int]] = []  # picture and place in `views`, next for the store
+        self.waiting: list[tuple[_Loaded, int]] = []  # picture and index in `views`, next for the tower
+        self.unwritten: list[tuple[int, int]] = []  # picture and index in `views`, next for the store
         self.written_at = time.monotonic()
 
-    def go(self, workers: int) -> None:
+    def run(self, workers: int) -> None:
         size, total = self.encoder.batch_size, len(self.images)
         # Enough pictures ahead to fill two batches; with many views a picture is large, so fewer of them.
         ahead = max(workers, -(-2 * size // len(self.views)))
@@ -171,7 +172,7 @@ class _Run:
                 closing(_in_order(pool, self._load, total, ahead)) as outcomes,
             ):
                 for index, outcome in enumerate(outcomes):
-                    self._take(index, outcome)
+                    self._receive(index, outcome)
                     while len(self.waiting) >= size:
                         self._encode(size)
                     self.progress(index + 1 - len({loaded.index for loaded, _ in self.waiting}), total)
@@ -179,7 +180,7 @@ class _Run:
                 self._encode(size)
                 self.progress(total, total)
         except BaseException:
-            # What is done stays done, also on Ctrl-C; the first error is the one to tell.
+            # What is done stays done, also on Ctrl-C; the first error is the one to report.
             with suppress(ProlipError):
                 self._write()
             raise
@@ -212,20 +213,18 @@ class _Run:
             loaded = _Loaded(index, picture.key)
             if first != index:
                 return loaded
-            for place, view in enumerate(self.views):
+            for slot, view in enumerate(self.views):
                 if self.space and (row := self.space.get(picture.key, view)) is not None:
-                    loaded.rows[place] = row
-            if missing := [place for place in range(len(self.views)) if place not in loaded.rows]:
+                    loaded.rows[slot] = row
+            if missing := [slot for slot in range(len(self.views)) if slot not in loaded.rows]:
                 image = picture.load()
-                for place in missing:
-                    loaded.pixels[place] = _view(
-                        self.encoder.preprocess, image, picture.key, self.views[place]
-                    )
+                for slot in missing:
+                    loaded.pixels[slot] = _view(self.encoder.preprocess, image, picture.key, self.views[slot])
             return loaded
         except BadImage as bad:
             return bad
 
-    def _take(self, index: int, outcome: _Loaded | BadImage) -> None:
+    def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
             if not self.skip_bad:
                 # A copy of these contents earlier in the list may have left the work to this one.
@@ -234,13 +233,13 @@ class _Run:
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key
-        for place, row in outcome.rows.items():
-            self.features[place, index] = row
-        self.waiting += [(outcome, place) for place in outcome.pixels]
+        for slot, row in outcome.rows.items():
+            self.features[slot, index] = row
+        self.waiting += [(outcome, slot) for slot in outcome.pixels]
 
     def _encode(self, size: int) -> None:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
-        pixels = np.stack([loaded.pixels.pop(place) for loaded, place in batch])  # [B, S, S, 3]
+        pixels = np.stack([loaded.pixels.pop(slot) for loaded, slot in batch])  # [B, S, S, 3]
         rows = to_numpy(self.encoder.encode(pixels))
         if rows.shape != (len(batch), self.encoder.width):
             raise ModelError(
@@ -248,14 +247,14 @@ class _Run:
                 f"expected [{len(batch)}, {self.encoder.width}]"
             )
         self.encoded += len(batch)
-        for (loaded, place), row in zip(batch, rows, strict=True):
+        for (loaded, slot), row in zip(batch, rows, strict=True):
             if not np.isfinite(row).all():
                 raise InputError(
                     f"{self.encoder.name} gives NaN or infinite features for image "
                     f"{self._name(loaded.index)}: look at the image, or take another device or model"
                 )
-            self.features[place, loaded.index] = row
-            self.unwritten.append((loaded.index, place))
+            self.features[slot, loaded.index] = row
+            self.unwritten.append((loaded.index, slot))
         if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
 
@@ -263,11 +262,11 @@ class _Run:
         pairs, self.unwritten = self.unwritten, []
         if self.space is None or not pairs:
             return
-        indices, places = [index for index, _ in pairs], [place for _, place in pairs]
+        indices, slots = [index for index, _ in pairs], [slot for _, slot in pairs]
         self.space.add(
             [self.keys[index] for index in indices],
-            [self.views[place] for place in places],
-            self.features[places, indices],
+            [self.views[slot] for slot in slots],
+            self.features[slots, indices],
         )
         self.written_at = time.monotonic()
 
@@ -295,7 +294,3 @@ def _in_order(
     finally:
         for future in futures:
             future.cancel()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -41,7 +41,7 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; mend or remove it, or go on without it (--skip-bad)"
+            f"cannot read image {name}: {reason}; mend or remove it, or go on without it (skip_bad=True)"
         )
         self.name = name
         self.reason = reason

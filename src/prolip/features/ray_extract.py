@@ -84,11 +84,11 @@ def extract_on_ray(
         import ray
     except ImportError as error:
         raise ModelError("extraction on a cluster needs Ray: pip install 'prolip[ray]'") from error
-    names, numbers = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
+    names, views = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
     if not names:
         raise InputError("no images to encode")
     space = store.space(encoders.load(model, device))
-    missing, bad = _missing(space, names, numbers)
+    missing, bad = _missing(space, names, views)
     _refuse(bad, skip_bad)
     known, done = len(names) - len(missing) - len(bad), len(names) - len(missing)
     if progress is not None:
@@ -96,10 +96,10 @@ def extract_on_ray(
     encoded = 0
     if missing:
         with _cluster(ray, address):
-            for keys, features, failed in _batches(ray, model, device, missing, numbers, workers):
-                for place, view in enumerate(numbers):
+            for keys, features, failed in _batches(ray, model, device, missing, views, workers):
+                for slot, view in enumerate(views):
                     if keys:
-                        space.add(keys, [view] * len(keys), features[place])
+                        space.add(keys, [view] * len(keys), features[slot])
                 bad += failed
                 _refuse(failed, skip_bad)
                 encoded += len(keys)
@@ -111,7 +111,7 @@ def extract_on_ray(
 def _missing(space: Space, paths: list[str], views: list[int]) -> tuple[list[str], list[tuple[str, str]]]:
     """Paths whose features the store lacks, and those that cannot be read at all."""
 
-    def look(path: str) -> bool | BadImage:
+    def is_stored(path: str) -> bool | BadImage:
         try:
             key = Picture.open(path, path).key
         except BadImage as bad:
@@ -119,19 +119,19 @@ def _missing(space: Space, paths: list[str], views: list[int]) -> tuple[list[str
         return all(space.get(key, view) is not None for view in views)
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(look, paths))
+        found = list(pool.map(is_stored, paths))
     bad = [
         (path, state.reason) for path, state in zip(paths, found, strict=True) if isinstance(state, BadImage)
     ]
     return [path for path, state in zip(paths, found, strict=True) if state is False], bad
 
 
-Batch = tuple[list[bytes], np.ndarray, list[tuple[str, str]]]  # keys, features [V, n, width], bad
+EncodedBatch = tuple[list[bytes], np.ndarray, list[tuple[str, str]]]  # keys, features [V, n, width], bad
 
 
 def _batches(
     ray: Any, model: str, device: str, paths: list[str], views: list[int], workers: int | None
-) -> Iterator[Batch]:
+) -> Iterator[EncodedBatch]:
     resources = ray.cluster_resources()
     on_gpu = device != "cpu" and resources.get("GPU", 0) > 0
     count = workers or max(1, int(resources["GPU" if on_gpu else "CPU"]) - (0 if on_gpu else 1))

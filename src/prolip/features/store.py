@@ -203,7 +203,7 @@ class _Index:
     """
 
     prefixes: np.ndarray  # [R] uint64, sorted
-    owners: np.ndarray  # [R] int32, places in `shards`
+    owners: np.ndarray  # [R] int32, indices in `shards`
     rows: np.ndarray  # [R] int32
     shards: list[_Shard]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
 from prolip.core.arrays import to_numpy
-from prolip.encoders.towers import ATTENTION, IMAGE, Towers
+from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
 from prolip.methods.common.fine_tuning import FineTuning
 from prolip.methods.common.method import Progress
 from prolip.methods.common.tuned_towers import Tuned, merge

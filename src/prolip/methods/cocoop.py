@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy, unit_rows
+from prolip.core.arrays import Array, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
-from prolip.encoders.towers import to_torch
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
 from prolip.methods.coop import CoOp, Problem

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Fitted, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, unit_rows
+from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.core.errors import unknown_name
-from prolip.encoders.towers import WORDS, to_torch
+from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompt_tuning import PromptTuning
 from prolip.methods.common.prompted import POSITIONS, Layout, Prompted

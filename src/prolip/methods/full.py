@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 from prolip.methods.common.fine_tuning import FineTuning
 
 if TYPE_CHECKING:
@@ -26,4 +26,4 @@ class FullFineTuning(FineTuning):
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Everything in the image tower."""
-        return towers.parameters(towers.image)
+        return towers.parameters(towers.image_prefixes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 from prolip.methods.common.fine_tuning import FineTuning
 
 if TYPE_CHECKING:
@@ -26,4 +26,4 @@ class LastLayer(FineTuning):
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """The last layer, as the encoder names it."""
-        return towers.parameters(towers.last)
+        return towers.parameters(towers.last_layer_prefixes)

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import CLASS_TOKEN, IMAGE, WORDS, Towers, to_torch
+from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompt_tuning import PromptTuning
 from prolip.methods.common.prompted import Layout, other_names

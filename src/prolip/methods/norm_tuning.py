@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.encoders.towers import Towers
+from prolip.encoders.trainable_towers import Towers
 from prolip.methods.common.fine_tuning import FineTuning
 
 if TYPE_CHECKING:

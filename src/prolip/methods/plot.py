@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, ProlipError, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy
+from prolip.core.arrays import Array, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
-from prolip.encoders.local import LocalEncoder
-from prolip.encoders.towers import LOCAL, WORDS, to_torch
+from prolip.encoders.local_encoder import LocalEncoder
+from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
 from prolip.methods.common.tower_method import Batches, TowerTask

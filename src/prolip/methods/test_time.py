@@ -37,11 +37,10 @@ import numpy as np
 from scipy.special import entr
 
 from prolip.core import Fitted, Head, InputError, Projected, UsageError
-from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, unit_rows
+from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, to_torch, unit_rows
 from prolip.core.errors import unknown_name
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.towers import to_torch
 from prolip.solvers.threads import single_thread
 
 if TYPE_CHECKING:

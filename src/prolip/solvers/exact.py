@@ -21,7 +21,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
 from prolip.solvers.folds import own_order
-from prolip.solvers.minimise import minimise
+from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.regime import Regime
@@ -32,8 +32,8 @@ from prolip.solvers.threads import single_thread
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
-LEFT = 1e-6  # share of the objective that may be left when the turns end
-MOST_TURNS, EVALUATIONS = 12, 300
+REMAINING = 1e-6  # share of the objective that may be left when the turns end
+MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 
 def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | None = None) -> Solution:
@@ -79,46 +79,46 @@ def solve(
     start_value, _ = objective(zero)
     z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
     for lam in lams:
-        evaluations, objective.lam = objective.evaluations, lam
-        z, value, outside, converged = take_turns(objective, z, restrained)
-        weight = reduction.weight(z[:, 0], None if outside is None else outside.step)
-        used, now = objective.evaluations - evaluations, time.perf_counter()
-        found = Solution(
-            weight, lam, reduction.scale, value, start_value, used, now - began, "exact", converged
+        found, complement = take_turns(objective.at(lam), z, restrained)
+        z, now = found.x, time.perf_counter()
+        solutions.append(
+            Solution(
+                reduction.weight(z[:, 0], None if complement is None else complement.step),
+                lam,
+                reduction.scale,
+                found.value,
+                start_value,
+                found.evaluations,
+                now - began,
+                "exact",
+                found.converged,
+            )
         )
-        solutions.append(found)
         began = now
     return solutions
 
 
-def take_turns(
-    objective: ReducedObjective, z: Array, restrained: bool
-) -> tuple[Array, float, Complement | None, bool]:
-    """Minimise inside span(T) and outside it in turns: where, the value there, the complement, and whether
-    what is left to gain is small.
-    """
+def take_turns(objective: ReducedObjective, z: Array, restrained: bool) -> tuple[Minimum, Complement | None]:
+    """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small."""
     reduction, lam = objective.reduction, objective.lam
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
     if reduction.outside is None or restrained or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
-        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
-        return found.x, found.value, None, found.converged
-    at_start = objective.outside
-    outside: Complement | None = None
-    penalty, value, gain, converged = 0.0, np.inf, np.inf, False
-    for turn in range(MOST_TURNS):
+        return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
+    complement: Complement | None = None
+    penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
+    for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
-        found = minimise(objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale)
-        reached = found.value + penalty
+        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale)
+        reached, evaluations = found.value + penalty, evaluations + found.evaluations
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30
             break
         z, before, gain, value = found.x, gain, value - reached, reached
         # The gains of the turns fall like a geometric series.
-        converged = found.converged and gain * gain <= LEFT * value * max(before - gain, 0.0)
+        converged = found.converged and gain * gain <= REMAINING * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
-        outside = solve_complement(reduction, objective.c[:, 0], lam)
-        objective.outside, penalty = outside.squared[:, None], lam * outside.penalty
-    objective.outside = at_start
-    return z, value, outside, converged
+        complement = solve_complement(reduction, objective.c[:, 0], lam)
+        objective, penalty = objective.at(lam, complement.squared[:, None]), lam * complement.penalty
+    return Minimum(z, value, evaluations, converged), complement

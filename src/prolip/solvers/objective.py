@@ -14,6 +14,8 @@ The restrained form (`selection` tells why) has sqrt(|v_i| a_i) in the place of 
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from prolip.core import Task
@@ -73,9 +75,8 @@ class ReducedObjective:
     """The objective of B weighted problems on one reduction, as a function of Z Q [r, B, k].
 
     Its value is the sum over the problems, which share nothing: what minimises it minimises each. `weights`
-    [n, B] are those of the rows in each problem, every column summing to one. Two things change on the way:
-    `lam`, and `outside` [n, B], the |v_|^2 that embeddings have outside span(T). `c` is w c [n, B] of the
-    last evaluation.
+    [n, B] are those of the rows in each problem, every column summing to one; `outside` [n, B] is the |v_|^2
+    that embeddings have outside span(T). `c` is w c [n, B] of the last evaluation.
     """
 
     def __init__(self, reduction: Reduction, weights: Array, lam: float, restrained: bool = False) -> None:
@@ -90,10 +91,15 @@ class ReducedObjective:
         self.c = np.zeros((rows, self.problems), sums)
         self._losses = np.zeros((rows, self.problems))
         self._slope = np.empty((rows, self.problems * self.shape[2]), reduction.regime.products)
-        self.evaluations = 0
+
+    def at(self, lam: float, outside: Array | None = None) -> ReducedObjective:
+        """The same with another lam, and another |v_|^2 where that is given; the two share their arrays."""
+        other = copy(self)
+        other.lam, other.outside = lam, self.outside if outside is None else outside
+        return other
 
     def __call__(self, z: Array) -> tuple[float, Array]:
-        """Value and gradient."""
+        """The value at Z Q [r, B, k], and the gradient in the same shape."""
         reduction, regime = self.reduction, self.reduction.regime
         flat = z.reshape(len(z), -1).astype(regime.products, copy=False)
         gradient = np.empty(flat.shape, regime.products)
@@ -120,7 +126,6 @@ class ReducedObjective:
 
         run_all(losses, cut(len(reduction.y), regime.pieces), regime.threads)
         run_all(adjoint, cut(len(gradient), regime.pieces), regime.threads)
-        self.evaluations += 1
         value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
         gradient = gradient.reshape(z.shape).astype(z.dtype, copy=False)
         gradient += 2 * self.lam * z

@@ -57,12 +57,12 @@ class Reduction:
 
     @property
     def by_rows(self) -> bool:
-        """Whether this is case (A)."""
+        """Whether this is case (A): no more rows than columns."""
         return len(self.inputs) <= self.inputs.shape[1]
 
     @cached_property
     def gram(self) -> Array:
-        """X X' = F F' [n, n]."""
+        """Inner products of the rows, X X' = F F' [n, n]."""
         return product(self.factor, self.factor.T)
 
     def weight(self, z: Array, outside: Array | None = None) -> Array:
@@ -129,7 +129,7 @@ def _eigh(a: Array) -> tuple[Array, Array]:
 
 
 def _text_basis(v0: Array, squared: Array, text: Array, scale: float, split: bool) -> tuple[Array, Array]:
-    """Q [D, k] and mu [k]."""
+    """The basis Q [D, k] of span(T) (or of everything), and the curvature mu [k] in it."""
     q = np.linalg.qr(text.T)[0] if split else None
     inside, v = (text, v0) if q is None else (text @ q, v0 @ q)
     factor = scale / np.sqrt(np.maximum(squared, np.finfo(squared.dtype).tiny))[:, None]

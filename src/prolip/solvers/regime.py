@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from prolip.solvers.threads import PIECE, cores
+from prolip.core.machine import cores
+from prolip.solvers.threads import PIECE
 
 SMALL, LARGE = 1 << 20, 1 << 28
 

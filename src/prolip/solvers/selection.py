@@ -6,7 +6,7 @@ What is fitted: a restrained form of the paper's objective. (An explicit lam mea
 
 What embeddings have outside span(T), the span of the class texts, changes no prediction, only their length;
 and so does a good part of what is inside. A fit that divides by |v_i| uses that length to satisfy the support
-images one by one: room to overfit. So nothing moves outside span(T), and lengths count by their root: half of
+images one by one, and overfits. So nothing moves outside span(T), and lengths count by their root: half of
 |v_i| gives way to a_i, which is in proportion to |x_i| and on average as large as |v_i| is at W0. Predictions
 are cosines as ever.
 
@@ -56,7 +56,7 @@ FAR = 5.0  # standard errors below the best, twice and falling, at which to go n
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-12, 17))  # of the scale of the fit, for predictions
 CLASSES = 300
 TOL, FINE = 3e-3, 1e-4  # of fits inside folds: to compare by, and under the lam that was chosen
-EVALUATIONS = 20
+MAX_EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LamTrial:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What was chosen, and why."""
+    """The lam and the scale that were chosen, and why."""
 
     lam: float  # weight of |W - W0|^2
     scale: float  # what to multiply cosines by in predictions; the fit has the task's own
@@ -100,9 +100,9 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
         choice = choose(task, scale=scale, seed=seed, reduction=reduction)
         solution = solve(reduction, [choice.lam], choice.start, True, began)[0]
     if (out := choice.held_out) is not None:  # as the images came
-        places = order[out.images]
-        back = places.argsort()
-        choice = replace(choice, held_out=HeldOut(out.logits[back], out.y[back], places[back]))
+        images = order[out.images]
+        back = images.argsort()
+        choice = replace(choice, held_out=HeldOut(out.logits[back], out.y[back], images[back]))
     return replace(solution, scale=choice.scale), choice
 
 
@@ -162,9 +162,9 @@ class Folds:
 
     def fit(self, lam: float, z: Array, tol: float) -> Array:
         """The fits without each fold, from others nearby."""
-        self.objective.lam = lam
-        scale = self.objective.preconditioner()
-        return minimise(self.objective, z, tol=tol, evaluations=EVALUATIONS, scale=scale).x
+        objective = self.objective.at(lam)
+        scale = objective.preconditioner()
+        return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale).x
 
     def cosines(self, z: Array) -> Array:
         """Cosines [V, m, K] of held-out images with the texts, under the fit that did not see them."""

@@ -8,7 +8,6 @@ of our own work on, each with BLAS calls of its own; those wait asleep.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,13 +18,9 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array
+from prolip.core.machine import cores
 
 PIECE = 1 << 26  # multiplications: some milliseconds, which is worth waking a thread for
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prolip.core.arrays import Array
-from prolip.encoders.towers import Towers, to_torch
+from prolip.core.arrays import Array, to_torch
+from prolip.encoders.trainable_towers import Towers
 from prolip.methods.common.prompts import Prompts
 
 

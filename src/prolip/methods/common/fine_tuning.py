@@ -24,10 +24,10 @@ import numpy as np
 
 from prolip import solvers
 from prolip.core import Task
-from prolip.core.arrays import to_numpy
+from prolip.core.arrays import to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
-from prolip.encoders.towers import IMAGE, Tokens, Towers, to_torch
+from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
 from prolip.methods.common.method import Progress
 from prolip.methods.common.tower_method import Batches, TowerMethod, TowerTask
 from prolip.methods.common.tuned_towers import Tuned
@@ -148,7 +148,7 @@ class FineTuning(TowerMethod):
 
 def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:
     """Whether any parameter is outside the image tower."""
-    return any(not name.startswith(towers.image) for name in trained)
+    return any(not name.startswith(towers.image_prefixes) for name in trained)
 
 
 def class_rows(towers: Towers, tokens: Tokens, classes: int) -> Tensor:

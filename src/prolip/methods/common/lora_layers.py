@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from prolip.core import ModelError
 from prolip.encoders.hub import require
-from prolip.encoders.towers import Towers, attention_of, projections_of
+from prolip.encoders.trainable_towers import Towers, attention_of, projections_of
 
 
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, SavedModelError, Text
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_torch
 from prolip.encoders import Encoder
-from prolip.encoders.towers import to_torch
 from prolip.methods.common.tower_method import TowerFitted
 
 if TYPE_CHECKING:

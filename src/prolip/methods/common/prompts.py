@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from prolip.core import InputError, UsageError
 from prolip.encoders import Encoder
-from prolip.encoders.towers import Tokens, Towers
+from prolip.encoders.trainable_towers import Tokens, Towers
 
 _LETTERS = "xqzjkwv"
 _LONGEST_PHRASE = 32  # tokens
@@ -82,7 +82,7 @@ class Prompts:
         index = self.slots[None, :, :, None].expand(copies, -1, -1, width)
         words = words.scatter(2, index, full).flatten(0, 1)  # [B K, L, De]
         tokens = {name: tensor.repeat(copies, 1) for name, tensor in self.tokens.items()}
-        with self.towers.saying(words):
+        with self.towers.with_word_embeddings(words):
             rows = normalize(self.towers.embed_text(tokens).float(), dim=-1)
         return rows.unflatten(0, (copies, classes)) if many else rows
 

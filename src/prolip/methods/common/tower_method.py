@@ -27,7 +27,7 @@ from prolip.methods.common.method import Method, Progress, Shape
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.encoders.towers import Towers
+    from prolip.encoders.trainable_towers import Towers
     from prolip.methods.common.training import Batch, Gradient, Recipe
 
 

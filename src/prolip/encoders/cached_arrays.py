@@ -10,7 +10,9 @@ from prolip.core.errors import ProlipError
 from prolip.core.files import cache_dir, sha256_tensors, write_tensors
 
 
-def kept(name: str, make: Callable[[], dict[str, Array]]) -> tuple[dict[str, Array], ProlipError | None]:
+def cached_arrays(
+    name: str, make: Callable[[], dict[str, Array]]
+) -> tuple[dict[str, Array], ProlipError | None]:
     """What `make` gives, from the cache where it is there and whole; and why it could not be kept, if so.
 
     `name` must stand for everything that the arrays are made of.

@@ -30,7 +30,7 @@ from prolip.features.store import FeatureStore, Space
 CHUNK = 4096  # images between two writes of the index
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """What an index says of an image; lines of earlier versions have the key alone."""
 
     key: bytes
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Embedded:
-    """What a run did."""
+    """What a run of `embed` did: images added, encoded, left out as unreadable, and there already."""
 
     images: int
     encoded: int
@@ -80,17 +80,17 @@ def embed(
         raise write_error(root, error) from error
     store = FeatureStore(root)
     index = root / f"index-{number}-of-{shards}.jsonl"
-    mine, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder))
-    already, bad, encoded = len(images[number - 1 :: shards]) - len(mine), [], 0
-    for start in range(0, len(mine), CHUNK):
-        chunk = mine[start : start + CHUNK]
+    changed, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder))
+    already, bad, encoded = len(images[number - 1 :: shards]) - len(changed), [], 0
+    for start in range(0, len(changed), CHUNK):
+        chunk = changed[start : start + CHUNK]
 
-        def tell(done: int, _: int, start: int = start) -> None:
+        def report(done: int, _: int, start: int = start) -> None:
             if progress is not None:
-                progress(already + start + done, already + len(mine))
+                progress(already + start + done, already + len(changed))
 
         try:
-            found = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=tell)
+            found = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=report)
         except NoImageLeft as none:
             bad += none.bad
             continue
@@ -98,20 +98,20 @@ def embed(
         encoded += found.encoded
         now = time.time_ns()
         pairs = zip(found.kept, found.hashes, strict=True)
-        _append(index, [(str(chunk[i]), Entry(key, *sizes[start + i], now)) for i, key in pairs])
-    return Embedded(len(mine) - len(bad), encoded, bad, already)
+        _append(index, [(str(chunk[i]), IndexEntry(key, *sizes[start + i], now)) for i, key in pairs])
+    return Embedded(len(changed) - len(bad), encoded, bad, already)
 
 
-def read_index(file: Path) -> Iterator[tuple[str, Entry]]:
+def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
     """Paths and entries of an index; a last line that was cut off is passed over."""
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith("\n"):
                 return
             try:
-                said = json.loads(line)
-                known = (said.get("size"), said.get("mtime"), said.get("listed", 0))
-                yield said["path"], Entry(bytes.fromhex(said["key"]), *known)
+                entry = json.loads(line)
+                known = (entry.get("size"), entry.get("mtime"), entry.get("listed", 0))
+                yield entry["path"], IndexEntry(bytes.fromhex(entry["key"]), *known)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(f"{file}, line {number} is damaged: {error}; remove the file") from error
 
@@ -132,9 +132,9 @@ def _indices(root: Path) -> list[Path]:
     return sorted(root.glob("index-*-of-*.jsonl"))
 
 
-def _latest(root: Path) -> dict[str, Entry]:
+def _latest(root: Path) -> dict[str, IndexEntry]:
     """By path, the entry that was listed last, in whichever index: shards may have been cut anew since."""
-    found: dict[str, Entry] = {}
+    found: dict[str, IndexEntry] = {}
     for file in _indices(root):
         for path, entry in read_index(file):
             if path not in found or entry.listed >= found[path].listed:
@@ -143,7 +143,7 @@ def _latest(root: Path) -> dict[str, Entry]:
 
 
 def _changed(
-    images: Sequence[Path], listed: dict[str, Entry], space: Space
+    images: Sequence[Path], listed: dict[str, IndexEntry], space: Space
 ) -> tuple[list[Path], list[tuple[int | None, int | None]]]:
     """Images that are not listed as they are now, or have lost their features; and each one's size and time.
 
@@ -166,7 +166,7 @@ def _size_and_time(path: Path) -> tuple[int | None, int | None]:
     return found.st_size, found.st_mtime_ns
 
 
-def _append(index: Path, entries: list[tuple[str, Entry]]) -> None:
+def _append(index: Path, entries: list[tuple[str, IndexEntry]]) -> None:
     with appending(index) as file:
         for path, entry in entries:
             line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)

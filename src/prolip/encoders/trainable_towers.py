@@ -2,7 +2,7 @@
 
 Each kind of encoder fills in a `Towers`: how to run its two towers so that gradients flow, where the word
 embeddings are, which parameters make up the image tower and its last layer, and what else it offers. A method
-names what it needs; what is not offered is told in one sentence.
+names what it needs; what is not offered is an error of one sentence.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from prolip.core.arrays import Array, to_numpy
-
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 # What an encoder may offer, in the words of the error that misses it.
@@ -47,7 +42,7 @@ class Towers:
         Tokens to text embeddings [P, D], likewise.
     words
         The module that embeds token numbers, `embedding_dim` wide; None where the tower has none.
-    image, last
+    image_prefixes, last_layer_prefixes
         How the names of the image tower's parameters begin, its projection included; and of its last layer.
     image_blocks, text_blocks
         Residual blocks, in order.
@@ -61,8 +56,8 @@ class Towers:
     embed_image: Callable[[Tensor], Tensor]
     embed_text: Callable[[Tokens], Tensor]
     words: Any
-    image: tuple[str, ...]
-    last: tuple[str, ...]
+    image_prefixes: tuple[str, ...]
+    last_layer_prefixes: tuple[str, ...]
     image_blocks: tuple[nn.Module, ...] = ()
     text_blocks: tuple[nn.Module, ...] = ()
     class_token: nn.Module | None = None
@@ -70,7 +65,7 @@ class Towers:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What methods can ask for."""
+        """What methods can ask for, out of the constants above."""
         return frozenset(
             name
             for name, there in (
@@ -83,14 +78,15 @@ class Towers:
             if there
         )
 
-    def parameters(self, beginnings: tuple[str, ...]) -> dict[str, nn.Parameter]:
+    def parameters(self, prefixes: tuple[str, ...]) -> dict[str, nn.Parameter]:
         """Parameters whose names begin with one of these."""
-        return {name: p for name, p in self.model.named_parameters() if name.startswith(beginnings)}
+        return {name: p for name, p in self.model.named_parameters() if name.startswith(prefixes)}
 
     def norms(self) -> dict[str, nn.Parameter]:
         """Scale and shift of the batch norms of the image tower; without any, of both towers' layer norms."""
-        from torch.nn import GroupNorm, LayerNorm
-        from torch.nn.modules.batchnorm import _BatchNorm
+        from torch.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, SyncBatchNorm
+
+        batch_norms = BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
 
         def affine(*kinds: type[nn.Module], inside: tuple[str, ...] = ("",)) -> dict[str, nn.Parameter]:
             return {
@@ -100,10 +96,10 @@ class Towers:
                 for key, parameter in module.named_parameters(recurse=False)
             }
 
-        return affine(_BatchNorm, inside=self.image) or affine(LayerNorm, GroupNorm, _BatchNorm)
+        return affine(*batch_norms, inside=self.image_prefixes) or affine(LayerNorm, GroupNorm, *batch_norms)
 
     @contextmanager
-    def saying(self, embeddings: Tensor) -> Iterator[None]:
+    def with_word_embeddings(self, embeddings: Tensor) -> Iterator[None]:
         """Let the text tower read word embeddings [P, L, De] in the place of its own."""
         assert self.words is not None
 
@@ -150,10 +146,3 @@ def projections_of(module: nn.Module) -> tuple[str, str, str] | None:
 
 def _has_attention(blocks: tuple[nn.Module, ...]) -> bool:
     return bool(blocks) and all(attention_of(block) is not None for block in blocks)
-
-
-def to_torch(array: Array, device: str | torch.device = "cpu") -> Tensor:
-    """A copy of a NumPy array as a tensor on a device."""
-    import torch
-
-    return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)

@@ -4,7 +4,7 @@ Three kinds of image tower:
 
     CLIP ViT       v = pooled @ proj             a bare matrix [width, D]
     CLIP ResNet    v = c_proj(attention pool)    with bias, inside one torch function
-    timm           v = projection, MLP, or SigLIP's r + fc2(h): whatever tower.py finds
+    timm           v = projection, MLP, or SigLIP's r + fc2(h): whatever split_tower_torch.py finds
 
 The text tower is run only as far as its longest prompt: it reads from left to right, so nothing behind the
 last end token can change what is read off there, and prompts are a third of the 77 tokens that they are
@@ -18,20 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prolip.encoders.tower import (
-    Place,
+from prolip.encoders.split_tower_torch import (
+    HeadParameters,
     Run,
-    Split,
+    SplitTower,
     checked,
     head_of,
     split_at_linear,
     split_at_matrix,
     swapped,
 )
-from prolip.encoders.towers import Tokens, Towers
+from prolip.encoders.trainable_towers import Tokens, Towers
 
 
-def split_image(model: Any, probe: Tensor) -> Split:
+def split_image(model: Any, probe: Tensor) -> SplitTower:
     """The image tower and its head, tried on normalised pixels [1, 3, S, S]."""
     visual, run = model.visual, model.encode_image
     if isinstance(getattr(visual, "proj", None), nn.Parameter):
@@ -41,7 +41,7 @@ def split_image(model: Any, probe: Tensor) -> Split:
     return split_at_linear(visual, run, probe)
 
 
-def split_text(model: Any, probe: Tensor) -> Split:
+def split_text(model: Any, probe: Tensor) -> SplitTower:
     """The text tower and its head, tried on token numbers [1, L]."""
     tower = getattr(model, "text", model)
     if isinstance(getattr(tower, "text_projection", None), nn.Parameter):
@@ -49,15 +49,16 @@ def split_text(model: Any, probe: Tensor) -> Split:
     return split_at_linear(tower, model.encode_text, probe)
 
 
-def _split_resnet(visual: Any, run: Run, probe: Tensor) -> Split:
+def _split_resnet(visual: Any, run: Run, probe: Tensor) -> SplitTower:
     pool = _MeanQueryPool(visual.attnpool)
 
     def features(x: Tensor) -> Tensor:
         with swapped(visual, "attnpool", pool):
             return run(x)
 
-    place = Place(visual.attnpool.c_proj.weight, visual.attnpool.c_proj.bias, transposed=True)
-    return checked(Split(features, head_of(place), place), run, features(probe), run(probe))
+    last = visual.attnpool.c_proj
+    parameters = HeadParameters(last.weight, last.bias, transposed=True)
+    return checked(SplitTower(features, head_of(parameters), parameters), run, features(probe), run(probe))
 
 
 class _MeanQueryPool(nn.Module):
@@ -104,8 +105,8 @@ def open_towers(model: Any) -> Towers:
         model.encode_image,
         _TextRun(model),
         words=max(words, key=lambda module: module.num_embeddings, default=None),
-        image=("visual.",),
-        last=last,
+        image_prefixes=("visual.",),
+        last_layer_prefixes=last,
         image_blocks=blocks,
         text_blocks=tuple(getattr(getattr(text, "transformer", None), "resblocks", ())),
         class_token=visual.ln_pre if vit and _reads_class_token(visual) else None,

@@ -1,4 +1,4 @@
-"""Protocols for methods that train inside a tower: they need the encoder and the pictures themselves.
+"""Tasks of methods that train inside a tower: they need the encoder and the pictures themselves.
 
 A fitted model says whose features it reads. Where training changed the image tower, the cached ones will not
 do, and the test images go through the changed tower.
@@ -13,24 +13,24 @@ from prolip import encoders
 from prolip.core import Fitted, InputError, Task
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
-from prolip.evaluate.problem import Problem
+from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.features import Pictures, extract
 from prolip.methods.common.tower_method import TowerTask
 
 
-def tower_task(task: Task, problem: Problem, chosen: Sequence[int], template: str) -> TowerTask:
+def tower_task(task: Task, problem: EncodedDataset, chosen: Sequence[int], template: str) -> TowerTask:
     """The task beside its encoder and pictures."""
     if not problem.model:
         raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
-    rows = problem.parts["train"].rows(chosen).tolist()
+    rows = problem.splits["train"].rows(chosen).tolist()
     pictures = Pictures([problem.paths["train"][row] for row in rows])
     encoder, templates = load_once(problem.model), problem.templates[template]
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 
 
-def test_set(fitted: Fitted, problem: Problem) -> tuple[Array, Array]:
+def encoded_test_split(fitted: Fitted, problem: EncodedDataset) -> tuple[Array, Array]:
     """Test features [n, width] as this model reads them, and labels [n]."""
-    x, y = problem.parts["test"].all()
+    x, y = problem.splits["test"].all()
     if not problem.model or type(fitted).encoder_for is Fitted.encoder_for:
         return x, y
     base = load_once(problem.model)

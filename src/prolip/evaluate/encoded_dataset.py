@@ -1,6 +1,6 @@
 """A dataset on cached features: all that a protocol needs, and no images.
 
-A part of a dataset ("train", "val", "test") knows the labels of every image in its pool, because sampling
+A split of a dataset ("train", "val", "test") knows the labels of every image in its pool, because sampling
 draws from all of them, and the features of those images that some experiment asks for.
 """
 
@@ -16,7 +16,7 @@ from prolip.core.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class EncodedSplit:
     """Labels of a pool, and features of some of its images.
 
     Attributes
@@ -34,7 +34,7 @@ class Part:
     places: Array
 
     @classmethod
-    def whole(cls, x: Array, labels: Sequence[int]) -> Part:
+    def whole(cls, x: Array, labels: Sequence[int]) -> EncodedSplit:
         """A pool whose every image is encoded; x is [n, width] or [V, n, width]."""
         return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
@@ -60,7 +60,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class EncodedDataset:
     """A dataset, seen through one encoder.
 
     Attributes
@@ -71,14 +71,14 @@ class Problem:
         Of the encoder.
     texts
         Class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.").
-    parts
+    splits
         "train", "val" and "test", as far as there are any.
     paired
         Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
-    of_imagenet
-        For ImageNet's variants: the place of each class among the 1,000.
+    imagenet_labels
+        For ImageNet's variants: the label of each class among ImageNet's 1,000.
     model, templates, paths
-        The encoder's name, the prompts behind `texts`, and the images behind the features, part by part:
+        The encoder's name, the prompts behind `texts`, and the images behind the features, by split:
         for methods that train through a tower.
     """
 
@@ -87,15 +87,15 @@ class Problem:
     head: Head | None
     scale: float
     texts: dict[str, Text]
-    parts: dict[str, Part]
+    splits: dict[str, EncodedSplit]
     paired: bool = False
-    of_imagenet: tuple[int, ...] | None = None
+    imagenet_labels: tuple[int, ...] | None = None
     model: str = ""
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: dict[str, list[str]] = field(default_factory=dict)
 
     def text(self, template: str = "own") -> Text:
-        """The class rows of a set of templates."""
+        """Class rows [K, D] of a set of templates."""
         if template not in self.texts:
             raise InputError(
                 f"{self.name} was prepared with templates {', '.join(self.texts)}, not {template!r}"

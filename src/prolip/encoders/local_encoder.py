@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.errors import ModelError
 from prolip.encoders.base import Encoder
-from prolip.encoders.towers import LOCAL, to_torch
+from prolip.encoders.trainable_towers import LOCAL
 
 
 class LocalEncoder(Encoder):

@@ -1,4 +1,4 @@
-"""Commands for researchers."""
+"""`prolip methods`: what each method trains and needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prolip.cli.console import print_json, table
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `prolip methods`."""
     app.command("methods")(list_methods)
 
 

@@ -1,0 +1,149 @@
+"""Towers in torch, taken apart at their last linear map: f = f2 . f1, f2 the head.
+
+Where that map is a module, it is found and checked by running the tower. Let h be its input, u = W h + c its
+output, and v the tower's embedding. With u replaced by zero the tower gives some r:
+
+    r = 0 and v = u          the map is the last thing that happens: features h
+    v = r + u                there is a residual around it (SigLIP's pooling head): features [h, r]
+    anything else            something stands between it and the embedding: a black box, features v
+
+So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from prolip.core.arrays import Array, to_numpy
+from prolip.core.head import Head
+
+Run = Callable[[Tensor], Tensor]
+
+_TOLERANCE = 1e-4  # of the largest entry of the embedding: float32, whatever the device's order of summation
+
+
+@dataclass(frozen=True, eq=False)
+class HeadParameters:
+    """The parameters of a model that make its head: a tuned head goes back there."""
+
+    weight: Tensor  # [Do, D], or [D, Do] if transposed
+    bias: Tensor | None = None
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class SplitTower:
+    """A tower in two parts: `head(features(x))` is its own embedding.
+
+    `parameters` are the head's own in the model; `black_box_reason` says why the head is only the identity,
+    where it is.
+    """
+
+    features: Run
+    head: Head
+    parameters: HeadParameters | None = None
+    black_box_reason: str | None = None
+
+
+def checked(split: SplitTower, run: Run, features: Tensor, embedding: Tensor) -> SplitTower:
+    """The split if its head makes the tower's own embedding of features; otherwise a black box."""
+    expected = to_numpy(embedding)
+    error = np.abs(split.head(to_numpy(features)) - expected).max()
+    if error <= _TOLERANCE * np.abs(expected).max():
+        return split
+    return black_box(run, embedding, f"features and head differ from the model's embedding by {error:.1e}")
+
+
+def black_box(run: Run, embedding: Tensor, reason: str) -> SplitTower:
+    """The tower as it is, with the identity for a head."""
+    return SplitTower(run, Head.identity(embedding.shape[1]), black_box_reason=reason)
+
+
+def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> SplitTower:
+    """Find the last linear module that `run` calls inside `tower`, and split there."""
+    embedding, name, linear = _last_linear(tower, run, probe)
+    if linear is None:
+        return black_box(run, embedding, "the tower has no linear map")
+    h, r = _muted(linear, run, probe)
+    if h.shape != (len(probe), linear.in_features) or linear.out_features != embedding.shape[1]:
+        return black_box(
+            run, embedding, f"the last linear map, {name}, does not make one embedding per input"
+        )
+    residual = bool(r.any())
+
+    def join(h: Tensor, r: Tensor) -> Tensor:
+        return torch.cat([h, r], dim=1) if residual else h
+
+    parameters = HeadParameters(linear.weight, linear.bias, transposed=True)
+    split = SplitTower(lambda x: join(*_muted(linear, run, x)), head_of(parameters, residual), parameters)
+    return checked(split, run, join(h, r), embedding)
+
+
+def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> SplitTower:
+    """Split where the tower ends with `x @ owner.name`, a bare matrix [Do, D] that may be None."""
+
+    def features(x: Tensor) -> Tensor:
+        with swapped(owner, name, None):
+            return run(x)
+
+    parameters = HeadParameters(getattr(owner, name))
+    return checked(SplitTower(features, head_of(parameters), parameters), run, features(probe), run(probe))
+
+
+@contextmanager
+def swapped(owner: nn.Module, name: str, value: nn.Module | None) -> Iterator[None]:
+    """Set a module or parameter to `value` inside a with block, then put the original back."""
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
+    """The tower's embedding of `probe`, and the linear module that was called last on the way to it."""
+    called: list[tuple[str, nn.Linear | None]] = [("", None)]
+    handles = [
+        module.register_forward_hook(lambda *_, found=(name, module): called.append(found))
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        embedding = run(probe)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return embedding, *called[-1]
+
+
+def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Input of the linear map [B, Do], and the tower's output [B, D] when the map gives zero."""
+    inputs: list[Tensor] = []
+
+    def mute(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        inputs.append(args[0].flatten(1))
+        return torch.zeros_like(output)
+
+    handle = linear.register_forward_hook(mute)
+    try:
+        rest = run(x)
+    finally:
+        handle.remove()
+    return inputs[-1], rest
+
+
+def head_of(parameters: HeadParameters, residual: bool = False) -> Head:
+    """The head that these parameters make: a copy, float32."""
+    weight = parameters.weight.T if parameters.transposed else parameters.weight
+    return Head(_copy(weight), None if parameters.bias is None else _copy(parameters.bias), residual)
+
+
+def _copy(parameter: Tensor) -> Array:
+    return np.array(to_numpy(parameter), np.float32, order="C")
