@@ -11,8 +11,7 @@ from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.common import plugins
-from prolip.methods.common.method import Method
-from prolip.methods.common.option_types import check_type
+from prolip.methods.common.method import Method, check_type
 
 __all__ = ["Method", "available", "create", "from_settings", "get", "names", "options", "restore"]
 

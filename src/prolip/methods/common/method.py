@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
-from prolip.core import Fitted, HeldOut, Settings, Task
+from prolip.core import Fitted, HeldOut, Settings, Task, UsageError
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
 
+# What is declared: what is taken for it, and how that is said.
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str, os.PathLike), "text"),
+    bool: ((bool,), "true or false"),
+    NoneType: ((NoneType,), "none"),
+}
+
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that decide how many numbers a method trains, in the paper's notation.
+    """The sizes that decide how many numbers a method trains, in the paper's notation."""
 
-    Attributes
-    ----------
-    features
-        Do, of the image features before the projection.
-    dim
-        D, of the shared space.
-    classes
-        K.
-    images
-        N x K, all images of the support set.
-    text_features
-        Dt, of the text features before the projection; None where they are not known.
-    """
-
-    features: int
-    dim: int
-    classes: int
-    images: int
-    text_features: int | None = None
+    features: int  # Do, of the image features before the projection
+    dim: int  # D, of the shared space
+    classes: int  # K
+    images: int  # N x K, all images of the support set
+    text_features: int | None = None  # Dt, of the text features before the projection, where that is known
 
     @classmethod
     def of(cls, task: Task) -> Shape:
@@ -156,3 +154,25 @@ def plain(value: Any) -> Any:
     if isinstance(value, (bool, str)) or value is None:
         return value
     return int(value) if isinstance(value, Integral) else float(value)
+
+
+def check_type(owner: type, name: str, option: str, value: Any) -> None:
+    """Refuse a value of another kind than the option's; what is declared as more than a scalar may be any.
+
+    Examples
+    --------
+    >>> class Method:
+    ...     epochs: int | None = None
+    >>> check_type(Method, "coop", "epochs", 5)
+    >>> check_type(Method, "coop", "epochs", "many")
+    Traceback (most recent call last):
+    prolip.core.errors.UsageError: option 'epochs' of coop must be a whole number or none, got 'many'
+    """
+    declared = typing.get_type_hints(owner).get(option, Any)
+    kinds = typing.get_args(declared) or (declared,)
+    if any(kind not in _KINDS for kind in kinds):
+        return
+    taken = tuple(each for kind in kinds for each in _KINDS[kind][0])
+    if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
+        said = " or ".join(_KINDS[kind][1] for kind in kinds)
+        raise UsageError(f"option {option!r} of {name} must be {said}, got {value!r}")

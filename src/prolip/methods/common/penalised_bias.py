@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress
-from prolip.methods.common.penalty_search import PenaltySearch
 from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
