@@ -127,9 +127,11 @@ class TipAdapter(LogitBiasMethod):
             start = replace(self, alpha=_number(self.alpha), beta=_number(self.beta))
             return start, cross_validation.fallback("alpha, beta", 1)
         by_part = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
-        place, report = cross_validation.pick("alpha, beta", pairs, list(zip(*by_part, strict=True)), parts)
-        alpha, beta = pairs[place]
-        return replace(self, alpha=alpha, beta=beta), report
+        labels = [part.y for part in parts]
+        scores = [cross_validation.score(logits, labels) for logits in zip(*by_part, strict=True)]
+        place = cross_validation.best(scores)
+        report = cross_validation.report("alpha, beta", [pairs[place]], [scores[place]], parts)
+        return replace(self, alpha=pairs[place][0], beta=pairs[place][1]), report
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""

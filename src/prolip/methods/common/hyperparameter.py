@@ -31,33 +31,17 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True, eq=False)
 class Hyperparameter:
-    """A number that was given or chosen.
-
-    Attributes
-    ----------
-    value
-        The number.
-    report
-        What the fit tells about the choice.
-    logits
-        Of the held-out images of every split, under this value; none where nothing was held out.
-    """
+    """A number that was given or chosen, and what the fit tells about the choice."""
 
     value: float
     report: dict[str, Any]
-    logits: list[Array] = field(default_factory=list)
+    logits: list[Array] = field(default_factory=list)  # of the images of every split that was held out
 
 
 class HyperparameterSearch(Method):
-    """A method with an option that may be "auto", and a `seed` of the folds.
+    """A method with an option that may be "auto", and a `seed` of the folds."""
 
-    Attributes
-    ----------
-    option
-        The name of that option.
-    """
-
-    option: ClassVar[str]
+    option: ClassVar[str]  # its name
     seed: int
 
     @abstractmethod

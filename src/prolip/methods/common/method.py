@@ -50,26 +50,13 @@ class Method(ABC):
     """A way to adapt a CLIP-like model on cached features.
 
     A method is a frozen dataclass whose fields are its options, with the defaults of its authors.
-
-    Attributes
-    ----------
-    name
-        In the registry, in files and on the command line.
-    summary
-        One line for `prolip methods`.
-    open_class
-        Whether the fitted model can be asked about classes that it was not fitted on.
-    size
-        How many numbers are trained, as the paper's "# params" column writes it.
-    needs
-        What has to be known of the model.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    open_class: ClassVar[bool]
-    size: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)
+    name: ClassVar[str]  # in the registry, in files and on the command line
+    summary: ClassVar[str]  # one line for `prolip methods`
+    open_class: ClassVar[bool]  # whether the fitted model can be asked about classes beside those of the fit
+    size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
+    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
 
     @classmethod
     def options(cls) -> list[str]:

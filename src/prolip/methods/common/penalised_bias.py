@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.core.arrays import Array
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress
@@ -19,9 +22,14 @@ SOLVERS = ("exact", "adam")
 
 
 class PenalisedBias(LogitBias):
-    """A term whose penalty is lam times something."""
+    """A term with a penalty lam |.|^2 on its one parameter, which starts at zero."""
 
     lam: float
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """The pull to zero-shot."""
+        (step,) = parameters
+        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
     def with_lam(self, lam: float) -> PenalisedBias:
         """The same term under another pull."""

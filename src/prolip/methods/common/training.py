@@ -131,30 +131,18 @@ def train(
     identity: str = "",
     gradient: Gradient | None = None,
 ) -> dict[str, Any]:
-    """Minimise a loss over the images of a support set.
+    """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
 
     Parameters
     ----------
-    parameters
-        What is trained, by name.
-    loss
-        Of a batch.
-    images
-        How many there are.
     identity
         What else makes this run what it is; a checkpoint of another run is refused.
     gradient
         Instead of the loss's own gradient, where a method makes another one of it.
-
-    Returns
-    -------
-    Figures of the run: steps, and the mean loss over the first and the last epoch.
     """
-    trained = list(parameters.values())
-    optimizer = recipe.build(trained)
+    optimizer = recipe.build(list(parameters.values()))
     run = _Run(parameters, optimizer, recipe, images, identity)
-    losses = run.resume()
-    total, per_epoch = recipe.total(images), recipe.per_epoch(images)
+    losses, total = run.resume(), recipe.total(images)
     for step in range(len(losses), total):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(step, images)
@@ -174,10 +162,15 @@ def train(
             if isinstance(progress, Noted):
                 progress.note(f"loss {losses[-1]:.3f}")
     run.finish()
+    return _figures(losses, recipe.per_epoch(images))
+
+
+def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
+    """Steps, and the mean loss over the first and the last epoch."""
     first, last = losses[:per_epoch], losses[-per_epoch:]
     return {
-        "steps": total,
-        "epochs": -(-total // per_epoch),
+        "steps": len(losses),
+        "epochs": -(-len(losses) // per_epoch),
         "start_loss": sum(first) / max(1, len(first)),
         "loss": sum(last) / max(1, len(last)),
     }
