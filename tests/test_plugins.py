@@ -196,9 +196,7 @@ def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
     assert restored(fitted, {}, task().head, text).logits([[0.0]]).tolist() == [[3, 3]]
 
 
-@pytest.mark.parametrize(
-    "kind", ["unheard", "math:pi", "prolip.core:Head", "os:system"]
-)
+@pytest.mark.parametrize("kind", ["unheard", "math:pi", "prolip.core:Head", "os:system"])
 def test_a_kind_that_is_no_fitted_model_is_refused(kind):
     with pytest.raises(SavedModelError):
         methods.restore(kind, {}, {}, task().head, task().text, Settings("prolip"), {})

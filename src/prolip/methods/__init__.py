@@ -86,10 +86,8 @@ def get(name: str) -> type[Method]:
         from prolip.methods.composition import compose
 
         return compose(name)
-    if plugins.PLACE.fullmatch(name):
-        place: str | None = name
-    else:
-        place = REGISTRY.get(name) or plugins.entry_points().get(name)
+    is_place = plugins.PLACE.fullmatch(name)
+    place = name if is_place else REGISTRY.get(name) or plugins.entry_points().get(name)
     if place is None:
         raise unknown_name("method", name, names())
     return plugins.load(place, Method)  # type: ignore[type-abstract]

@@ -121,7 +121,7 @@ class CLIPAdapter(LogitBiasMethod):
         return method.finish(fitted, task, started, **figures, **trained.report())
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, CLIPAdapter, dict[str, Any]]:
-        """Choose alpha."""
+        """Choose alpha where it is "auto"."""
         if self.alpha != "auto":
             return task, self, {}
         parts = cross_validation.splits(task, validation) if validation is not None else self._halves(task)

@@ -89,7 +89,7 @@ class GDA(HyperparameterSearch):
 
 
 def discriminants(task: Task) -> tuple[Array, Array]:
-    """W [K, D] and b [K]."""
+    """The discriminants of the Gaussians: W [K, D] and b [K]."""
     x, y = task.rows()
     unit = unit_features(task.linear, x)
     f = unit.astype(np.float64)

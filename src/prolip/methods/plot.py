@@ -99,7 +99,7 @@ class PLOT(CoOp):
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
 
     def parameters(self, task: Task) -> int:
-        """P contexts."""
+        """All words of the P prompts."""
         return self.prompts * super().parameters(task)
 
 

@@ -102,7 +102,7 @@ class FineTuning(TowerMethod):
         trained: dict[str, nn.Parameter],
         progress: Progress | None,
     ) -> dict[str, Any]:
-        """The training itself."""
+        """Train the chosen parameters; what comes back are figures of the run."""
         import torch
         from torch.nn.functional import cross_entropy, normalize
 

@@ -117,17 +117,15 @@ class PenaltySearch(HyperparameterSearch):
     def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """The number behind `lam`."""
         if self.lam == "auto":
-            return self._search(task, validation)
-        lam = lam_value(self.lam, task)
-        return Hyperparameter(lam, {"lam_rule": self.lam, "lam": lam})
+            found = self._search(task, validation)
+        else:
+            found = Hyperparameter(lam_value(self.lam, task), {})
+        return replace(found, report={"lam_rule": self.lam, "lam": found.value, **found.report})
 
     def _search(self, task: Task, validation: Task | None) -> Hyperparameter:
-        def told(lam: float, report: dict[str, Any], logits: list[Array]) -> Hyperparameter:
-            return Hyperparameter(lam, {"lam_rule": self.lam, "lam": lam, **report}, logits)
-
         parts = cross_validation.splits(task, validation, seed=self.seed)
         if not parts:
-            return told(1 / task.shots, cross_validation.fallback("lam", "1/N"), [])
+            return Hyperparameter(1 / task.shots, cross_validation.fallback("lam", "1/N"))
 
         def logits(part: cross_validation.Split) -> list[Array]:
             lams = [multiple / part.task.shots for multiple in GRID]
@@ -137,7 +135,7 @@ class PenaltySearch(HyperparameterSearch):
         columns = [list(column) for column in zip(*paths, strict=True)]  # for each of GRID, by split
         values = [f"{multiple:g}/N" for multiple in GRID]
         place, report = cross_validation.pick("lam", values, columns, parts)
-        return told(GRID[place] / task.shots, report, columns[place])
+        return Hyperparameter(GRID[place] / task.shots, report, columns[place])
 
 
 def in_parallel(work: Callable[[In], Out], items: Sequence[In]) -> list[Out]:

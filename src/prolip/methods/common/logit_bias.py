@@ -50,13 +50,8 @@ class LogitBias(ABC):
         rows
             An index into `task.rows()`: a slice, or an array of places.
 
-        Returns
-        -------
-        logits
-            [m, K], a new array.
-        pullback
-            Takes the slope of the loss by these logits [m, K], gives its gradient by each parameter: the
-            product with the transposed Jacobian. It may use what the logits were made from.
+        Returns the logits [m, K], a new array; and a function from the slope of the loss by them [m, K] to
+        its gradient by each parameter, the product with the transposed Jacobian.
         """
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:

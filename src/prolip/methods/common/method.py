@@ -47,10 +47,7 @@ class Shape:
 
 
 class Method(ABC):
-    """A way to adapt a CLIP-like model on cached features.
-
-    A method is a frozen dataclass whose fields are its options, with the defaults of its authors.
-    """
+    """A way to adapt a CLIP-like model: a frozen dataclass of options, with the defaults of its authors."""
 
     name: ClassVar[str]  # in the registry, in files and on the command line
     summary: ClassVar[str]  # one line for `prolip methods`
@@ -138,9 +135,14 @@ def plain(value: Any) -> Any:
         return {str(name): plain(own) for name, own in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(own) for own in value]
-    if isinstance(value, (bool, str)) or value is None:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    value = value.item() if hasattr(value, "item") else value  # a scalar of NumPy or torch
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return int(value) if isinstance(value, Integral) else float(value)
+    raise UsageError(
+        f"options and figures are numbers, words, lists and mappings, got {type(value).__name__}"
+    )
 
 
 def check_type(owner: type, name: str, option: str, value: Any) -> None:

@@ -65,7 +65,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
 
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
-        """Train the term."""
+        """Go to the minimum, or take the authors' steps."""
         if self.solver == "exact":
             return super().fit(task, progress, validation)
         started = time.perf_counter()
@@ -97,6 +97,6 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
     def resolve(
         self, task: Task, validation: Task | None
     ) -> tuple[Task, PenalisedBiasMethod, dict[str, Any]]:
-        """Choose lam."""
+        """Choose lam where it is "auto"."""
         found = self.find(task, validation)
         return task, replace(self, lam=found.value), found.report

@@ -148,7 +148,7 @@ class Projection(LogitBiasMethod):
         return chosen.finish(self.place(task, solution.weight), task, started, **figures), held_out
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
-        """Choose lam and scale."""
+        """Choose lam and scale, where they are "auto"."""
         task = self._scaled(task)
         figures: dict[str, Any] = {"lam_rule": self.lam}
         if self.lam != "auto":
