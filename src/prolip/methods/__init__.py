@@ -11,8 +11,7 @@ from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.common import plugins
-from prolip.methods.common.method import Method
-from prolip.methods.common.option_types import check_type
+from prolip.methods.common.method import Method, check_type
 
 __all__ = ["Method", "available", "create", "from_settings", "get", "names", "options", "restore"]
 
@@ -87,10 +86,8 @@ def get(name: str) -> type[Method]:
         from prolip.methods.composition import compose
 
         return compose(name)
-    if plugins.PLACE.fullmatch(name):
-        place: str | None = name
-    else:
-        place = REGISTRY.get(name) or plugins.entry_points().get(name)
+    is_place = plugins.PLACE.fullmatch(name)
+    place = name if is_place else REGISTRY.get(name) or plugins.entry_points().get(name)
     if place is None:
         raise unknown_name("method", name, names())
     return plugins.load(place, Method)  # type: ignore[type-abstract]

@@ -121,21 +121,18 @@ class CLIPAdapter(LogitBiasMethod):
         return method.finish(fitted, task, started, **figures, **trained.report())
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, CLIPAdapter, dict[str, Any]]:
-        """Choose alpha."""
+        """Choose alpha where it is "auto"."""
         if self.alpha != "auto":
             return task, self, {}
         parts = cross_validation.splits(task, validation) if validation is not None else self._halves(task)
         if not parts:
-            report = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
-            return task, replace(self, alpha=DEFAULT), {"search": report}
+            return task, replace(self, alpha=DEFAULT), cross_validation.fallback("alpha", DEFAULT)
         short = replace(self, epochs=max(1, self.epochs // 10))
         columns = in_parallel(
             lambda alpha: cross_validation.held_out_logits(replace(short, alpha=alpha), parts), ALPHAS
         )
-        scores = [cross_validation.score(logits, [part.y for part in parts]) for logits in columns]
-        place = cross_validation.best(scores)
-        report = cross_validation.report("alpha", ALPHAS, scores, validation is not None)
-        return task, replace(self, alpha=ALPHAS[place]), {"search": report}
+        place, report = cross_validation.pick("alpha", ALPHAS, columns, parts)
+        return task, replace(self, alpha=ALPHAS[place]), report
 
     def _halves(self, task: Task) -> list[cross_validation.Split]:
         """One split, every other fold against the rest: five of them would take longer than the fit."""

@@ -13,16 +13,16 @@ down to 1e-6, crops of 0.08 to 1 of the picture.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
-from prolip.core.arrays import to_numpy
+from prolip.core.arrays import Array
+from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
 from prolip.methods.common.fine_tuning import FineTuning
-from prolip.methods.common.method import Progress
-from prolip.methods.common.tuned_towers import Tuned, merge
+from prolip.methods.common.tower_method import TowerTask
+from prolip.methods.common.tuned_towers import Tuned
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,24 +63,16 @@ class CLIPLoRA(FineTuning):
         """LoRA's factors, put into the towers: this changes them."""
         from prolip.methods.common.lora_layers import inject
 
-        return inject(towers, self.rank, self.alpha, self.dropout, self.seed)
-
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
-        """Train the factors in a copy of the towers, then merge them."""
-        started = time.perf_counter()
-        task, encoder, towers = self.open(task, copy=True)
-        trained = self.choose(towers)
+        factors = inject(towers, self.rank, self.alpha, self.dropout, self.seed)
         for name, module in towers.model.named_modules():
             if "lora_dropout" in name:  # the towers themselves stay as they are when they predict
                 module.train()
-        figures = self.run(task, encoder, towers, trained, progress)
-        factors = {name: to_numpy(parameter) for name, parameter in trained.items()}
+        return factors
+
+    def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
+        """The factors, merged into a copy of the base model's weights."""
         lora = self.alpha / math.sqrt(self.rank)
-        adapted = encoder.with_tensors(merge(encoder, factors, lora))
-        assert task.text.classes is not None
-        text = adapted.text(task.text.classes, task.templates)
-        fitted = Tuned(text, task.scale, factors, lora, encoder=adapted)
-        return self.finish(fitted, task, started, **figures)
+        return Tuned(task.text, task.scale, changed, lora).bind(encoder)
 
     def recipe(self, task: Task) -> Recipe:
         """AdamW for a number of steps."""

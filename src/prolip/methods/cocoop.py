@@ -72,13 +72,11 @@ class CoCoOp(CoOp):
         figures = self.train(problem.task, problem.prompts.towers, trained, loss, progress)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
         context, layout = to_numpy(problem.context), problem.layout(self)
-        fitted = Conditional(
-            task.linear, task.text, task.scale, context, learned, layout, encoder=task.encoder
-        )
+        fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 
     def parameters(self, task: Task) -> int:
-        """Context and net."""
+        """The context words, and the weights of the net."""
         problem = Problem.of(self, task)
         return problem.context.numel() + sum(p.numel() for p in self._net(problem).values())
 
@@ -141,7 +139,7 @@ class Conditional(Fitted):
         return replace(self, encoder=encoder)
 
     def tensors(self) -> dict[str, Array]:
-        """Context and net."""
+        """The context words, and the net behind the prefix `net.`."""
         return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
 
     def config(self) -> dict[str, Any]:

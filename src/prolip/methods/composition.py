@@ -16,11 +16,10 @@ published no program for it.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from prolip import methods
@@ -66,7 +65,7 @@ class Composition(Method):
     @classmethod
     def options(cls) -> list[str]:
         """Its own, those of its terms, and those as "term.name"."""
-        own = [f.name for f in dataclasses.fields(cls) if f.name != "term_options"]
+        own = [f.name for f in fields(cls) if f.name != "term_options"]
         theirs = {name: methods.options(name) for name in cls.members}
         shared = [option for options in theirs.values() for option in options if option not in own]
         dotted = [f"{name}.{option}" for name, options in theirs.items() for option in options]
@@ -75,13 +74,12 @@ class Composition(Method):
     @classmethod
     def create(cls, **options: Any) -> Composition:
         """The sum, with options of its own and of its terms."""
-        own = {f.name for f in dataclasses.fields(cls)} - {"term_options"}
-        mine = {name: value for name, value in options.items() if name in own}
-        rest = {name: value for name, value in options.items() if name not in own}
-        return cls(**mine, term_options=rest)
+        own = {f.name: options.pop(f.name) for f in fields(cls) if f.name in options}
+        return cls(**own, term_options=options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.name, {**self._own(), **self.term_options})
+        settings = self.settle()
+        return partial(methods.create, settings.method, **settings.options), ()
 
     def terms(self) -> list[LogitBiasMethod]:
         """The terms with their options."""
@@ -145,11 +143,8 @@ class Composition(Method):
 
     def settle(self, **chosen: Any) -> Settings:
         """Its own options, and those of the terms as they were given."""
-        return Settings(self.name, plain({**self._own(), **self.term_options, **chosen}))
-
-    def _own(self) -> dict[str, Any]:
-        fields = dataclasses.fields(self)
-        return {field.name: getattr(self, field.name) for field in fields if field.name != "term_options"}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "term_options"}
+        return Settings(self.name, plain({**own, **self.term_options, **chosen}))
 
     def count(self, shape: Shape) -> int:
         """The sum over terms."""
@@ -181,7 +176,3 @@ def compose(name: str) -> type[Composition]:
         "__doc__": Composition.__doc__,
     }
     return type("Composition", (Composition,), described)
-
-
-def _rebuild(name: str, options: dict[str, Any]) -> Method:
-    return methods.create(name, **options)

@@ -91,7 +91,7 @@ class CoOp(PromptTuning):
         return problem.cross_entropy(problem.prompts.embed(problem.context), batch)
 
     def gradient(self, problem: Problem) -> Gradient | None:
-        """The loss's own."""
+        """Another gradient than the loss's own, for methods that make one."""
         return None
 
     def parameters(self, task: Task) -> int:

@@ -23,8 +23,8 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.methods.common.classifiers import LinearClassifier, unit_features
+from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.method import Shape
-from prolip.methods.common.penalty_search import PenaltySearch
 from prolip.methods.common.softmax_regression import SoftmaxRegression
 
 

@@ -35,24 +35,13 @@ MEMBERS = ("prolip", "linear_probe", "gda")
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Members fitted on the whole support set, and what each says about the same held-out images.
-
-    Attributes
-    ----------
-    fitted
-        The members.
-    logits
-        [m, K] of each member, on images that it was not fitted on.
-    y, images, fold
-        Labels [m] of those images, their places in the support (or validation) set, and the folds in which
-        they were held out.
-    """
+    """Members fitted on the whole support set, and what each says about the same held-out images."""
 
     fitted: tuple[Fitted, ...]
-    logits: tuple[Array, ...]
-    y: Array
-    images: Array
-    fold: Array
+    logits: tuple[Array, ...]  # [m, K] of each member
+    y: Array  # labels [m]
+    images: Array  # places [m] in the support (or validation) set
+    fold: Array  # in which each was held out, [m]
 
 
 @dataclass(frozen=True)

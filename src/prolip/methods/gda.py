@@ -73,19 +73,15 @@ class GDA(HyperparameterSearch):
             return Hyperparameter(float(self.alpha), {})
         parts = cross_validation.splits(task, validation, seed=self.seed)
         if not parts:
-            report = {"option": "alpha", "on": "nothing to hold out: the fixed default"}
-            return Hyperparameter(DEFAULT, {"search": report})
+            return Hyperparameter(DEFAULT, cross_validation.fallback("alpha", DEFAULT))
         pairs = []  # zero-shot and own logits by split
         for part in parts:
             weight, bias = discriminants(part.task)
             f = unit_features(part.task.linear, part.x)
             pairs.append((task.scale * products(f, part.task.text.rows), products(f, weight) + bias))
         columns = [[zero + alpha * own for zero, own in pairs] for alpha in GRID]
-        labels = [part.y for part in parts]
-        scores = [cross_validation.score(column, labels) for column in columns]
-        place = cross_validation.best(scores)
-        report = cross_validation.report("alpha", GRID, scores, validation is not None)
-        return Hyperparameter(GRID[place], {"search": report}, columns[place])
+        place, report = cross_validation.pick("alpha", GRID, columns, parts)
+        return Hyperparameter(GRID[place], report, columns[place])
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained; K x D numbers are estimated."""
@@ -93,7 +89,7 @@ class GDA(HyperparameterSearch):
 
 
 def discriminants(task: Task) -> tuple[Array, Array]:
-    """W [K, D] and b [K]."""
+    """The discriminants of the Gaussians: W [K, D] and b [K]."""
     x, y = task.rows()
     unit = unit_features(task.linear, x)
     f = unit.astype(np.float64)

@@ -76,8 +76,7 @@ class LinearProbe(HyperparameterSearch):
             return Hyperparameter(float(self.C), {})
         parts = cross_validation.splits(task, validation, seed=self.seed)
         if not parts:
-            report = {"option": "C", "on": "nothing to hold out: the fixed default"}
-            return Hyperparameter(DEFAULT, {"search": report})
+            return Hyperparameter(DEFAULT, cross_validation.fallback("C", DEFAULT))
         sweep = _Sweep(self, parts)
         place = sweep.best(SWEEP)
         for step in REFINE:
@@ -85,8 +84,8 @@ class LinearProbe(HyperparameterSearch):
         tried = sorted(sweep.scores)
         scores = [sweep.scores[exponent] for exponent in tried]
         values = [10**exponent for exponent in tried]
-        report = cross_validation.report("C", values, scores, validation is not None)
-        return Hyperparameter(10**place, {"search": report}, sweep.logits[place])
+        report = cross_validation.report("C", values, scores, parts)
+        return Hyperparameter(10**place, report, sweep.logits[place])
 
     def count(self, shape: Shape) -> int:
         """K x D, or K x Do on the features before the projection."""

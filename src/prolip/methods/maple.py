@@ -100,7 +100,7 @@ class MaPLe(PromptTuning):
         return self.finish(fitted, task, started, **figures)
 
     def parameters(self, task: Task) -> int:
-        """Prompts and maps."""
+        """Text prompts of every depth, and the maps that make visual ones of them."""
         _, encoder, towers = self.open(task)
         return sum(p.numel() for p in self._coupling(encoder, towers, "cat").parameters())
 

@@ -84,15 +84,8 @@ class PLOT(CoOp):
 
         figures = self.train(problem.task, problem.prompts.towers, {"context": context}, loss, progress)
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
-        fitted = Transported(
-            task.text,
-            task.scale,
-            to_numpy(context),
-            rows,
-            problem.layout(self),
-            self.eps,
-            self.iterations,
-        )
+        words, matching = (to_numpy(context), rows, problem.layout(self)), (self.eps, self.iterations)
+        fitted = Transported(task.text, task.scale, *words, *matching)
         return self.finish(fitted.bind(task.encoder), task, started, **figures)
 
     def _context(self, problem: Problem) -> nn.Parameter:
@@ -106,7 +99,7 @@ class PLOT(CoOp):
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
 
     def parameters(self, task: Task) -> int:
-        """P contexts."""
+        """All words of the P prompts."""
         return self.prompts * super().parameters(task)
 
 

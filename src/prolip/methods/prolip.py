@@ -50,7 +50,7 @@ class ProLIP(Projection):
         return task
 
     def place(self, task: Task, weight: Array) -> Projected:
-        """W in the head."""
+        """W in the place of the pretrained projection."""
         return Projected(task.linear.with_weight(weight), task.text, task.scale, tuned=True)
 
     def count(self, shape: Shape) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from prolip.core import InputError, Task
 from prolip.core.arrays import Array
 from prolip.methods.common.classifiers import TextProjected, text_rows, unit_features
-from prolip.methods.common.logit_bias import Pullback, normalised
+from prolip.methods.common.logit_bias import Pullback, normalised, row_space
 from prolip.methods.common.method import Shape
 from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
 from prolip.solvers import lam_value
@@ -48,8 +48,7 @@ class TextProjection(PenalisedBias):
         self.inputs = inputs.reshape(-1, inputs.shape[2])  # [templates x K, Dt]
         self.basis: Array | None = None
         if exact and len(self.inputs) < self.inputs.shape[1]:
-            self.basis = np.linalg.qr(self.inputs.T)[0].T  # [templates x K, Dt]
-            self.inputs = self.inputs @ self.basis.T
+            self.basis, self.inputs = row_space(self.inputs)
         self.start = (np.zeros((self.inputs.shape[1], self.text.shape[1]), self.f.dtype),)
 
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
@@ -65,11 +64,6 @@ class TextProjection(PenalisedBias):
             return [self.inputs.T @ by_prompt.reshape(len(self.inputs), -1)]
 
         return f @ (s * (tuned - self.text)).T, pullback
-
-    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """The pull lam |P - P0|^2."""
-        step = parameters[0]
-        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
     def fitted(self, parameters: Sequence[Array]) -> TextProjected:
         """The tuned projection, with the rows it gives."""

@@ -110,7 +110,7 @@ class TestTimeProLIP(TestTime):
     """Adapt the projection to each image, in closed form."""
 
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
-        """Scores [n, K]."""
+        """Scores [n, K], one image after the other."""
         model = _projected(start)
         x = _views(x, self.views)
         head = model.head.with_weight(model.head.weight.astype(x.dtype))

@@ -116,23 +116,22 @@ class TipAdapter(LogitBiasMethod):
             return task, self, {}
         parts = cross_validation.splits(task, validation, seed=self.seed)
         keys = in_parallel(lambda part: self._keys(part.task, None, None)[0], parts)
-        alpha, beta, report = self.search(parts, keys, validation is not None)
-        return task, replace(self, alpha=alpha, beta=beta), {"search": report}
+        return task, *self.search(parts, keys)
 
     def search(
-        self, parts: Sequence[cross_validation.Split], keys: Sequence[Array], validated: bool
-    ) -> tuple[float, float, dict[str, Any]]:
-        """Alpha and beta that do best on the held-out images, with these keys of the training parts."""
+        self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]
+    ) -> tuple[TipAdapter, dict[str, Any]]:
+        """With the alpha and beta that do best on held-out images, given the keys of the training parts."""
         pairs = [(a, b) for b in _values(self.beta, BETAS) for a in _values(self.alpha, ALPHAS)]
         if not parts:
-            report = {"option": "alpha, beta", "on": "nothing to hold out: 1"}
-            return _number(self.alpha), _number(self.beta), report
-        columns = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
+            start = replace(self, alpha=_number(self.alpha), beta=_number(self.beta))
+            return start, cross_validation.fallback("alpha, beta", 1)
+        by_part = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
         labels = [part.y for part in parts]
-        scores = [cross_validation.score(logits, labels) for logits in zip(*columns, strict=True)]
+        scores = [cross_validation.score(logits, labels) for logits in zip(*by_part, strict=True)]
         place = cross_validation.best(scores)
-        report = cross_validation.report("alpha, beta", [pairs[place]], [scores[place]], validated)
-        return *pairs[place], report
+        report = cross_validation.report("alpha, beta", [pairs[place]], [scores[place]], parts)
+        return replace(self, alpha=pairs[place][0], beta=pairs[place][1]), report
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""
@@ -221,16 +220,14 @@ class TipAdapterFStar(TipAdapterF):
         started = time.perf_counter()
         parts = cross_validation.splits(task, validation, seed=self.seed)
         untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
-        alpha, beta, report = self.search(parts, untrained, validation is not None)
-        trainer = TipAdapterF(alpha, beta, self.seed, self.lr, self.epochs, self.batch)
-        keys, training = trainer._keys(task, progress, validation)
-        if validation is not None:
-            alpha, beta, report = self.search(parts, [keys], True)
-        elif parts:
-            again = in_parallel(lambda part: trainer._keys(part.task, None, None)[0], parts)
-            alpha, beta, report = self.search(parts, again, False)
-        fitted = Cache(task, alpha, beta).fitted([keys])
-        return replace(self, alpha=alpha, beta=beta).finish(fitted, task, started, search=report, **training)
+        first, _ = self.search(parts, untrained)
+        keys, training = first._keys(task, progress, validation)
+        again = [keys]
+        if validation is None:
+            again = in_parallel(lambda part: first._keys(part.task, None, None)[0], parts)
+        found, report = self.search(parts, again)
+        fitted = Cache(task, _number(found.alpha), _number(found.beta)).fitted([keys])
+        return found.finish(fitted, task, started, **report, **training)
 
 
 def held_out(part: cross_validation.Split, keys: Array, pairs: Sequence[tuple[float, float]]) -> list[Array]:

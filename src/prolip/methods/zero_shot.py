@@ -17,7 +17,7 @@ from prolip.methods.common.method import Method, Progress, Shape
 
 @dataclass(frozen=True)
 class ZeroShot(Method):
-    """The model as it came."""
+    """The pretrained model as it came."""
 
     name: ClassVar[str] = "zero_shot"
     summary: ClassVar[str] = "the pretrained model, no training"
@@ -25,7 +25,7 @@ class ZeroShot(Method):
     size: ClassVar[str] = "0"
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
-        """Nothing to fit."""
+        """The pretrained head and the class texts, as they are."""
         fitted = Projected(task.linear, task.text, task.scale)
         return self.finish(fitted, task, time.perf_counter())
 

@@ -63,7 +63,7 @@ class LinearClassifier(Fitted):
         return _float32(weight=self.weight, bias=self.bias)
 
     def config(self) -> dict[str, Any]:
-        """Which features f are."""
+        """Which features are read: embeddings, or those before the projection."""
         return {"space": self.space}
 
     @classmethod
@@ -170,7 +170,7 @@ class AdapterClassifier(Fitted):
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
     def tensors(self) -> dict[str, Array]:
-        """The two layers."""
+        """The layers W1 and W2."""
         return _float32(down=self.down, up=self.up)
 
     def config(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Coupling(nn.Module):
 
     @classmethod
     def of(cls, state: Mapping[str, Array]) -> Coupling:
-        """From its tensors."""
+        """The module again, from the tensors of a saved model."""
         depth = sum(name.startswith("prompts.") for name in state)
         maps = sum(name.endswith(".bias") for name in state)
         (contexts, words), width = state["prompts.0"].shape, len(state["maps.0.bias"])

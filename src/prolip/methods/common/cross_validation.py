@@ -30,26 +30,19 @@ class Split:
     task: Task
     x: Array
     y: Array
+    source: str = "support"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Score:
     """Accuracy on held-out images, and their mean log-likelihood, which settles ties."""
 
     accuracy: float
     likelihood: float
 
-    def beats(self, other: Score) -> bool:
-        """Whether this is strictly better."""
-        return (self.accuracy, self.likelihood) > (other.accuracy, other.likelihood)
-
 
 def splits(
-    task: Task,
-    validation: Task | None = None,
-    *,
-    seed: int = 0,
-    classes: int | None = CLASSES,
+    task: Task, validation: Task | None = None, *, seed: int = 0, classes: int | None = CLASSES
 ) -> list[Split]:
     """The training and held-out parts that a search uses; none where nothing can be held out.
 
@@ -69,7 +62,7 @@ def splits(
             raise InputError(
                 f"the validation set has {validation.classes} classes, the support set {task.classes}"
             )
-        return [Split(task, validation.x[0], validation.y)]
+        return [Split(task, validation.x[0], validation.y, "validation")]
     if classes is not None and task.classes > classes:
         task = some_classes(task, classes, seed)
     return [Split(task.subset(kept), task.x[0, held], task.y[held]) for kept, held in fold_parts(task, seed)]
@@ -108,11 +101,15 @@ def score(logits: Sequence[Array], labels: Sequence[Array]) -> Score:
 
 def best(scores: Sequence[Score]) -> int:
     """The place of the best score; of equals, the first."""
-    place = 0
-    for i, candidate in enumerate(scores):
-        if candidate.beats(scores[place]):
-            place = i
-    return place
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def pick(
+    option: str, values: Sequence[Any], columns: Sequence[Sequence[Array]], parts: Sequence[Split]
+) -> tuple[int, dict[str, Any]]:
+    """The place of the best value by the logits [value][split] of held-out images, and the search as told."""
+    scores = [score(logits, [part.y for part in parts]) for logits in columns]
+    return best(scores), report(option, values, scores, parts)
 
 
 def held_out_logits(method: Method, parts: Sequence[Split]) -> list[Array]:
@@ -120,12 +117,20 @@ def held_out_logits(method: Method, parts: Sequence[Split]) -> list[Array]:
     return [method.fit(part.task).logits(part.x) for part in parts]
 
 
-def report(option: str, values: Sequence[Any], scores: Sequence[Score], validated: bool) -> dict[str, Any]:
+def report(
+    option: str, values: Sequence[Any], scores: Sequence[Score], parts: Sequence[Split]
+) -> dict[str, Any]:
     """A search as the fit tells of it."""
-    return {
+    told = {
         "option": option,
-        "on": "validation" if validated else "support",
+        "on": parts[0].source,
         "values": list(values),
         "accuracy": [round(s.accuracy, 4) for s in scores],
         "likelihood": [round(s.likelihood, 4) for s in scores],
     }
+    return {"search": told}
+
+
+def fallback(option: str, value: Any) -> dict[str, Any]:
+    """The same where there is nothing to hold out."""
+    return {"search": {"option": option, "on": f"nothing to hold out: {value}"}}

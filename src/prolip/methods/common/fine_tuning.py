@@ -24,7 +24,7 @@ import numpy as np
 
 from prolip import solvers
 from prolip.core import Task
-from prolip.core.arrays import to_numpy, to_torch
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
@@ -83,12 +83,16 @@ class FineTuning(TowerMethod):
             parameter.requires_grad_(True)
         figures = self.run(task, encoder, towers, trained, progress)
         changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
-        adapted = encoder.with_model(towers.model, sha256_tensors(changed.items()))
-        text = task.text
-        if trains_text(towers, trained) and text.classes is not None:
-            text = adapted.text(text.classes, task.templates)
-        fitted = Tuned(text, task.scale, changed, encoder=adapted)
+        fitted = self.tuned(task, encoder, towers, changed)
+        if trains_text(towers, trained) and task.text.classes is not None:
+            text = fitted.encoder_for(encoder).text(task.text.classes, task.templates)
+            fitted = replace(fitted, text=text)
         return self.finish(fitted, task, started, **figures)
+
+    def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
+        """The towers as they are now, in the encoder's place."""
+        adapted = encoder.with_model(towers.model, sha256_tensors(changed.items()))
+        return Tuned(task.text, task.scale, changed, encoder=adapted)
 
     def run(
         self,
@@ -98,7 +102,7 @@ class FineTuning(TowerMethod):
         trained: dict[str, nn.Parameter],
         progress: Progress | None,
     ) -> dict[str, Any]:
-        """The training itself."""
+        """Train the chosen parameters; what comes back are figures of the run."""
         import torch
         from torch.nn.functional import cross_entropy, normalize
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from prolip.core import Fitted, HeldOut, Task
+from prolip.core import Fitted, HeldOut, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.methods.common import cross_validation
 from prolip.methods.common.method import Method, Progress
+from prolip.solvers import lam_value
 from prolip.solvers.threads import cores, single_thread
+
+# Multiples of 1/N, strongest first: of equals the one nearer to zero-shot wins.
+GRID = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -27,33 +31,17 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True, eq=False)
 class Hyperparameter:
-    """A number that was given or chosen.
-
-    Attributes
-    ----------
-    value
-        The number.
-    report
-        What the fit tells about the choice.
-    logits
-        Of the held-out images of every split, under this value; none where nothing was held out.
-    """
+    """A number that was given or chosen, and what the fit tells about the choice."""
 
     value: float
     report: dict[str, Any]
-    logits: list[Array] = field(default_factory=list)
+    logits: list[Array] = field(default_factory=list)  # of the images of every split that was held out
 
 
 class HyperparameterSearch(Method):
-    """A method with an option that may be "auto", and a `seed` of the folds.
+    """A method with an option that may be "auto", and a `seed` of the folds."""
 
-    Attributes
-    ----------
-    option
-        The name of that option.
-    """
-
-    option: ClassVar[str]
+    option: ClassVar[str]  # its name
     seed: int
 
     @abstractmethod
@@ -76,11 +64,8 @@ class HyperparameterSearch(Method):
     ) -> tuple[Fitted, HeldOut]:
         """The fit, and the answers that its search gave about held-out images where it saw all classes."""
         started = time.perf_counter()
-        if (
-            getattr(self, self.option) == "auto"
-            and seed == self.seed
-            and task.classes <= cross_validation.CLASSES
-        ):
+        saw_all = seed == self.seed and task.classes <= cross_validation.CLASSES
+        if getattr(self, self.option) == "auto" and saw_all:
             found = self.find(task, None)
             if found.logits:
                 images = np.concatenate([held for _, held in cross_validation.fold_parts(task, seed)])
@@ -93,6 +78,64 @@ class HyperparameterSearch(Method):
         fitted = self.fit_with(task, found.value)
         settled = replace(self, **{self.option: found.value})  # type: ignore[type-var]
         return settled.finish(fitted, task, started, **found.report)
+
+
+@dataclass(frozen=True)
+class PenaltySearch(HyperparameterSearch):
+    """A method with a penalty lam |.|^2, which pulls to zero-shot.
+
+    lam multiplies a squared distance between unit rows or matrices at CLIP's scale s = 100. Where it is the
+    class rows that move, a model with a smaller scale has to move them further for the same change of logits;
+    there the penalty has a factor (s / 100)^2, so that lam means the same pull for every model.
+
+    Parameters
+    ----------
+    lam
+        "auto" (searched on a validation set or inside the support set; "1/N" where there is nothing to hold
+        out), "1/N", "1/N^2" or a number.
+    seed
+        Of the folds.
+    """
+
+    option: ClassVar[str] = "lam"
+
+    lam: str | float = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lam, str) and self.lam not in ("auto", "1/N", "1/N^2"):
+            raise UsageError(f'lam must be "auto", "1/N", "1/N^2" or a number >= 0, got {self.lam!r}')
+
+    @abstractmethod
+    def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[Fitted]:
+        """The minimum for each lam, each from its neighbour's; `coarse` is good enough to compare by."""
+
+    def fit_with(self, task: Task, value: float) -> Fitted:
+        """The minimum for one lam."""
+        return next(iter(self.path(task, [value])))
+
+    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
+        """The number behind `lam`."""
+        if self.lam == "auto":
+            found = self._search(task, validation)
+        else:
+            found = Hyperparameter(lam_value(self.lam, task), {})
+        return replace(found, report={"lam_rule": self.lam, "lam": found.value, **found.report})
+
+    def _search(self, task: Task, validation: Task | None) -> Hyperparameter:
+        parts = cross_validation.splits(task, validation, seed=self.seed)
+        if not parts:
+            return Hyperparameter(1 / task.shots, cross_validation.fallback("lam", "1/N"))
+
+        def logits(part: cross_validation.Split) -> list[Array]:
+            lams = [multiple / part.task.shots for multiple in GRID]
+            return [fitted.logits(part.x) for fitted in self.path(part.task, lams, coarse=True)]
+
+        paths = in_parallel(logits, parts)
+        columns = [list(column) for column in zip(*paths, strict=True)]  # for each of GRID, by split
+        values = [f"{multiple:g}/N" for multiple in GRID]
+        place, report = cross_validation.pick("lam", values, columns, parts)
+        return Hyperparameter(GRID[place] / task.shots, report, columns[place])
 
 
 def in_parallel(work: Callable[[In], Out], items: Sequence[In]) -> list[Out]:

@@ -34,18 +34,10 @@ Pullback = Callable[[Array], list[Array]]  # slope of the loss by logits [m, K] 
 
 
 class LogitBias(ABC):
-    """One method's term on the support set.
+    """One method's term on the support set."""
 
-    Attributes
-    ----------
-    start
-        The parameters to begin from. Training keeps their precision.
-    smooth
-        Whether a minimum of the penalised loss exists and can be gone to; if not, only steps can be taken.
-    """
-
-    start: tuple[Array, ...]
-    smooth: ClassVar[bool] = True
+    start: tuple[Array, ...]  # the parameters to begin from; training keeps their precision
+    smooth: ClassVar[bool] = True  # whether there is a minimum to go to; if not, only steps can be taken
 
     @abstractmethod
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
@@ -58,13 +50,8 @@ class LogitBias(ABC):
         rows
             An index into `task.rows()`: a slice, or an array of places.
 
-        Returns
-        -------
-        logits
-            [m, K], a new array.
-        pullback
-            Takes the slope of the loss by these logits [m, K], gives its gradient by each parameter: the
-            product with the transposed Jacobian. It may use what the logits were made from.
+        Returns the logits [m, K], a new array; and a function from the slope of the loss by them [m, K] to
+        its gradient by each parameter, the product with the transposed Jacobian.
         """
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
@@ -100,16 +87,16 @@ def cross_entropy(logits: Array, y: Array, count: int) -> tuple[float, Array]:
     return value, p
 
 
+def row_space(x: Array) -> tuple[Array, Array]:
+    """An orthonormal basis [n, D] of the rows of x [n, D], n < D, and x in its coordinates, [n, n]."""
+    basis = np.linalg.qr(x.T)[0].T
+    return basis, x @ basis.T
+
+
 class LogitBiasMethod(Method):
-    """A method that can be one term of a sum.
+    """A method that can be one term of a sum."""
 
-    Attributes
-    ----------
-    in_sum
-        Options that differ from the defaults when the method is a term of a sum.
-    """
-
-    in_sum: ClassVar[dict[str, Any]] = {}
+    in_sum: ClassVar[dict[str, Any]] = {}  # options that differ from the defaults in a sum
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> LogitBias:

@@ -14,7 +14,7 @@ from prolip.encoders.trainable_towers import Towers, attention_of, projections_o
 
 
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
-    """Put the factors A and B into the towers; their names are those that `tuned.merge` reads."""
+    """Put the factors A and B into the towers; their names are those that `tuned_towers.merge` reads."""
     peft = require("peft", "lora")
     targets = dict(_targets(towers))
     config = peft.LoraConfig(

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
-from prolip.core import Fitted, HeldOut, Settings, Task
+from prolip.core import Fitted, HeldOut, Settings, Task, UsageError
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
 
+# What is declared: what is taken for it, and how that is said.
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str, os.PathLike), "text"),
+    bool: ((bool,), "true or false"),
+    NoneType: ((NoneType,), "none"),
+}
+
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that decide how many numbers a method trains, in the paper's notation.
+    """The sizes that decide how many numbers a method trains, in the paper's notation."""
 
-    Attributes
-    ----------
-    features
-        Do, of the image features before the projection.
-    dim
-        D, of the shared space.
-    classes
-        K.
-    images
-        N x K, all images of the support set.
-    text_features
-        Dt, of the text features before the projection; None where they are not known.
-    """
-
-    features: int
-    dim: int
-    classes: int
-    images: int
-    text_features: int | None = None
+    features: int  # Do, of the image features before the projection
+    dim: int  # D, of the shared space
+    classes: int  # K
+    images: int  # N x K, all images of the support set
+    text_features: int | None = None  # Dt, of the text features before the projection, where that is known
 
     @classmethod
     def of(cls, task: Task) -> Shape:
@@ -49,29 +47,13 @@ class Shape:
 
 
 class Method(ABC):
-    """A way to adapt a CLIP-like model on cached features.
+    """A way to adapt a CLIP-like model: a frozen dataclass of options, with the defaults of its authors."""
 
-    A method is a frozen dataclass whose fields are its options, with the defaults of its authors.
-
-    Attributes
-    ----------
-    name
-        In the registry, in files and on the command line.
-    summary
-        One line for `prolip methods`.
-    open_class
-        Whether the fitted model can be asked about classes that it was not fitted on.
-    size
-        How many numbers are trained, as the paper's "# params" column writes it.
-    needs
-        What has to be known of the model.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    open_class: ClassVar[bool]
-    size: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)
+    name: ClassVar[str]  # in the registry, in files and on the command line
+    summary: ClassVar[str]  # one line for `prolip methods`
+    open_class: ClassVar[bool]  # whether the fitted model can be asked about classes beside those of the fit
+    size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
+    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
 
     @classmethod
     def options(cls) -> list[str]:
@@ -153,6 +135,33 @@ def plain(value: Any) -> Any:
         return {str(name): plain(own) for name, own in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(own) for own in value]
-    if isinstance(value, (bool, str)) or value is None:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    value = value.item() if hasattr(value, "item") else value  # a scalar of NumPy or torch
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return int(value) if isinstance(value, Integral) else float(value)
+    raise UsageError(
+        f"options and figures are numbers, words, lists and mappings, got {type(value).__name__}"
+    )
+
+
+def check_type(owner: type, name: str, option: str, value: Any) -> None:
+    """Refuse a value of another kind than the option's; what is declared as more than a scalar may be any.
+
+    Examples
+    --------
+    >>> class Method:
+    ...     epochs: int | None = None
+    >>> check_type(Method, "coop", "epochs", 5)
+    >>> check_type(Method, "coop", "epochs", "many")
+    Traceback (most recent call last):
+    prolip.core.errors.UsageError: option 'epochs' of coop must be a whole number or none, got 'many'
+    """
+    declared = typing.get_type_hints(owner).get(option, Any)
+    kinds = typing.get_args(declared) or (declared,)
+    if any(kind not in _KINDS for kind in kinds):
+        return
+    taken = tuple(each for kind in kinds for each in _KINDS[kind][0])
+    if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
+        said = " or ".join(_KINDS[kind][1] for kind in kinds)
+        raise UsageError(f"option {option!r} of {name} must be {said}, got {value!r}")

@@ -9,19 +9,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.core.arrays import Array
+from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress
-from prolip.methods.common.penalty_search import PenaltySearch
 from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
 
 
 class PenalisedBias(LogitBias):
-    """A term whose penalty is lam times something."""
+    """A term with a penalty lam |.|^2 on its one parameter, which starts at zero."""
 
     lam: float
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """The pull to zero-shot."""
+        (step,) = parameters
+        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
     def with_lam(self, lam: float) -> PenalisedBias:
         """The same term under another pull."""
@@ -57,7 +65,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
 
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
-        """Train the term."""
+        """Go to the minimum, or take the authors' steps."""
         if self.solver == "exact":
             return super().fit(task, progress, validation)
         started = time.perf_counter()
@@ -89,6 +97,6 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
     def resolve(
         self, task: Task, validation: Task | None
     ) -> tuple[Task, PenalisedBiasMethod, dict[str, Any]]:
-        """Choose lam."""
+        """Choose lam where it is "auto"."""
         found = self.find(task, validation)
         return task, replace(self, lam=found.value), found.report

@@ -15,15 +15,16 @@ from prolip import solvers
 from prolip.core import HeldOut, Projected, Task, UsageError, errors
 from prolip.core.arrays import Array
 from prolip.methods.common.cross_validation import cross_validate
-from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, normalised
+from prolip.methods.common.logit_bias import LogitBiasMethod, Pullback, normalised, row_space
 from prolip.methods.common.method import Progress
+from prolip.methods.common.penalised_bias import PenalisedBias
 
 # The grid of the paper for a few-shot validation set, in its order. The authors try 49 pairs with a learning
 # rate, and replace the best only by a strictly better one; the exact solver has no learning rate.
 LAMS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.0)
 
 
-class Matrix(LogitBias):
+class Matrix(PenalisedBias):
     """s (normalize(x W + b) - normalize(x W0 + b)) T', in W - W0.
 
     `inner` is the task whose head is the matrix. Where `exact` and rows are few, the unknown is W - W0 in the
@@ -39,8 +40,7 @@ class Matrix(LogitBias):
         self.text = task.text.rows.astype(self.v.dtype, copy=False)
         self.basis: Array | None = None
         if exact and len(self.x) < self.x.shape[1]:
-            self.basis = np.linalg.qr(self.x.T)[0].T  # [n, Do]
-            self.x = self.x @ self.basis.T
+            self.basis, self.x = row_space(self.x)
         self.start = (np.zeros((self.x.shape[1], self.v.shape[1]), self.v.dtype),)
 
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
@@ -49,11 +49,6 @@ class Matrix(LogitBias):
         unit, pullback = normalised(self.v[rows] + x @ parameters[0])
         logits = scale * (unit - self.unit[rows]) @ self.text.T
         return logits, lambda slope: [x.T @ pullback(scale * slope @ self.text)]
-
-    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """The pull lam |W - W0|^2."""
-        (step,) = parameters
-        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
     def fitted(self, parameters: Sequence[Array]) -> Projected:
         """The method's own form."""
@@ -153,7 +148,7 @@ class Projection(LogitBiasMethod):
         return chosen.finish(self.place(task, solution.weight), task, started, **figures), held_out
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
-        """Choose lam and scale."""
+        """Choose lam and scale, where they are "auto"."""
         task = self._scaled(task)
         figures: dict[str, Any] = {"lam_rule": self.lam}
         if self.lam != "auto":

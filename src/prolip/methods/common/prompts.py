@@ -23,22 +23,12 @@ _LONGEST_PHRASE = 32  # tokens
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """The prompts of K classes, with M slots each.
-
-    Attributes
-    ----------
-    tokens
-        Of K prompts [K, L].
-    slots
-        Where the slots are, [K, M].
-    words
-        Word embeddings [K, L, De], frozen; what they hold at the slots does not matter.
-    """
+    """The prompts of K classes, with M slots each."""
 
     towers: Towers
-    tokens: Tokens
-    slots: Tensor
-    words: Tensor
+    tokens: Tokens  # of K prompts [K, L]
+    slots: Tensor  # where the slots are, [K, M]
+    words: Tensor  # embeddings [K, L, De], frozen; what they hold at the slots does not matter
 
     @classmethod
     def build(

@@ -117,7 +117,7 @@ class SoftmaxRegression:
         return value, gradient
 
     def _scores(self, point: Array) -> Array:
-        """Scores [n, K]."""
+        """Scores [n, K] of the samples at a point."""
         point = point.astype(self.factor.dtype, copy=False)
         scores = self.factor @ point[:, :-1].T
         scores += point[:, -1]

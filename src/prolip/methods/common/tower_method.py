@@ -128,16 +128,8 @@ class TowerMethod(Method):
 
         assert task.encoder is not None
         with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
-            return train(
-                trained,
-                loss,
-                task.n,
-                self.recipe(task),
-                task.encoder.device,
-                progress,
-                identity=self._identity(task),
-                gradient=gradient,
-            )
+            recipe, device, identity = self.recipe(task), task.encoder.device, self._identity(task)
+            return train(trained, loss, task.n, recipe, device, progress, identity, gradient)
 
     def _identity(self, task: TowerTask) -> str:
         """What makes a run what it is: not where its state is kept, nor how much memory it takes."""
@@ -169,21 +161,14 @@ class TowerFitted(Fitted):
 
 
 class Batches:
-    """Pixels of pictures, made by a few threads while the tower works on those before.
+    """Pixels of PIL images, made by a few threads while the tower works on those before.
 
-    Parameters
-    ----------
-    pictures
-        PIL images.
-    preprocess
-        Of the encoder, with the `view_area` that the method wants.
-    seed
-        Of the crops. The view of a picture depends on seed, picture and epoch alone.
+    The view of a picture depends on seed, picture and epoch alone; `preprocess` has the `view_area`.
     """
 
     def __init__(self, pictures: Sequence[Any], preprocess: Preprocess, seed: int) -> None:
         self.pictures, self.preprocess, self.seed = pictures, preprocess, seed
-        self._ahead: dict[tuple[int, tuple[int, ...]], Any] = {}
+        self._ahead: dict[tuple[int | None, ...], Any] = {}
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="prolip-views")
 
     def __enter__(self) -> Batches:
@@ -201,15 +186,13 @@ class Batches:
 
     def prepare(self, indices: list[int], epoch: int | None) -> None:
         """Start on a batch that will be asked for."""
-        key = (-1 if epoch is None else epoch, tuple(indices))
-        if indices and key not in self._ahead:
-            self._ahead[key] = [self._pool.submit(self.view, index, epoch) for index in indices]
+        if indices and (epoch, *indices) not in self._ahead:
+            self._ahead[(epoch, *indices)] = [self._pool.submit(self.view, index, epoch) for index in indices]
 
     def get(self, indices: list[int], epoch: int | None) -> Array:
         """Pixels [B, S, S, 3] of a batch."""
         self.prepare(indices, epoch)
-        key = (-1 if epoch is None else epoch, tuple(indices))
-        return np.stack([view.result() for view in self._ahead.pop(key)])
+        return np.stack([view.result() for view in self._ahead.pop((epoch, *indices))])
 
     def of(self, batch: Batch) -> Array:
         """Pixels [B, S, S, 3] of a step's batch, while those of the next are started on."""

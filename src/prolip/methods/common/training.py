@@ -31,38 +31,20 @@ _FILE = "training.safetensors"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How parameters are trained.
+    """How parameters are trained: the optimizer, and a learning rate that falls along a cosine."""
 
-    Parameters
-    ----------
-    lr
-        At the start; it falls to `floor` along a cosine.
-    epochs, batch_size
-        Passes over the support set, and images in each step. A last batch that is not full is left out.
-    steps
-        Steps in all, where a method counts those; epochs then go on until they are done.
-    optimizer
-        "sgd" (momentum 0.9), "adam" (weight decay as a penalty) or "adamw".
-    per_step
-        Whether the learning rate falls at each step, or once an epoch.
-    warm_up
-        Epochs at 1e-5 before that, if there are more epochs than these.
-    checkpoint
-        A folder to keep the state of the run in, from which an interrupted run goes on.
-    """
-
-    lr: float
+    lr: float  # at the start
     epochs: int
-    batch_size: int
-    steps: int | None = None
-    optimizer: str = "sgd"
+    batch_size: int  # a last batch that is not full is left out
+    steps: int | None = None  # in all, where a method counts those; epochs then go on until they are done
+    optimizer: str = "sgd"  # with momentum 0.9; "adam" (weight decay as a penalty) or "adamw"
     weight_decay: float = 0.0
     eps: float = 1e-8
-    floor: float = 0.0
-    per_step: bool = False
-    warm_up: int = 0
+    floor: float = 0.0  # of the learning rate
+    per_step: bool = False  # whether the rate falls at each step, or once an epoch
+    warm_up: int = 0  # epochs at 1e-5 before that, if there are more epochs than these
     seed: int = 0
-    checkpoint: str | Path | None = None
+    checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run goes on
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
@@ -76,7 +58,7 @@ class Recipe:
         return max(1, images // self.batch_size)
 
     def total(self, images: int) -> int:
-        """Steps in all."""
+        """Steps of the whole run."""
         return self.epochs * self.per_epoch(images) if self.steps is None else self.steps
 
     def rate(self, step: int, images: int) -> float:
@@ -91,7 +73,7 @@ class Recipe:
         return self.floor + (self.lr - self.floor) * (1 + math.cos(math.pi * (done - warm_up) / span)) / 2
 
     def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer."""
+        """The optimizer of these parameters."""
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, momentum=0.9, **common)
@@ -115,7 +97,7 @@ class Noted(Protocol):
     """A progress that can show a word on how it goes, beside the count."""
 
     def note(self, text: str) -> None:
-        """Show this."""
+        """Show this text beside the count."""
 
 
 Gradient = Callable[[Batch], Tensor]  # fills every parameter's grad, returns the loss
@@ -131,30 +113,18 @@ def train(
     identity: str = "",
     gradient: Gradient | None = None,
 ) -> dict[str, Any]:
-    """Minimise a loss over the images of a support set.
+    """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
 
     Parameters
     ----------
-    parameters
-        What is trained, by name.
-    loss
-        Of a batch.
-    images
-        How many there are.
     identity
         What else makes this run what it is; a checkpoint of another run is refused.
     gradient
         Instead of the loss's own gradient, where a method makes another one of it.
-
-    Returns
-    -------
-    Figures of the run: steps, and the mean loss over the first and the last epoch.
     """
-    trained = list(parameters.values())
-    optimizer = recipe.build(trained)
+    optimizer = recipe.build(list(parameters.values()))
     run = _Run(parameters, optimizer, recipe, images, identity)
-    losses = run.resume()
-    total, per_epoch = recipe.total(images), recipe.per_epoch(images)
+    losses, total = run.resume(), recipe.total(images)
     for step in range(len(losses), total):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(step, images)
@@ -174,10 +144,15 @@ def train(
             if isinstance(progress, Noted):
                 progress.note(f"loss {losses[-1]:.3f}")
     run.finish()
+    return _figures(losses, recipe.per_epoch(images))
+
+
+def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
+    """Steps, and the mean loss over the first and the last epoch."""
     first, last = losses[:per_epoch], losses[-per_epoch:]
     return {
-        "steps": total,
-        "epochs": -(-total // per_epoch),
+        "steps": len(losses),
+        "epochs": -(-len(losses) // per_epoch),
         "start_loss": sum(first) / max(1, len(first)),
         "loss": sum(last) / max(1, len(last)),
     }

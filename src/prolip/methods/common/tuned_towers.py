@@ -44,7 +44,7 @@ class Tuned(TowerFitted):
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
     def encoder_for(self, base: Any) -> Any:
-        """The changed tower."""
+        """The encoder with the changed tower, whose features are others."""
         return self.encoder or base
 
     def bind(self, encoder: Encoder) -> Tuned:
@@ -54,10 +54,8 @@ class Tuned(TowerFitted):
 
     def tensors(self) -> dict[str, Array]:
         """What changed, and the class rows."""
-        return {
-            _ROWS: self.text.rows,
-            **{_TOWER + name: tensor for name, tensor in self.changed.items()},
-        }
+        changed = {_TOWER + name: tensor for name, tensor in self.changed.items()}
+        return {_ROWS: self.text.rows, **changed}
 
     def config(self) -> dict[str, Any]:
         """The scale, and what LoRA's factors are multiplied by."""
@@ -66,9 +64,7 @@ class Tuned(TowerFitted):
     @classmethod
     def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Tuned:
         """Without the encoder, until it is bound to one."""
-        changed = {
-            name.removeprefix(_TOWER): tensor for name, tensor in tensors.items() if name.startswith(_TOWER)
-        }
+        changed = {name.removeprefix(_TOWER): tensor for name, tensor in tensors.items() if name != _ROWS}
         lora = None if config["lora"] is None else float(config["lora"])
         return cls(Text(tensors[_ROWS], text.classes), float(config["scale"]), changed, lora)
 

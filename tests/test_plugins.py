@@ -1,0 +1,202 @@
+"""Methods of other packages: the one that CONTRIBUTING.md shows, and what a file may not make us import."""
+
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prolip import Head, Task, Text, methods
+from prolip.core import SavedModelError, Settings, UsageError
+from prolip.methods.common import plugins
+from saving import restored
+
+CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
+PLACE = "nearest_mean:NearestMean"
+
+OWN_KIND = """
+from dataclasses import dataclass
+import numpy as np
+from prolip.core import Fitted, Head, Text
+
+@dataclass(frozen=True, eq=False)
+class Constant(Fitted):
+    text: Text
+    value: float
+    def logits(self, x):
+        return np.full((len(x), len(self.text)), self.value)
+    def tensors(self):
+        return {}
+    def config(self):
+        return {"value": self.value}
+    @classmethod
+    def restore(cls, tensors, config, head, text):
+        return cls(text, float(config["value"]))
+"""
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder of modules, and of packages that `install` puts there; forgotten afterwards."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    plugins.entry_points.cache_clear()
+    yield folder
+    plugins.entry_points.cache_clear()
+    forget(folder)
+
+
+def forget(folder):
+    for module in folder.glob("*.py"):
+        sys.modules.pop(module.stem, None)
+
+
+def install(folder, package, **points):
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"{name} = {value}\n" for name, value in points.items()]
+    (info / "entry_points.txt").write_text("[prolip.methods]\n" + "".join(lines))
+    plugins.entry_points.cache_clear()
+
+
+@pytest.fixture
+def example(site):
+    """The method of CONTRIBUTING.md, as a module."""
+    (block,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING.read_text(encoding="utf-8"), re.DOTALL)
+    (site / "nearest_mean.py").write_text(block)
+    return site
+
+
+def task():
+    rng = np.random.default_rng(0)
+    x, text = rng.normal(size=(6, 5)), rng.normal(size=(2, 4))
+    return Task(x, [0, 0, 0, 1, 1, 1], Text(text, ("a", "b")), Head(rng.normal(size=(5, 4))), 20.0)
+
+
+def test_the_example_is_the_mathematics_that_it_states(example):
+    problem = task()
+    fitted = methods.create(PLACE, share=0.3).fit(problem)
+    f = problem.x[0] @ problem.head.weight
+    f /= np.linalg.norm(f, axis=1, keepdims=True)
+    means = np.stack([f[:3].mean(axis=0), f[3:].mean(axis=0)])
+    rows = 0.3 * problem.text.rows + 0.7 * means / np.linalg.norm(means, axis=1, keepdims=True)
+    wanted = 20 * f @ (rows / np.linalg.norm(rows, axis=1, keepdims=True)).T
+    assert np.allclose(fitted.logits(problem.x[0]), wanted, atol=1e-5)
+    assert fitted.settings == Settings(PLACE, {"share": 0.3})
+    assert methods.from_settings(fitted.settings) == methods.create(PLACE, share=0.3)
+    assert len(methods.create(PLACE).fit_held_out(problem)[1]) == 6
+
+
+def test_the_commands_of_the_example(example, photos, prolip):
+    model = photos.parent / "model"
+    code, out, err = prolip("fit", photos, "-o", model, "--method", PLACE, "-O", "share=0.3", "--json")
+    assert code == 0, err
+    assert json.loads(out)["method"] == PLACE
+    forget(example)  # a model of a kind of ours loads without the method
+    code, out, err = prolip("eval", model, photos, "--json")
+    assert code == 0, err
+    assert json.loads(out)["accuracy"] == 1
+    assert "nearest_mean" not in sys.modules
+
+
+def test_an_installed_method_goes_by_its_name(example, photos, prolip):
+    install(example, "nearest_mean", nearest_mean=PLACE)
+    assert "nearest_mean" in methods.names()
+    assert "nearest_mean" not in sys.modules
+    code, out, err = prolip("methods", "--json")
+    assert code == 0, err
+    (found,) = [method for method in json.loads(out) if method["name"] == "nearest_mean"]
+    assert found["summary"].startswith("the nearest mean")
+    model = photos.parent / "model"
+    code, _, err = prolip("fit", photos, "-o", model, "--method", "nearest_mean")
+    assert code == 0, err
+    forget(example)
+    code, out, err = prolip("curve", model, "--json")  # fits again
+    assert code == 0, err
+    assert json.loads(out)["now"]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nowhere_at_all:Method", "cannot be imported"),
+        ("broken:Method", "division"),
+        ("math:pi", "no class pi"),
+        ("prolip.core:Head", "no class Head that extends Method"),
+        ("odd-name:Method", "unknown method"),
+    ],
+)
+def test_what_is_no_method_is_refused(site, place, said):
+    (site / "broken.py").write_text("1 / 0")
+    with pytest.raises(UsageError, match=said):
+        methods.get(place)
+
+
+def test_a_broken_package_does_not_break_the_others(example, prolip):
+    install(example, "broken", broken="broken:Method", odd="no place")
+    install(example, "nearest_mean", nearest_mean=PLACE)
+    install(example, "thief", prolip="thief:Method")
+    (example / "broken.py").write_text("1 / 0")
+    with pytest.warns(UserWarning, match="left out") as warned:
+        assert {"nearest_mean", "broken", "prolip"} <= set(methods.names())
+    assert sorted(str(w.message).split()[2] for w in warned) == ["odd", "prolip"]
+    assert methods.get("prolip").__module__ == "prolip.methods.prolip"
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, out, err = prolip("methods")
+    assert code == 0
+    assert "nearest_mean" in out
+    assert "warning: broken:Method: broken cannot be imported" in err
+
+
+def test_a_plug_in_averages_with_ours_but_is_no_term_unless_it_says_so(example):
+    fitted = methods.create("ensemble", members=["prolip", PLACE], weights="equal").fit(task())
+    again = methods.from_settings(Settings(**json.loads(json.dumps(vars(fitted.settings)))))
+    assert np.allclose(again.fit(task()).logits(task().x[0]), fitted.logits(task().x[0]), atol=0.02)
+    with pytest.raises(UsageError, match="cannot be a term of a sum"):
+        methods.get(f"prolip+{PLACE}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings("stranger:Method"),
+        Settings("prolip+stranger:Method"),
+        Settings("ensemble", {"members": ["prolip", "stranger:Method"]}),
+        Settings("ensemble", {"members": "prolip, stranger:Method"}),
+        Settings("ensemble", {"members": [{"method": "stranger:Method", "options": {}}]}),
+        Settings("auto", {"candidates": ["stranger:Method"]}),
+        Settings("prolip+rla", {"stranger:Method.lam": 1}),
+    ],
+)
+def test_nothing_is_imported_because_settings_name_it(site, settings):
+    (site / "stranger.py").write_text("raise SystemExit")
+    with pytest.raises(SavedModelError, match="import stranger"):
+        methods.from_settings(settings)
+
+
+def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
+    (site / "own.py").write_text(OWN_KIND)
+    import own
+
+    text = task().text
+    fitted = own.Constant(text, 3.0)
+    assert fitted.kind == "own:Constant"
+    assert restored(fitted, {}, task().head, text).value == 3
+    forget(site)
+    with pytest.raises(SavedModelError, match="import own first, or install"):
+        restored(fitted, {}, task().head, text)
+    assert "own" not in sys.modules
+    install(site, "own", own="own:Method")
+    assert restored(fitted, {}, task().head, text).logits([[0.0]]).tolist() == [[3, 3]]
+
+
+@pytest.mark.parametrize("kind", ["unheard", "math:pi", "prolip.core:Head", "os:system"])
+def test_a_kind_that_is_no_fitted_model_is_refused(kind):
+    with pytest.raises(SavedModelError):
+        methods.restore(kind, {}, {}, task().head, task().text, Settings("prolip"), {})
