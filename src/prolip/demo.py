@@ -14,7 +14,7 @@ import numpy as np
 
 from prolip import encoders, methods
 from prolip.api import FewShotClassifier
-from prolip.bench import plots
+from prolip.bench.reporting import plots
 from prolip.core import ModelError, Projected, Task
 from prolip.core.arrays import Array
 from prolip.core.files import write_bytes, write_json

@@ -80,6 +80,8 @@ class Problem:
     model, templates, paths
         The encoder's name, the prompts behind `texts`, and the images behind the features, part by part:
         for methods that train through a tower.
+    device
+        Where towers run.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Problem:
     model: str = ""
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: dict[str, list[str]] = field(default_factory=dict)
+    device: str = "auto"
 
     def text(self, template: str = "own") -> Text:
         """The class rows of a set of templates."""

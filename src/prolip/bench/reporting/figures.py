@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.bench import charts, layouts
-from prolip.bench.cells import Cell, Line
-from prolip.bench.charts import Cloud, Panel, Points
-from prolip.bench.collect import Collected, title_of
-from prolip.bench.experiment import Row
-from prolip.bench.rows import power
-from prolip.core.errors import InputError, UsageError
+from prolip.bench.catalogue.experiment import Line
+from prolip.bench.catalogue.lines import power
+from prolip.bench.reporting import charts, layouts
+from prolip.bench.reporting.charts import Cloud, Mark, Marks, Panel
+from prolip.bench.reporting.plots import WRONG
+from prolip.bench.reporting.results import Estimate, Results, title_of
+from prolip.bench.reporting.table import Cell, TableRow
+from prolip.core.errors import InputError
 from prolip.core.files import write_atomic
 from prolip.evaluate.curve_plot import plot_format
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 SHOTS = "labelled images per class"
 
 
-def draw(c: Collected) -> Figure:
+def draw(c: Results) -> Figure:
     """The figure of an experiment."""
     kinds = {
         "curves": _curves,
@@ -39,11 +41,31 @@ def draw(c: Collected) -> Figure:
         "chosen": _chosen,
         "manifold": _manifold,
     }
-    if not c.results:
+    if not c.done:
         raise InputError(f"no run of {c.experiment.name} is done yet: there is nothing to draw")
-    if c.experiment.layout == "parameters":
-        raise UsageError("parameters are a table: prolip bench table parameters")
-    return kinds[c.experiment.plot](c)
+    figure = kinds[c.experiment.plot](c)
+    if note := _unfinished(c):
+        figure.supxlabel("\n".join(textwrap.wrap(note, 110)), x=0.01, ha="left", fontsize=9, color=WRONG)
+    return figure
+
+
+def _unfinished(c: Results) -> str:
+    """What is missing from a figure, where anything is."""
+    missing = len(c.units) - len(c.done)
+    if not missing:
+        return ""
+    parts = []
+    for model in c.choices.models:
+        for line in c.lines:
+            asked, done = (
+                {u.planned.unit.dataset for u in c.of(line, model) if not ended or u.result is not None}
+                for ended in (False, True)
+            )
+            if done < asked:
+                has = ", ".join(title_of(name) for name in c.choices.datasets if name in done) or "none"
+                parts.append(f"{layouts.group_name(c, model, line.label)}: of the datasets only {has}")
+    notes = "; ".join([f"Unfinished: {missing} of {len(c.units)} runs are missing", *parts])
+    return f"{notes}. Hollow marks are means of the runs that are done."
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -52,27 +74,25 @@ def save(figure: Figure, path: Path) -> None:
     write_atomic(path, lambda temporary: figure.savefig(temporary, format=style, dpi=130))
 
 
-def _shots_ticks(c: Collected) -> list[str]:
+def _shots_ticks(c: Results) -> list[str]:
     return [layouts.shots_name(shots) for shots in c.choices.shots]
 
 
-def _accuracy(result: dict[str, Any]) -> float | None:
-    return result.get("accuracy")
+def _mark(found: Estimate) -> Mark:
+    return Mark(found.mean, found.std, found.missing > 0)
 
 
-def _level(c: Collected, model: str, datasets: Sequence[str]) -> dict[str, float]:
+def _level(c: Results, model: str, datasets: Sequence[str]) -> dict[str, float]:
     """Zero-shot accuracy over datasets, where it was measured."""
-    for row in c.rows:
-        if not row.trained:
-            mean, _, _ = c.mean(row, model, datasets, None, _accuracy)
+    for line in c.lines:
+        if not line.trained:
+            mean = c.estimate(line, model, datasets, ()).mean
             if mean is not None:
-                return {row.label: mean}
+                return {line.label: mean}
     return {}
 
 
-def _each_model(
-    c: Collected, series_of: Callable[[str], dict[str, Points]], levels: bool = True
-) -> list[Panel]:
+def _each_model(c: Results, series_of: Callable[[str], dict[str, Marks]], levels: bool = True) -> list[Panel]:
     """A panel for each model of the run, its name above where there are several."""
     return [
         Panel(
@@ -84,7 +104,7 @@ def _each_model(
     ]
 
 
-def _curves(c: Collected) -> Figure:
+def _curves(c: Results) -> Figure:
     """A line for each method over shots; where the table goes by datasets, a panel for each."""
     each = c.experiment.layout == "datasets" and len(c.choices.datasets) > 1
     groups = [(name,) for name in c.choices.datasets] if each else [c.choices.datasets]
@@ -93,33 +113,32 @@ def _curves(c: Collected) -> Figure:
     return charts.lines(_shots_ticks(c), panels, SHOTS, title=title)
 
 
-def _curve_panel(c: Collected, model: str, datasets: Sequence[str], each: bool) -> Panel:
-    trained = [row for row in c.rows if row.trained]
+def _curve_panel(c: Results, model: str, datasets: Sequence[str], each: bool) -> Panel:
+    trained = [line for line in c.lines if line.trained]
     series = {
-        row.label: [c.mean(row, model, datasets, shots, _accuracy)[:2] for shots in c.choices.shots]
-        for row in trained
+        line.label: [_mark(c.estimate(line, model, datasets, [shots])) for shots in c.choices.shots]
+        for line in trained
     }
     dataset = title_of(datasets[0]) if each else None
     published: dict[str, list[float | None]] = {}
     if c.comparable(model, datasets if each else None):
-        for row in trained:
-            figures = [c.figure(row, model, tick, dataset) for tick in _shots_ticks(c)]
+        for line in trained:
+            figures = [c.figure(line, model, tick, dataset) for tick in _shots_ticks(c)]
             if any(value is not None for value in figures):
-                published[row.label] = figures
+                published[line.label] = figures
     title = layouts.group_name(c, model, dataset or "")
     return Panel(series, title, published, _level(c, model, datasets))
 
 
-def _sensitivity(c: Collected) -> Figure:
+def _sensitivity(c: Results) -> Figure:
     """A panel for each number of shots: accuracy over learning rates, a line for each lam."""
-    lams = list(dict.fromkeys(row.options["lam"] for row in c.rows))
-    lrs = sorted({row.options["lr"] for row in c.rows})
-    by = {(row.options["lam"], row.options["lr"]): row for row in c.rows}
+    by = {(line.setting.options["lam"], line.setting.options["lr"]): line for line in c.lines}
+    lams, lrs = list(dict.fromkeys(lam for lam, _ in by)), sorted({lr for _, lr in by})
 
-    def point(model: str, lam: float, lr: float, shots: int | None) -> tuple[float | None, float | None]:
+    def point(model: str, lam: float, lr: float, shots: int | None) -> Mark:
         if (lam, lr) not in by:
-            return None, None
-        return c.mean(by[lam, lr], model, c.choices.datasets, shots, _accuracy)[:2]
+            return Mark(None)
+        return _mark(c.estimate(by[lam, lr], model, c.choices.datasets, [shots]))
 
     panels = [
         Panel(
@@ -134,47 +153,57 @@ def _sensitivity(c: Collected) -> Figure:
     return charts.lines(ticks, panels, "learning rate", title=_subtitle(c), columns=wide, share=True)
 
 
-def _variants(c: Collected) -> Figure:
+def _variants(c: Results) -> Figure:
     """Lines that are means over learning rates, with the deviation over them; and the exact ones."""
     shown = [
-        row for row in c.rows if row.trained and (len(row.over) > 1 or row.options.get("solver") == "exact")
+        line
+        for line in c.lines
+        if line.trained and (len(line.over) > 1 or line.setting.options.get("solver") == "exact")
     ]
     if not shown:
         return _curves(c)
     panels = _each_model(
         c,
         lambda model: {
-            row.label: [_over_settings(c, row, model, shots) for shots in c.choices.shots] for row in shown
+            line.label: [_over_settings(c, line, model, shots) for shots in c.choices.shots] for line in shown
         },
     )
     return charts.lines(_shots_ticks(c), panels, SHOTS, title=_subtitle(c, "learning rates"))
 
 
-def _over_settings(
-    c: Collected, row: Row, model: str, shots: int | None
-) -> tuple[float | None, float | None]:
+def _over_settings(c: Results, line: Line, model: str, shots: int | None) -> Mark:
     """Mean and deviation over the settings of a line."""
-    values = c.grouped(row, model, shots, lambda unit: str(unit.options))
-    means = list(values.values())
-    return (statistics.fmean(means), statistics.pstdev(means)) if means else (None, None)
+    units = c.of(line, model, [shots])
+    found: dict[str, list[float]] = {}
+    for unit in units:
+        if unit.result is not None:
+            options = str(unit.planned.unit.trial.setting.options)
+            found.setdefault(options, []).append(100 * unit.result["accuracy"])
+    if not found:
+        return Mark(None)
+    means = [statistics.fmean(values) for values in found.values()]
+    partial = any(unit.result is None for unit in units)
+    return Mark(statistics.fmean(means), statistics.pstdev(means), partial)
 
 
-def _gains(c: Collected) -> Figure:
+def _gains(c: Results) -> Figure:
     """What each line adds to the ProLIP line above it: the accuracies themselves lie on each other."""
-    pairs: list[tuple[Row, Row]] = []
-    base: Row | None = None
-    for row in c.rows:
-        if row.method == "prolip":
-            base = row
-        elif row.trained and base is not None:
-            pairs.append((row, base))
+    pairs: list[tuple[Line, Line]] = []
+    base: Line | None = None
+    for line in c.lines:
+        if line.setting.method == "prolip":
+            base = line
+        elif line.trained and base is not None:
+            pairs.append((line, base))
     if not pairs:
         return _curves(c)
 
-    def series_of(model: str) -> dict[str, Points]:
+    def series_of(model: str) -> dict[str, Marks]:
         return {
-            row.label: [_gain(c, row, alone, model, shots) for shots in c.choices.shots]
-            for row, alone in pairs
+            line.label: [
+                _mark(c.gain(line, alone, model, c.choices.datasets, [shots])) for shots in c.choices.shots
+            ]
+            for line, alone in pairs
         }
 
     panels = [
@@ -183,82 +212,71 @@ def _gains(c: Collected) -> Figure:
     return charts.lines(_shots_ticks(c), panels, SHOTS, ylabel="gain over ProLIP, points", title=_subtitle(c))
 
 
-def _gain(
-    c: Collected, row: Row, base: Row, model: str, shots: int | None
-) -> tuple[float | None, float | None]:
-    """Mean and deviation over seeds of the difference between two lines."""
-    ours, theirs = (c.grouped(line, model, shots, lambda unit: unit.seed) for line in (row, base))
-    gains = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    return (statistics.fmean(gains), statistics.pstdev(gains)) if gains else (None, None)
-
-
-def _views(c: Collected) -> Figure:
+def _views(c: Results) -> Figure:
     """Accuracy over the number of views, a line for each number of shots."""
 
-    def series_of(model: str) -> dict[str, Points]:
+    def series_of(model: str) -> dict[str, Marks]:
         return {
             f"{tick} shot{'' if tick == '1' else 's'}": [
-                c.mean(row, model, c.choices.datasets, shots, _accuracy)[:2] for row in c.rows
+                _mark(c.estimate(line, model, c.choices.datasets, [shots])) for line in c.lines
             ]
             for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
         }
 
-    ticks = [str(row.views) for row in c.rows]
+    ticks = [str(line.views) for line in c.lines]
     return charts.lines(ticks, _each_model(c, series_of), "views of each image", title=_subtitle(c))
 
 
-def _bars(c: Collected) -> Figure:
+def _bars(c: Results) -> Figure:
     if c.experiment.layout == "targets":
-        columns, lines = layouts.targets(c)
+        columns, rows = layouts.targets(c)
         title = f"trained on {title_of(c.choices.datasets[0])}"
     else:
-        columns, lines = layouts.shots(c)
+        columns, rows = layouts.shots(c)
         columns = [f"{name} shots" if name.isdigit() else name for name in columns]
         title = f"mean of {_datasets(c)}"
-    return _grouped(c, columns, lines, title)
+    return _grouped(c, columns, rows, title)
 
 
-def _base_to_new(c: Collected) -> Figure:
-    columns, lines = layouts.base_to_new(c)
+def _base_to_new(c: Results) -> Figure:
+    columns, rows = layouts.base_to_new(c)
     kept = [columns.index(name) for name in ("base", "new", "H_t2")]
     means = ("", *c.choices.models)  # the other groups are single datasets
     totals = [
-        Line(line.label, tuple(line.cells[i] for i in kept), line.group)
-        for line in lines
-        if line.group in means
+        TableRow(row.label, tuple(row.cells[i] for i in kept), row.group)
+        for row in rows
+        if row.group in means
     ]
     return _grouped(c, ["base classes", "new classes", "harmonic mean"], totals, f"mean of {_datasets(c)}")
 
 
-def _grouped(c: Collected, columns: list[str], lines: list[Line], about: str) -> Figure:
-    """Bars for each line of a table; a panel for each model."""
+def _grouped(c: Results, columns: list[str], rows: list[TableRow], about: str) -> Figure:
+    """Bars for each row of a table; a panel for each model."""
     panels = []
-    for group in dict.fromkeys(line.group for line in lines):
-        mine = {line.label: line.cells for line in lines if line.group == group}
-        series = {name: [(_value(cell), None) for cell in cells] for name, cells in mine.items()}
+    for group in dict.fromkeys(row.group for row in rows):
+        mine = {row.label: row.cells for row in rows if row.group == group}
         published = {
             name: [cell.published if cell is not None and cell.comparable else None for cell in cells]
             for name, cells in mine.items()
         }
-        panels.append(Panel(series, group, published))
+        panels.append(Panel({name: list(map(_bar, cells)) for name, cells in mine.items()}, group, published))
     several = len(c.choices.models) > 1
     return charts.bars(columns, panels, about if several else f"{c.choices.models[0]}; {about}")
 
 
-def _value(cell: Cell | None) -> float | None:
-    return None if cell is None else cell.measured
+def _bar(cell: Cell | None) -> Mark:
+    return Mark(None) if cell is None else Mark(cell.measured, None, cell.missing > 0)
 
 
-def _chosen(c: Collected) -> Figure:
+def _chosen(c: Results) -> Figure:
     """For each number of shots, how often each pair of learning rate and lam was chosen."""
-    grid = [options for row in c.rows for options in row.grid]
+    grid = [options for line in c.lines for options in line.setting.grid]
     lrs, lams = (list(dict.fromkeys(options[name] for options in grid)) for name in ("lr", "lam"))
     counts = []
     for shots in c.choices.shots:
         found = np.zeros((len(lrs), len(lams)))
-        for p in c.planned:
-            result = c.results.get(p.unit.spec())
-            if p.unit.shots == shots and result is not None:
+        for unit, result in c.done:
+            if unit.planned.unit.trial.shots == shots:
                 found[lrs.index(result["chosen"]["lr"]), lams.index(result["chosen"]["lam"])] += 1
         counts.append(found)
     names = (", ".join(c.choices.models), _datasets(c))
@@ -272,32 +290,32 @@ def _chosen(c: Collected) -> Figure:
     )
 
 
-def _manifold(c: Collected) -> Figure:
+def _manifold(c: Results) -> Figure:
     """A row for each dataset, model and number of shots; of several seeds the first that is done."""
     clouds: dict[tuple[Any, ...], Cloud] = {}
-    for p in c.planned:
-        result, unit = c.results.get(p.unit.spec()), p.unit
-        if result is not None and (unit.dataset, p.model, unit.shots) not in clouds:
-            name = layouts.group_name(c, p.model, title_of(unit.dataset))
-            stages = {"zero-shot": result["before"], f"after {unit.shots} shots": result["after"]}
+    for done, result in c.done:
+        unit, model = done.planned.unit, done.planned.model
+        key = (unit.dataset, model, unit.trial.shots)
+        if key not in clouds:
+            name = layouts.group_name(c, model, title_of(unit.dataset))
+            stages = {"zero-shot": result["before"], f"after {unit.trial.shots} shots": result["after"]}
             titles = {
                 f"{name}, {stage}: accuracy {100 * found['accuracy']:.1f} %": found["points"]
                 for stage, found in stages.items()
             }
-            cloud = Cloud(titles, result["labels"], result["classes"])
-            clouds[unit.dataset, p.model, unit.shots] = cloud
+            clouds[key] = Cloud(titles, result["labels"], result["classes"])
     return charts.scatters(list(clouds.values()))
 
 
-def _subtitle(c: Collected, band: str = "seeds") -> str:
+def _subtitle(c: Results, band: str = "seeds") -> str:
     return f"{', '.join(c.choices.models)}; mean of {_datasets(c)}{_band(c, band)}"
 
 
-def _band(c: Collected, over: str = "seeds") -> str:
+def _band(c: Results, over: str = "seeds") -> str:
     """What bands show, where there are any."""
     return f"; band: deviation over {over}" if over != "seeds" or len(c.choices.seeds) > 1 else ""
 
 
-def _datasets(c: Collected) -> str:
+def _datasets(c: Results) -> str:
     names = c.choices.datasets
     return ", ".join(map(title_of, names)) if len(names) <= 4 else f"{len(names)} datasets"

@@ -1,16 +1,17 @@
-"""A problem as one safetensors file: what workers read, and what travels to a cluster."""
+"""A problem as one safetensors file with a checksum: what workers read, and what travels to a cluster."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prolip.core import Head, Text
+from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
-from prolip.core.files import write_tensors
+from prolip.core.files import sha256_tensors, write_tensors
 from prolip.evaluate.problem import Part, Problem
 
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
@@ -49,15 +50,38 @@ def write_problem(problem: Problem, path: Path) -> None:
         "templates": problem.templates,
         "paths": problem.paths,
     }
-    write_tensors(path, tensors, {"problem": json.dumps(about)})
+    text = json.dumps(about)
+    write_tensors(path, tensors, {"problem": text, "sha256": _checksum(text, tensors)})
 
 
-def read_problem(source: str | Array) -> Problem:
-    """A problem from its file, or from the file's bytes as an array.
+def is_whole(path: Path) -> bool:
+    """Whether a file is there and is what was written."""
+    try:
+        tensors, metadata = _open(np.memmap(path, np.uint8, "r"))
+        return metadata["sha256"] == _checksum(metadata["problem"], tensors)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _checksum(about: str, tensors: dict[str, Array]) -> str:
+    return hashlib.sha256(f"{sha256_tensors(tensors.items())} {about}".encode()).hexdigest()
+
+
+def read_problem(source: str | Array, device: str = "auto") -> Problem:
+    """A problem from its file, or from the file's bytes as an array; towers will run on `device`.
 
     A file is mapped, so that of many views only those that a unit asks for are read.
     """
-    tensors, metadata = _open(np.memmap(source, np.uint8, "r") if isinstance(source, str) else source)
+    try:
+        return _problem(
+            *_open(np.memmap(source, np.uint8, "r") if isinstance(source, str) else source), device
+        )
+    except (OSError, ValueError, KeyError) as error:
+        name = source if isinstance(source, str) else "what the cluster sent"
+        raise InputError(f"{name} is damaged: start the run again, and it is made anew") from error
+
+
+def _problem(tensors: dict[str, Array], metadata: dict[str, str], device: str) -> Problem:
     about: dict[str, Any] = json.loads(metadata["problem"])
     head = None  # a black box
     if "head.weight" in tensors:
@@ -87,6 +111,7 @@ def read_problem(source: str | Array) -> Problem:
         about["model"],
         {name: tuple(templates) for name, templates in about["templates"].items()},
         about["paths"],
+        device,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from prolip.bench.experiment import Experiment, Row
-from prolip.bench.rows import (
+from prolip.bench.catalogue.experiment import Experiment
+from prolip.bench.catalogue.lines import (
     FIXED,
     GRID,
     LRS,
@@ -16,6 +16,7 @@ from prolip.bench.rows import (
     adam,
     each_lr,
     exact,
+    line,
     named,
     power,
     sums,
@@ -35,9 +36,9 @@ _SENSITIVITY = tuple(
 _VARIANTS = (
     ZERO,
     *(
-        row
+        entry
         for lam in ("1/N", "1/N^2", "0")
-        for row in (
+        for entry in (
             *(
                 named(
                     "prolip",
@@ -50,8 +51,8 @@ _VARIANTS = (
             named("prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam), over=OVER_LRS),
         )
     ),
-    Row("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N"), paper="ProLIP, lam=1/N"),
-    Row("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2"), paper="ProLIP, lam=1/N^2"),
+    line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N"), paper="ProLIP, lam=1/N"),
+    line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2"), paper="ProLIP, lam=1/N^2"),
 )
 
 MAIN_TEXT = (
@@ -95,7 +96,7 @@ MAIN_TEXT = (
                 paper="ProLIP",
             ),
             named("prolip", "ProLIP, exact", options=exact(), paper="ProLIP"),
-            Row("prolip_auto", "ProLIP, lam from the support set", "prolip", exact("auto")),
+            line("prolip_auto", "ProLIP, lam from the support set", "prolip", exact("auto")),
         ),
         published="validation_free",
     ),
@@ -115,14 +116,14 @@ MAIN_TEXT = (
         "few_shot",
         (
             *(
-                row
+                entry
                 for alpha in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
-                for row in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
+                for entry in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
             ),
             *each_lr("rla", "RLA", adam("1/N")),
             *each_lr("prolip", "ProLIP", adam("1/N")),
-            Row("rla_exact", "RLA, exact", "rla", exact(), paper="RLA"),
-            Row("prolip_exact", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
+            line("rla_exact", "RLA, exact", "rla", exact(), paper="RLA"),
+            line("prolip_exact", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
         ),
         published="rla",
         plot="variants",

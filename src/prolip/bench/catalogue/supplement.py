@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from prolip.bench.experiment import Experiment, Row
-from prolip.bench.rows import FIXED, OVER_LRS, VALIDATED, VALIDATED_ADAM, ZERO, adam, each_lr, exact, named
+from prolip.bench.catalogue.experiment import Experiment
+from prolip.bench.catalogue.lines import (
+    FIXED,
+    OVER_LRS,
+    VALIDATED,
+    VALIDATED_ADAM,
+    ZERO,
+    adam,
+    each_lr,
+    exact,
+    line,
+    named,
+)
 
 SUPPLEMENT = (
     Experiment(
@@ -86,8 +97,8 @@ SUPPLEMENT = (
         "Table 16",
         "few_shot",
         (
-            Row("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
-            Row("prolip", "ProLIP, exact", "prolip", exact(), paper="{model} ProLIP"),
+            line("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
+            line("prolip", "ProLIP, exact", "prolip", exact(), paper="{model} ProLIP"),
         ),
         models=("RN50", "ViT-B/16"),
         shots=(16,),
@@ -100,7 +111,7 @@ SUPPLEMENT = (
         "Figure 7",
         "few_shot",
         tuple(
-            Row(f"views{n}", f"{n} view{'s' if n > 1 else ''}", "prolip", exact(), views=n)
+            line(f"views{n}", f"{n} view{'s' if n > 1 else ''}", "prolip", exact(), views=n)
             for n in (1, 2, 5, 10, 20, 50, 100, 300)
         ),
         plot="views",
@@ -111,7 +122,7 @@ SUPPLEMENT = (
         "The test set's features before and after 16 shots",
         "Figure 8",
         "manifold",
-        (Row("prolip", "ProLIP, exact", "prolip", exact()),),
+        (line("prolip", "ProLIP, exact", "prolip", exact()),),
         layout="manifold",
         datasets=("eurosat",),
         shots=(16,),
@@ -133,7 +144,7 @@ SUPPLEMENT = (
         "Table 20",
         "few_shot",
         tuple(
-            Row(
+            line(
                 f"temp{factor:g}",
                 f"{factor:g} x the model's scale",
                 "prolip",
@@ -152,9 +163,9 @@ SUPPLEMENT = (
         "few_shot",
         (
             ZERO,
-            Row("zero_shot_photo", 'Zero-shot, "a photo of a {}."', "zero_shot", template="photo"),
-            Row("prolip", "ProLIP, exact", "prolip", exact()),
-            Row("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", exact(), template="photo"),
+            line("zero_shot_photo", 'Zero-shot, "a photo of a {}."', "zero_shot", template="photo"),
+            line("prolip", "ProLIP, exact", "prolip", exact()),
+            line("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", exact(), template="photo"),
         ),
         layout="datasets",
         note="The paper lists the templates; what they are worth is measured here.",
