@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -12,8 +13,10 @@ import time
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from pictures import blotch
+from prolip import methods
 from prolip.bench.catalogue import EXPERIMENTS, experiment
 from prolip.bench.catalogue.experiment import Experiment
 from prolip.bench.catalogue.lines import GRID, line
@@ -23,20 +26,21 @@ from prolip.bench.reporting.build_table import build
 from prolip.bench.reporting.parameters import parameters
 from prolip.bench.reporting.render import render
 from prolip.bench.reporting.results import Results
+from prolip.bench.running.execute import Executor
 from prolip.bench.running.plan import Choices, Plan, PlannedUnit, expand, make_plan, missing_methods, settle
 from prolip.bench.running.prepare import prepare
-from prolip.bench.running.problem_file import read_problem
+from prolip.bench.running.problem_file import is_whole, read_problem
 from prolip.bench.running.result_key import result_key
 from prolip.bench.running.result_store import ResultStore, UnitResult
-from prolip.bench.running.run import Resources, run
+from prolip.bench.running.run import Resources, forecast, run
 from prolip.bench.running.unit import Unit
-from prolip.bench.running.unit_loop import ThisProcess, local_pool, run_plan
+from prolip.bench.running.unit_loop import Status, ThisProcess, local_pool, run_plan
 from prolip.core import Head, InputError, UsageError
 from prolip.data import ELEVEN, read_dataset
 from prolip.encoders import Encoder, Preprocess
-from prolip.evaluate.protocols import Setting, Trial, per_image, transfer
+from prolip.evaluate.protocols import PROTOCOLS, Setting, Trial, per_image, transfer
 from prolip.evaluate.support import draw_train
-from prolip.evaluate.through_towers import tower_task
+from prolip.evaluate.through_towers import load_once, tower_task
 
 
 class TinyEncoder(Encoder):
@@ -295,6 +299,124 @@ def test_a_finished_plan_runs_nothing(photos, tmp_path):
         run_plan(store, again, refuse, ThisProcess())
 
 
+def test_an_experiment_that_is_edited_keeps_the_results_of_its_last_run(photos, tmp_path, monkeypatch):
+    """The table shows what was run, from the store; nothing is planned to be shown."""
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan, prepared, made = planned(photos, store)
+        run_plan(store, plan, prepared.files_of, ThisProcess())
+    before = build(Results.read("small", tmp_path / "r.sqlite"))
+    edited = dataclasses.replace(
+        SMALL, lines=(line("prolip", "Renamed", "prolip", {"lam": 0.5}),), shots=(4,)
+    )
+    monkeypatch.setitem(EXPERIMENTS, "small", edited)
+    monkeypatch.setattr("prolip.bench.running.plan.expand", None)
+    found = Results.read("small", tmp_path / "r.sqlite")
+    assert found.plan == made
+    assert build(found) == before
+    assert all(cell.missing == 0 for row in before.rows for cell in row.cells)
+
+
+def test_a_unit_that_two_lines_share_is_run_once_and_shown_in_both(photos, tmp_path):
+    same = {"lam": "1/N"}
+    twins = dataclasses.replace(SMALL, lines=tuple(line(x, x, "prolip", same) for x in "ab"), name="twins")
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan, prepared, made = planned(photos, store, twins, shots=(1,), seeds=(1,))
+        assert (len(made.units), store.counts(plan).total) == (2, 1)
+        assert run_plan(store, plan, prepared.files_of, ThisProcess()).done == 1
+        first, second = build(Results(*store.last_plan("twins"))).rows
+    assert first.cells == second.cells
+
+
+def test_a_damaged_problem_file_is_made_again(photos, tmp_path):
+    """A flipped byte in a tensor, and half a file: the checksum tells, a reader gets one line."""
+    units = [p.unit for p in make_plan(SMALL, Choices(("photos",)), photos.parent).units]
+    prepared = prepare(units, photos.parent)
+    file = prepared.files["offline", "photos"]
+    whole = file.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    for damaged in (bytes(flipped), whole[: len(whole) // 2], b""):
+        file.write_bytes(damaged)
+        again = prepare(units, photos.parent)
+        assert again.keys == prepared.keys
+        assert is_whole(file)
+    file.write_bytes(whole[: len(whole) // 2])
+    outcome = Executor().run(("key", units[0].as_json(), prepared.files_of(units[0])))
+    assert outcome.result is None
+    assert outcome.error.startswith("InputError: ")
+    assert "is damaged" in outcome.error
+
+
+def test_the_device_reaches_the_towers_of_a_worker(photos, monkeypatch):
+    devices = []
+
+    def load(name, device="auto"):
+        devices.append(device)
+        return TinyEncoder()
+
+    unit = Unit("test_time_prolip", "photos", "offline", Trial(Setting("zero_shot"), shots=1))
+    prepared = prepare([unit], photos.parent)
+    load_once.cache_clear()
+    monkeypatch.setattr("prolip.encoders.load", load)
+    with ThisProcess("cuda:7") as pool:
+        monkeypatch.setitem(PROTOCOLS, "test_time_prolip", functools.partial(per_image, views=2))
+        pool.submit(("key", unit.as_json(), prepared.files_of(unit)))
+        (outcome,) = pool.outcomes(0.0)
+    load_once.cache_clear()
+    assert outcome.error is None
+    assert devices == ["cuda:7"]
+
+
+class Mine(methods.get("zero_shot")):
+    """A method of a user's own."""
+
+
+def test_any_method_can_be_a_line(photos, tmp_path, monkeypatch):
+    monkeypatch.setitem(methods.REGISTRY, "mine", "test_bench:Mine")
+    resources = Resources(photos.parent, tmp_path / "r.sqlite", jobs=0)
+    choices = Choices(("photos",), lines=("zero_shot", "mine", "rla"), shots=(1,), seeds=(1,), views=1)
+    assert run(make_plan(SMALL, choices, photos.parent), resources).done == 3
+    zero, mine, rla = build(Results.read("small", resources.results)).rows
+    assert (mine.label, rla.label) == ("mine", "rla")
+    assert mine.cells[0].measured == zero.cells[0].measured
+
+
+def test_a_forecast_counts_what_is_done_and_times_the_rest(photos, tmp_path):
+    resources = Resources(photos.parent, tmp_path / "r.sqlite", jobs=2)
+    half, whole = (
+        make_plan(SMALL, Choices(("photos",), lines=("prolip",), seeds=seeds), photos.parent)
+        for seeds in ((1,), (1, 2))
+    )
+    first = forecast(half, resources)
+    assert (first.units, first.done, first.guessed) == (2, 0, 2)
+    assert not resources.results.exists()  # looked, and wrote nothing
+    with ResultStore(resources.results) as store:
+        plan = store.add_plan(half, ["a", "b"])
+        for key, _ in store.claim(plan, 2):
+            store.finish(key, {"accuracy": 0.5}, seconds=8.0)
+    then = forecast(whole, resources)
+    assert (then.units, then.done, then.guessed) == (4, 2, 0)
+    assert then.seconds == 2 * 8.0 / 2
+
+
+def test_the_time_left_goes_by_the_units_of_the_same_line(tmp_path):
+    """Two quick units are done and one slow one: two slow ones are left, at the pace until now."""
+    quick, slow = ([unit_of(method, seed=k) for k in range(3)] for method in ("zero_shot", "prolip"))
+    plan = Plan(
+        SMALL, Choices(), {}, tuple(PlannedUnit(u.trial.setting.method, "m", u) for u in quick + slow)
+    )
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        number = store.add_plan(plan, list("abcdef"))
+        before = store.counts(number)
+        store.claim(number, 4)
+        for key, seconds in zip("abcd", (1.0, 1.0, 1.0, 9.0), strict=True):
+            store.finish(key, {}, seconds)
+        counts = store.counts(number)
+    assert (counts.spent, counts.left) == (12.0, 18.0)
+    assert Status(counts, before, seconds=6.0).seconds_left == 9.0  # two at a time
+    assert Status(before, before, seconds=6.0).seconds_left is None
+
+
 SWEEP = """
 import sys
 from prolip.bench.running.result_store import ResultStore
@@ -453,6 +575,55 @@ def test_parameters_are_counted_without_a_run():
     assert any(row.label.startswith("rla") and row.cells[0].measured == 1.048576 for row in table.rows)
 
 
+def against(accuracy, base="zero_shot", seeds=(1, 2, 3, 4)):
+    settled = Choices(("dtd", "eurosat"), ("RN50",), ("zero_shot", "prolip", "adam"), (1,), seeds, 10)
+    results = collect_with(SMALL, settled, accuracy)
+    (other,) = (line for line in results.lines if line.key == base)
+    return build(dataclasses.replace(results, against=other))
+
+
+def test_the_difference_to_another_line_is_paired_by_dataset_and_seed():
+    """Against scipy's paired test, on seeds that move both lines far more than they differ."""
+    rng = np.random.default_rng(0)
+    noise = {(name, seed): rng.normal() for name in ("dtd", "eurosat") for seed in range(1, 5)}
+
+    def accuracy(unit):
+        adam = unit.trial.setting.options.get("solver") == "adam"
+        value = 0.5 + 0.1 * unit.trial.seed + adam * (0.02 + 0.002 * noise[unit.dataset, unit.trial.seed])
+        return {"accuracy": value}
+
+    zero, exact, adam = against(accuracy, "prolip").rows
+    gains = [2 + 0.2 * (noise["dtd", seed] + noise["eurosat", seed]) / 2 for seed in range(1, 5)]
+    low, high = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
+    assert adam.cells[0].gain == pytest.approx(np.mean(gains))
+    assert adam.cells[0].interval == pytest.approx((high - low) / 2)
+    assert adam.cells[0].clear
+    assert exact.cells[0].gain is None  # the line itself
+    assert zero.cells[0].gain == pytest.approx(100 * (0.5 + 0.1) - 100 * (0.5 + 0.1 * 2.5))
+
+
+def test_a_difference_within_noise_is_not_bold():
+    def accuracy(unit):
+        if unit.trial.setting.method == "zero_shot":
+            return {"accuracy": 0.5}
+        adam = unit.trial.setting.options.get("solver") == "adam"
+        return {"accuracy": 0.51 + (0.2 if adam else 0.001) * (unit.trial.seed % 2)}
+
+    table = against(accuracy)
+    clear, noise = table.rows[1].cells[0], table.rows[2].cells[0]
+    assert clear.clear
+    assert not noise.clear
+    assert noise.gain > clear.gain
+    shown = render(table, "markdown")
+    assert f"**+{clear.gain:.2f} ± {clear.interval:.2f}**" in shown
+    assert f"| *+{noise.gain:.2f} ± {noise.interval:.2f}* |" in shown
+    assert rf"\textbf{{+{clear.gain:.2f} $\pm$ {clear.interval:.2f}}}" in render(table, "latex")
+    assert "gain_95" in render(table, "csv").splitlines()[0]
+    one_seed = against(accuracy, seeds=(1,)).rows[1].cells[0]
+    assert one_seed.interval is None
+    assert not one_seed.clear
+
+
 # The table of experiments
 
 
@@ -480,8 +651,6 @@ def test_keys_of_lines_are_unique():
 
 
 def test_options_of_every_line_are_options_of_its_method():
-    from prolip import methods
-
     refused = []
     for entry in EXPERIMENTS.values():
         lacking = missing_methods(entry)
@@ -563,6 +732,28 @@ def test_each_dataset_has_a_panel_where_the_table_has_lines_for_each():
     assert panels.keys() == {"DTD", "EuroSAT"}
     for name, value in (("DTD", 70), ("EuroSAT", 40)):
         assert list(panels[name].lines[0].get_ydata()) == pytest.approx([value, value])
+
+
+def test_an_unfinished_figure_says_so():
+    """One line has both datasets, the other only one and there only one of two seeds."""
+    pytest.importorskip("matplotlib")
+    settled = Choices(("dtd", "eurosat"), ("RN50",), ("prolip", "adam"), (1, 2), (1, 2), 10)
+    whole = collect_with(SMALL, settled, lambda unit: {"accuracy": 0.5})
+    assert figures.draw(whole)._supxlabel is None
+    units = [
+        dataclasses.replace(unit, status="waiting", result=None)
+        if unit.planned.line == "adam"
+        and (unit.planned.unit.dataset, unit.planned.unit.trial.seed) != ("dtd", 1)
+        else unit
+        for unit in whole.units
+    ]
+    figure = figures.draw(dataclasses.replace(whole, units=units))
+    note = figure._supxlabel.get_text().replace("\n", " ")
+    assert "Unfinished: 12 of 24 runs are missing" in note
+    assert "ProLIP, Adam: of the datasets only DTD" in note
+    hollow = [one for one in figure.axes[0].lines if one.get_markerfacecolor() == "white"]
+    assert [list(one.get_xdata()) for one in hollow] == [[0, 1]]
+    assert hollow[0].get_color() == figure.axes[0].lines[1].get_color()
 
 
 def test_nothing_done_is_nothing_to_draw(tmp_path):

@@ -60,9 +60,9 @@ def named(method: str, label: str, **more: Any) -> Line:
     return line(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
 
 
-def each_lr(method: str, label: str, options: Options) -> tuple[Line, ...]:
+def each_lr(method: str, label: str, options: Options, key: str | None = None) -> tuple[Line, ...]:
     """A line for each learning rate, and their mean."""
-    key = label.lower().replace(", ", "_").replace(" ", "_")
+    key = key or label.lower().replace(", ", "_").replace(" ", "_")
     each = {f"lr={power(lr)}": {**options, "lr": lr} for lr in LRS}
     lines = [
         named(method, f"{label}, {rate}", key=f"{key}_{rate.replace('=', '')}", options=mine)

@@ -16,7 +16,7 @@ from prolip.bench.catalogue.lines import power
 from prolip.bench.reporting import charts, layouts
 from prolip.bench.reporting.charts import Cloud, Mark, Marks, Panel
 from prolip.bench.reporting.plots import WRONG
-from prolip.bench.reporting.results import Estimate, Results, title_of
+from prolip.bench.reporting.results import Estimate, Question, Results, title_of
 from prolip.bench.reporting.table import Cell, TableRow
 from prolip.core.errors import InputError
 from prolip.core.files import write_atomic
@@ -86,7 +86,7 @@ def _level(c: Results, model: str, datasets: Sequence[str]) -> dict[str, float]:
     """Zero-shot accuracy over datasets, where it was measured."""
     for line in c.lines:
         if not line.trained:
-            mean = c.estimate(line, model, datasets, ()).mean
+            mean = c.estimate(line, Question(model, datasets)).mean
             if mean is not None:
                 return {line.label: mean}
     return {}
@@ -116,7 +116,7 @@ def _curves(c: Results) -> Figure:
 def _curve_panel(c: Results, model: str, datasets: Sequence[str], each: bool) -> Panel:
     trained = [line for line in c.lines if line.trained]
     series = {
-        line.label: [_mark(c.estimate(line, model, datasets, [shots])) for shots in c.choices.shots]
+        line.label: [_mark(c.estimate(line, Question(model, datasets, [shots]))) for shots in c.choices.shots]
         for line in trained
     }
     dataset = title_of(datasets[0]) if each else None
@@ -138,7 +138,7 @@ def _sensitivity(c: Results) -> Figure:
     def point(model: str, lam: float, lr: float, shots: int | None) -> Mark:
         if (lam, lr) not in by:
             return Mark(None)
-        return _mark(c.estimate(by[lam, lr], model, c.choices.datasets, [shots]))
+        return _mark(c.estimate(by[lam, lr], Question(model, c.choices.datasets, [shots])))
 
     panels = [
         Panel(
@@ -201,7 +201,8 @@ def _gains(c: Results) -> Figure:
     def series_of(model: str) -> dict[str, Marks]:
         return {
             line.label: [
-                _mark(c.gain(line, alone, model, c.choices.datasets, [shots])) for shots in c.choices.shots
+                _mark(c.gain(line, alone, Question(model, c.choices.datasets, [shots])))
+                for shots in c.choices.shots
             ]
             for line, alone in pairs
         }
@@ -218,7 +219,7 @@ def _views(c: Results) -> Figure:
     def series_of(model: str) -> dict[str, Marks]:
         return {
             f"{tick} shot{'' if tick == '1' else 's'}": [
-                _mark(c.estimate(line, model, c.choices.datasets, [shots])) for line in c.lines
+                _mark(c.estimate(line, Question(model, c.choices.datasets, [shots]))) for line in c.lines
             ]
             for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
         }

@@ -9,10 +9,11 @@ from typing import Any
 from prolip.bench.catalogue.experiment import Line
 from prolip.bench.catalogue.published import published
 from prolip.bench.reporting.results import (
+    Estimate,
     Measure,
+    Question,
     Results,
     Statistic,
-    accuracy,
     mean_first,
     paper_model,
     title_of,
@@ -34,43 +35,29 @@ def group_name(c: Results, model: str, dataset: str = "") -> str:
     return ", ".join([model] * several + [dataset] * bool(dataset))
 
 
-def _cell(
-    c: Results,
-    line: Line,
-    model: str,
-    datasets: Sequence[str],
-    shots: Sequence[int | None],
-    paper: float | None,
-    comparable: bool,
-    measure: Measure = accuracy,
-    statistic: Statistic = mean_first,
-) -> Cell:
+def _cell(c: Results, line: Line, asked: Question, paper: float | None, comparable: bool) -> Cell:
     """A figure, and what it gains over the line that it is compared with."""
-    asked = (model, datasets, shots, measure, statistic)
-    found = c.estimate(line, *asked)
-    cell = Cell(found.mean, found.std, paper, comparable, found.missing)
-    if c.against is None or c.against.key == line.key:
-        return cell
-    gain = c.gain(line, c.against, *asked)
+    found, gain = c.estimate(line, asked), Estimate(None)
+    if c.against is not None and c.against.key != line.key:
+        gain = c.gain(line, c.against, asked)
     return Cell(found.mean, found.std, paper, comparable, found.missing, gain.mean, gain.interval)
 
 
 def _shot_cells(
     c: Results, line: Line, model: str, datasets: Sequence[str], dataset: str | None
-) -> list[Cell]:
+) -> tuple[Cell, ...]:
     comparable = c.comparable(model, None if dataset is None else datasets)
     title = None if dataset is None else title_of(dataset)
-    cells = [
-        _cell(c, line, model, datasets, [shots], c.figure(line, model, shots_name(shots), title), comparable)
-        for shots in c.choices.shots
-    ]
-    if not _has_average(c):
-        return cells
-    if any(cell.measured is None for cell in cells):
-        return [*cells, Cell(None, missing=sum(cell.missing for cell in cells))]
-    whole = comparable and c.choices.shots == c.experiment.shots
-    paper = c.figure(line, model, "average", title)
-    return [*cells, _cell(c, line, model, datasets, c.choices.shots, paper, whole)]
+    cells = []
+    for shots in c.choices.shots:
+        paper = c.figure(line, model, shots_name(shots), title)
+        cells.append(_cell(c, line, Question(model, datasets, [shots]), paper, comparable))
+    if _has_average(c):
+        whole = comparable and c.choices.shots == c.experiment.shots
+        paper = c.figure(line, model, "average", title)
+        mean = _cell(c, line, Question(model, datasets, c.choices.shots), paper, whole)
+        cells.append(mean if all(cell.measured is not None for cell in cells) else Cell(None))
+    return tuple(cells)
 
 
 def _has_average(c: Results) -> bool:
@@ -82,9 +69,7 @@ def shots(c: Results) -> Shape:
     """A column for each number of shots, the mean over datasets."""
     columns = [shots_name(shots) for shots in c.choices.shots] + ["average"] * _has_average(c)
     return columns, [
-        TableRow(
-            line.label, tuple(_shot_cells(c, line, model, c.choices.datasets, None)), group_name(c, model)
-        )
+        TableRow(line.label, _shot_cells(c, line, model, c.choices.datasets, None), group_name(c, model))
         for model in c.choices.models
         for line in c.lines
     ]
@@ -94,11 +79,7 @@ def datasets(c: Results) -> Shape:
     """A column for each number of shots, dataset by dataset."""
     columns = [shots_name(shots) for shots in c.choices.shots] + ["average"] * _has_average(c)
     return columns, [
-        TableRow(
-            line.label,
-            tuple(_shot_cells(c, line, model, [name], name)),
-            group_name(c, model, title_of(name)),
-        )
+        TableRow(line.label, _shot_cells(c, line, model, [name], name), group_name(c, model, title_of(name)))
         for model in c.choices.models
         for name in c.choices.datasets
         for line in c.lines
@@ -116,12 +97,16 @@ def _settings(c: Results) -> list[tuple[Line, int | None, str]]:
     return found
 
 
+def _both(result: dict[str, Any]) -> tuple[float | None, ...]:
+    return result.get("base"), result.get("new")
+
+
 _HALVES: dict[str, tuple[Measure, Statistic]] = {
     "base": (lambda result: (result.get("base"),), mean_first),
     "new": (lambda result: (result.get("new"),), mean_first),
-    "HM": (lambda result: (result.get("base"), result.get("new")), lambda v: harmonic_mean(*v[0])),
-    "H_t1": (lambda result: (result.get("base"), result.get("new")), lambda v: total_harmonic_means(v)[0]),
-    "H_t2": (lambda result: (result.get("base"), result.get("new")), lambda v: total_harmonic_means(v)[1]),
+    "HM": (_both, lambda pairs: harmonic_mean(*pairs[0])),
+    "H_t1": (_both, lambda pairs: total_harmonic_means(pairs)[0]),
+    "H_t2": (_both, lambda pairs: total_harmonic_means(pairs)[1]),
 }
 
 
@@ -154,8 +139,8 @@ def _half_cells(
         if per is not None and not total:
             paper = per.value(str(line.paper), column, title_of(datasets[0]))
         comparable = c.comparable(model, None if total else datasets)
-        given = paper if in_paper else None
-        cells.append(_cell(c, line, model, datasets, [count], given, comparable, measure, statistic))
+        asked = Question(model, datasets, [count], measure, statistic)
+        cells.append(_cell(c, line, asked, paper if in_paper else None, comparable))
     return tuple(cells)
 
 
@@ -175,7 +160,9 @@ def targets(c: Results) -> Shape:
                     title = paper_model(model) or c.experiment.models[0]
                     paper = c.figure(line, model, f"{title} {'IN' if column == 'ImageNet' else column}")
                 comparable = c.comparable(model, names if len(names) == 1 else None)
-                cells.append(_cell(c, line, model, [source], [count], paper, comparable, _on(names)))
+                cells.append(
+                    _cell(c, line, Question(model, [source], [count], _on(names)), paper, comparable)
+                )
             rows.append(TableRow(label, tuple(cells), group_name(c, model)))
     return list(columns), rows
 

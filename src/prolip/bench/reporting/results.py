@@ -44,6 +44,19 @@ def accuracy(result: dict[str, Any]) -> tuple[float | None, ...]:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What is asked of a line: its runs on a model, datasets and shots, what of each, and how it is summed
+    up over datasets (and over shots, where there are several).
+    """
+
+    model: str
+    datasets: Collection[str]
+    shots: Collection[int | None] = ()
+    measure: Measure = accuracy
+    statistic: Statistic = mean_first
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A figure in percent: its mean, its deviation over seeds, and how many runs it lacks."""
 
@@ -51,6 +64,14 @@ class Estimate:
     std: float | None = None
     missing: int = 0
     seeds: int = 0
+
+    @classmethod
+    def over(cls, values: Sequence[float], missing: int, mean: float | None = None) -> Estimate:
+        """From one value for each seed; `mean` where it is not theirs."""
+        if not values:
+            return cls(None, missing=missing)
+        std = statistics.pstdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values) if mean is None else mean, std, missing, len(values))
 
     @property
     def interval(self) -> float | None:
@@ -110,76 +131,53 @@ class Results:
             and (shots is None or not line.trained or unit.planned.unit.trial.shots in shots)
         ]
 
-    def draws(
-        self,
-        line: Line,
-        model: str,
-        datasets: Collection[str],
-        shots: Collection[int | None],
-        measure: Measure,
-    ) -> tuple[dict[DrawKey, list[float]], int]:
+    def draws(self, line: Line, asked: Question) -> tuple[dict[DrawKey, list[float]], int]:
         """What each draw gave, in percent, as a mean over the line's settings; and how many runs lack.
 
         A line that is not trained has one draw for a dataset, without shots and seed.
         """
-        found: dict[DrawKey, list[Sequence[float]]] = defaultdict(list)
+        found: dict[DrawKey, list[list[float]]] = defaultdict(list)
         missing = 0
-        for unit in self.of(line, model, shots):
-            asked = unit.planned.unit
-            if asked.dataset not in datasets:
+        for run in self.of(line, asked.model, asked.shots):
+            unit = run.planned.unit
+            if unit.dataset not in asked.datasets:
                 continue
-            values = (None,) if unit.result is None else measure(unit.result)
+            values = (None,) if run.result is None else asked.measure(run.result)
             if None in values:
                 missing += 1
                 continue
-            count, seed = (asked.trial.shots, asked.trial.seed) if line.trained else (None, None)
-            found[asked.dataset, count, seed].append([100 * value for value in values if value is not None])
+            shots, seed = (unit.trial.shots, unit.trial.seed) if line.trained else (None, None)
+            found[unit.dataset, shots, seed].append([100 * value for value in values if value is not None])
         return {draw: _mean(values) for draw, values in found.items()}, missing
 
-    def estimate(
-        self,
-        line: Line,
-        model: str,
-        datasets: Collection[str],
-        shots: Collection[int | None],
-        measure: Measure = accuracy,
-        statistic: Statistic = mean_first,
-    ) -> Estimate:
-        """Over seeds, then over datasets and shots by `statistic`; and its deviation over seeds."""
-        draws, missing = self.draws(line, model, datasets, shots, measure)
+    def estimate(self, line: Line, asked: Question) -> Estimate:
+        """Over seeds, then over datasets; and its deviation over seeds."""
+        draws, missing = self.draws(line, asked)
         if not draws:
             return Estimate(None, missing=missing)
-        mean = statistic(list(_by(draws, lambda draw: draw[:2]).values()))
-        seeds = [statistic(_each(draws, seed)) for seed in {draw[2] for draw in draws}]
-        return Estimate(mean, statistics.pstdev(seeds) if len(seeds) > 1 else None, missing, len(seeds))
+        settings: dict[Any, list[list[float]]] = defaultdict(list)
+        seeds: dict[Any, list[list[float]]] = defaultdict(list)
+        for (dataset, shots, seed), values in draws.items():
+            settings[dataset, shots].append(values)
+            seeds[seed].append(values)
+        mean = asked.statistic([_mean(values) for values in settings.values()])
+        return Estimate.over([asked.statistic(values) for values in seeds.values()], missing, mean)
 
-    def gain(
-        self,
-        line: Line,
-        other: Line,
-        model: str,
-        datasets: Collection[str],
-        shots: Collection[int | None],
-        measure: Measure = accuracy,
-        statistic: Statistic = mean_first,
-    ) -> Estimate:
+    def gain(self, line: Line, other: Line, asked: Question) -> Estimate:
         """The difference between two lines on the same datasets, shots and seeds, over seeds."""
-        ours, lacking = self.draws(line, model, datasets, shots, measure)
-        theirs, more = self.draws(other, model, datasets, shots, measure)
+        (ours, lacking), (theirs, more) = self.draws(line, asked), self.draws(other, asked)
         if line.trained != other.trained:  # the one that is not trained is the same for every draw
             fixed, drawn = (ours, theirs) if other.trained else (theirs, ours)
             spread = {draw: fixed[draw[0], None, None] for draw in drawn if (draw[0], None, None) in fixed}
             ours, theirs = (spread, drawn) if other.trained else (drawn, spread)
-        both = [draw for draw in ours if draw in theirs]
+        pairs: dict[Any, list[tuple[list[float], list[float]]]] = defaultdict(list)
+        for draw in ours.keys() & theirs.keys():
+            pairs[draw[2]].append((ours[draw], theirs[draw]))
         gains = [
-            statistic([ours[draw] for draw in mine]) - statistic([theirs[draw] for draw in mine])
-            for seed in dict.fromkeys(draw[2] for draw in both)
-            if (mine := [draw for draw in both if draw[2] == seed])
+            asked.statistic([pair[0] for pair in mine]) - asked.statistic([pair[1] for pair in mine])
+            for mine in pairs.values()
         ]
-        if not gains:
-            return Estimate(None, missing=lacking + more)
-        std = statistics.pstdev(gains) if len(gains) > 1 else None
-        return Estimate(statistics.fmean(gains), std, lacking + more, len(gains))
+        return Estimate.over(gains, lacking + more)
 
     def comparable(self, model: str, datasets: Sequence[str] | None = None) -> bool:
         """Whether figures on these datasets (None: all of the experiment's) could equal the paper's."""
@@ -215,17 +213,6 @@ def _line(experiment: Experiment, name: str) -> Line:
 def _mean(values: Iterable[Sequence[float]]) -> list[float]:
     """Of several measurements, figure by figure."""
     return [statistics.fmean(figures) for figures in zip(*values, strict=True)]
-
-
-def _by(draws: dict[DrawKey, list[float]], group: Callable[[DrawKey], Any]) -> dict[Any, list[float]]:
-    found: dict[Any, list[list[float]]] = defaultdict(list)
-    for draw, values in draws.items():
-        found[group(draw)].append(values)
-    return {name: _mean(values) for name, values in found.items()}
-
-
-def _each(draws: dict[DrawKey, list[float]], seed: int | None) -> list[list[float]]:
-    return [values for draw, values in draws.items() if draw[2] == seed]
 
 
 def paper_model(model: str) -> str | None:

@@ -14,6 +14,7 @@ from prolip.core.arrays import Array
 from prolip.core.files import sha256_tensors, write_tensors
 from prolip.evaluate.problem import Part, Problem
 
+_PLAIN = ("name", "classes", "scale", "paired", "of_imagenet", "model", "templates", "paths")
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
@@ -36,20 +37,10 @@ def write_problem(problem: Problem, path: Path) -> None:
         tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
         tensors[f"{name}.labels"] = np.array(part.labels, np.int64)
     projection = next(iter(problem.texts.values())).projection
-    about = {
-        "name": problem.name,
-        "classes": problem.classes,
-        "scale": problem.scale,
-        "residual": problem.head is not None and problem.head.residual,
-        "text_residual": projection is not None and projection.residual,
-        "paired": problem.paired,
-        "of_imagenet": problem.of_imagenet,
-        "texts": sorted(problem.texts),
-        "parts": list(problem.parts),
-        "model": problem.model,
-        "templates": problem.templates,
-        "paths": problem.paths,
-    }
+    about = {name: getattr(problem, name) for name in _PLAIN}
+    about |= {"texts": sorted(problem.texts), "parts": list(problem.parts)}
+    about["residual"] = problem.head is not None and problem.head.residual
+    about["text_residual"] = projection is not None and projection.residual
     text = json.dumps(about)
     write_tensors(path, tensors, {"problem": text, "sha256": _checksum(text, tensors)})
 
@@ -83,36 +74,24 @@ def read_problem(source: str | Array, device: str = "auto") -> Problem:
 
 def _problem(tensors: dict[str, Array], metadata: dict[str, str], device: str) -> Problem:
     about: dict[str, Any] = json.loads(metadata["problem"])
-    head = None  # a black box
-    if "head.weight" in tensors:
-        head = Head(tensors["head.weight"], tensors.get("head.bias"), about["residual"])
-    projection = None
-    if "text_head.weight" in tensors:
-        projection = Head(tensors["text_head.weight"], tensors.get("text_head.bias"), about["text_residual"])
-    classes = tuple(about["classes"])
-    texts = {
-        name: Text(tensors[f"text.{name}.rows"], classes, tensors.get(f"text.{name}.features"), projection)
-        for name in about["texts"]
+    heads = {
+        name: Head(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), residual)
+        for name, residual in (("head", about["residual"]), ("text_head", about["text_residual"]))
+        if f"{name}.weight" in tensors  # a black box has none
     }
+    plain = {name: about[name] for name in _PLAIN}
+    classes, places = tuple(about["classes"]), about["of_imagenet"]
+    plain |= {"classes": classes, "of_imagenet": None if places is None else tuple(places)}
+    plain["templates"] = {name: tuple(prompts) for name, prompts in about["templates"].items()}
+    texts = {}
+    for name in about["texts"]:
+        rows, features = tensors[f"text.{name}.rows"], tensors.get(f"text.{name}.features")
+        texts[name] = Text(rows, classes, features, heads.get("text_head"))
     parts = {
         name: Part(tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"])
         for name in about["parts"]
     }
-    places = about["of_imagenet"]
-    return Problem(
-        about["name"],
-        classes,
-        head,
-        about["scale"],
-        texts,
-        parts,
-        about["paired"],
-        None if places is None else tuple(places),
-        about["model"],
-        {name: tuple(templates) for name, templates in about["templates"].items()},
-        about["paths"],
-        device,
-    )
+    return Problem(**plain, head=heads.get("head"), texts=texts, parts=parts, device=device)
 
 
 def _open(content: Array) -> tuple[dict[str, Array], dict[str, str]]:

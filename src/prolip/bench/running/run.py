@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prolip.bench.running.plan import Plan
@@ -116,5 +116,5 @@ def forecast(plan: Plan, resources: Resources) -> Forecast:
 
 
 def _kind(unit: Unit) -> str:
-    """Units of a kind take about as long."""
-    return f"{unit.protocol} {unit.model} {unit.trial.setting} {unit.trial.shots}"
+    """Units that differ by dataset and seed alone take about as long."""
+    return replace(unit, dataset="", trial=replace(unit.trial, seed=0)).as_json()
