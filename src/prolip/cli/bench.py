@@ -27,13 +27,10 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 Against = Annotated[str | None, typer.Option(metavar="LINE", help="Show the paired difference to this line.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder that holds the datasets' folders.")]
 Datasets = Annotated[Words, typer.Option(help="Datasets, or folders of images in --data to stand for them.")]
-Models = Annotated[
-    Words,
-    typer.Option(
-        help="RN50, RN101, ViT-B/16, ViT-B/32, or any encoder; else the paper's for its datasets "
-        "and offline for others."
-    ),
-]
+_MODELS = (
+    "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder; else the paper's for its datasets, offline for others."
+)
+Models = Annotated[Words, typer.Option(help=_MODELS)]
 Methods = Annotated[Words, typer.Option(help="Lines of `prolip bench list EXPERIMENT`, or any method.")]
 Shots = Annotated[Words, typer.Option(help="Shots: numbers, or `full`.")]
 Seeds = Annotated[Words, typer.Option(help="Seeds: numbers, or a range like 1-10.")]
@@ -90,12 +87,14 @@ def list_experiments(
     if name is None:
         entries = EXPERIMENTS.values()
         if json:
-            print_json(
-                [{"name": e.name, "title": e.title, "where": e.where, "lines": len(e.lines)} for e in entries]
-            )
-        else:
-            rows = [[e.name, e.where, e.title] for e in entries]
-            table(None, ["experiment", "in the paper", ""], rows, right=9)
+            found = [
+                {"name": e.name, "title": e.title, "where": e.where, "lines": len(e.lines)} for e in entries
+            ]
+            print_json(found)
+            return
+        table(
+            None, ["experiment", "in the paper", ""], [[e.name, e.where, e.title] for e in entries], right=9
+        )
         return
     chosen, lacking = experiment(name), missing_methods(experiment(name))
     lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
@@ -157,12 +156,17 @@ def _run(plan: Plan, resources: Resources, retry: bool, json: bool) -> None:
     from prolip.bench.running.run import run
 
     name, results = plan.experiment.name, resources.results
-    with _encoding(json) as encoding, _live(json) as live:
-        counts = run(plan, resources, encoding, live, retry)
-    if json:
-        print_json(
-            {"experiment": name, "done": counts.done, "failed": counts.failed, "results": str(results)}
+    with _progress("encoding", "images", json) as encoded, _progress("running", "runs", json) as ran:
+        counts = run(
+            plan,
+            resources,
+            lambda what, done, n: encoded(done, n, f"encoding {what}: {done} of {n} images", ""),
+            lambda s: ran(s.counts.done + s.counts.failed, s.counts.total, *_words_of(s)),
+            retry,
         )
+    if json:
+        about = {"done": counts.done, "failed": counts.failed, "results": str(results)}
+        print_json({"experiment": name, **about})
     else:
         say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
         if counts.failed:
@@ -279,50 +283,29 @@ def _hints(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _encoding(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Images encoded: a bar on a terminal, a line now and then elsewhere."""
-    tell = _Lines(quiet)
-    with bar("encoding", quiet=quiet) as drawn:
+def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int, str, str], None]]:
+    """A bar on a terminal; elsewhere, for a log, a line every ten seconds."""
+    last = time.monotonic()
+    with bar(what, unit, quiet) as drawn:
 
-        def advance(what: str, done: int, total: int) -> None:
+        def advance(done: int, total: int, line: str, note: str = "") -> None:
+            nonlocal last
+            drawn.note(note)
             drawn(done, total)
-            tell(f"encoding {what}: {done} of {total} images")
+            if not quiet and not sys.stderr.isatty() and time.monotonic() - last >= _EVERY:
+                last = time.monotonic()
+                say(line)
 
         yield advance
 
 
-@contextmanager
-def _live(quiet: bool) -> Iterator[Callable[[Status], None]]:
-    """Runs done, failed, rate and time left: a bar on a terminal, a line now and then elsewhere."""
-    tell = _Lines(quiet)
-    with bar("running", "runs", quiet) as drawn:
-
-        def advance(status: Status) -> None:
-            counts, left = status.counts, status.seconds_left
-            failed = f"{counts.failed} failed" if counts.failed else ""
-            rate = f"{60 * status.rate:.0f} a minute" if status.rate else ""
-            time_left = "" if left is None else f"about {_time(left)} left"
-            drawn.note(", ".join(filter(None, (failed, time_left))))
-            drawn(counts.done + counts.failed, counts.total)
-            words = (f"{counts.done} of {counts.total} runs done", failed, rate, time_left)
-            tell(", ".join(filter(None, words)))
-
-        yield advance
-
-
-class _Lines:
-    """Progress for a log: at most a line every ten seconds, and none on a terminal, which has a bar."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet or sys.stderr.isatty()
-        self._last = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        """Print the line if it is time."""
-        now = time.monotonic()
-        if not self._quiet and now - self._last >= _EVERY:
-            say(line)
-            self._last = now
+def _words_of(status: Status) -> tuple[str, str]:
+    """How a run goes: for a log, and beside a bar."""
+    counts, left = status.counts, status.seconds_left
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    ahead = "" if left is None else f", about {_time(left)} left"
+    line = f"{counts.done} of {counts.total} runs done{failed}, {60 * status.rate:.0f} a minute{ahead}"
+    return line, f"{failed}{ahead}".removeprefix(", ")
 
 
 def _time(seconds: float) -> str:

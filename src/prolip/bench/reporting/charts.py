@@ -1,4 +1,4 @@
-"""Charts of experiments: lines, panels, bars, maps and clouds of points, in the style of `plots`."""
+"""Charts of experiments: lines, panels, bars, maps and clouds of points, in the style of `plot_style`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prolip.bench.reporting.plots import COLOURS, DARK, GREY, new_figure
+from prolip.bench.reporting.plot_style import COLOURS, DARK, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,24 +74,17 @@ def lines(
     columns: int = 4,
     share: bool = False,
 ) -> Figure:
-    """A line for each of several methods, in one or more panels.
+    """A line for each of several methods, in one panel, or several in rows of `columns`.
 
-    Bands are one deviation to either side; crosses in a line's colour are the paper's figures.
-
-    Parameters
-    ----------
-    ticks
-        Of every horizontal axis.
-    panels
-        One, or several in rows of `columns`.
-    share
-        One vertical scale for all panels.
+    Bands are one deviation to either side; crosses in a line's colour are the paper's figures. With `share`,
+    all panels have one vertical scale.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     names = list(dict.fromkeys(name for panel in panels for name in (*panel.levels, *panel.series)))
     tall = 0.26 * len(names) + 1.2  # what the legend needs
-    figure = new_figure(9.0, max(4.2, tall)) if len(panels) == 1 else _grid(rows, columns, tall)
+    size = (9.0, 4.2) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
+    figure = new_figure(size[0], max(size[1], tall))
     grid = figure.subplots(rows, columns, sharey=share, squeeze=False)
     order = list(dict.fromkeys(name for panel in panels for name in panel.series))
     for axes, panel in zip(grid.flat, panels, strict=False):
@@ -106,10 +99,6 @@ def lines(
     _head(figure, grid[0, 0], title, len(panels))
     _legend(figure, grid.flat[: len(panels)])
     return figure
-
-
-def _grid(rows: int, columns: int, tall: float) -> Figure:
-    return new_figure(2.7 * columns + 3.0, max(2.7 * rows + 0.6, tall))
 
 
 def _head(figure: Figure, axes: Any, title: str, panels: int) -> None:
@@ -131,8 +120,10 @@ def _legend(figure: Figure, axes: Iterable[Any]) -> None:
 
 def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str]) -> None:
     places = list(range(len(ticks)))
-    for name, level in panel.levels.items():
-        axes.axhline(level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label=name)
+    for i, (name, level) in enumerate(panel.levels.items()):
+        axes.axhline(
+            level, color=GREY, linestyle=(0, (5, 3) if not i else (1, i + 1)), linewidth=1.2, label=name
+        )
     for name, marks in panel.series.items():
         turn, i = divmod(order.index(name), len(COLOURS))
         _band(axes, places, marks, COLOURS[i], STYLES[turn % len(STYLES)], name)

@@ -15,7 +15,7 @@ from prolip.bench.catalogue.experiment import Line
 from prolip.bench.catalogue.lines import power
 from prolip.bench.reporting import charts, layouts
 from prolip.bench.reporting.charts import Cloud, Mark, Marks, Panel
-from prolip.bench.reporting.plots import WRONG
+from prolip.bench.reporting.plot_style import RED
 from prolip.bench.reporting.results import Estimate, Question, Results, title_of
 from prolip.bench.reporting.table import Cell, TableRow
 from prolip.core.errors import InputError
@@ -45,7 +45,7 @@ def draw(c: Results) -> Figure:
         raise InputError(f"no run of {c.experiment.name} is done yet: there is nothing to draw")
     figure = kinds[c.experiment.plot](c)
     if note := _unfinished(c):
-        figure.supxlabel("\n".join(textwrap.wrap(note, 110)), x=0.01, ha="left", fontsize=9, color=WRONG)
+        figure.supxlabel("\n".join(textwrap.wrap(note, 110)), x=0.01, ha="left", fontsize=9, color=RED)
     return figure
 
 
@@ -82,25 +82,26 @@ def _mark(found: Estimate) -> Mark:
     return Mark(found.mean, found.std, found.missing > 0)
 
 
+def _over_shots(c: Results, line: Line, model: str, datasets: Sequence[str]) -> Marks:
+    return [_mark(c.estimate(line, Question(model, datasets, [shots]))) for shots in c.choices.shots]
+
+
 def _level(c: Results, model: str, datasets: Sequence[str]) -> dict[str, float]:
     """Zero-shot accuracy over datasets, where it was measured."""
-    for line in c.lines:
-        if not line.trained:
-            mean = c.estimate(line, Question(model, datasets)).mean
-            if mean is not None:
-                return {line.label: mean}
-    return {}
+    zero_shot = {
+        line.label: c.estimate(line, Question(model, datasets)).mean for line in c.lines if not line.trained
+    }
+    return {label: mean for label, mean in zero_shot.items() if mean is not None}
 
 
-def _each_model(c: Results, series_of: Callable[[str], dict[str, Marks]], levels: bool = True) -> list[Panel]:
+def _each_model(
+    c: Results, series_of: Callable[[str], dict[str, Marks]], levels: dict[str, float] | None = None
+) -> list[Panel]:
     """A panel for each model of the run, its name above where there are several."""
+    means = [_level(c, model, c.choices.datasets) if levels is None else levels for model in c.choices.models]
     return [
-        Panel(
-            series_of(model),
-            layouts.group_name(c, model),
-            levels=_level(c, model, c.choices.datasets) if levels else {},
-        )
-        for model in c.choices.models
+        Panel(series_of(model), layouts.group_name(c, model), levels=level)
+        for model, level in zip(c.choices.models, means, strict=True)
     ]
 
 
@@ -115,10 +116,7 @@ def _curves(c: Results) -> Figure:
 
 def _curve_panel(c: Results, model: str, datasets: Sequence[str], each: bool) -> Panel:
     trained = [line for line in c.lines if line.trained]
-    series = {
-        line.label: [_mark(c.estimate(line, Question(model, datasets, [shots]))) for shots in c.choices.shots]
-        for line in trained
-    }
+    series = {line.label: _over_shots(c, line, model, datasets) for line in trained}
     dataset = title_of(datasets[0]) if each else None
     published: dict[str, list[float | None]] = {}
     if c.comparable(model, datasets if each else None):
@@ -132,23 +130,19 @@ def _curve_panel(c: Results, model: str, datasets: Sequence[str], each: bool) ->
 
 def _sensitivity(c: Results) -> Figure:
     """A panel for each number of shots: accuracy over learning rates, a line for each lam."""
+    if not all({"lam", "lr"} <= line.setting.options.keys() for line in c.lines):
+        return _curves(c)
     by = {(line.setting.options["lam"], line.setting.options["lr"]): line for line in c.lines}
     lams, lrs = list(dict.fromkeys(lam for lam, _ in by)), sorted({lr for _, lr in by})
-
-    def point(model: str, lam: float, lr: float, shots: int | None) -> Mark:
-        if (lam, lr) not in by:
-            return Mark(None)
-        return _mark(c.estimate(by[lam, lr], Question(model, c.choices.datasets, [shots])))
-
-    panels = [
-        Panel(
-            {f"lam = {lam:g}": [point(model, lam, lr, shots) for lr in lrs] for lam in lams},
-            layouts.group_name(c, model, f"N = {tick}"),
-            levels=_level(c, model, c.choices.datasets),
-        )
-        for model in c.choices.models
-        for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
-    ]
+    panels = []
+    for model in c.choices.models:
+        marks = {at: _over_shots(c, line, model, c.choices.datasets) for at, line in by.items()}
+        for i, tick in enumerate(_shots_ticks(c)):
+            series = {
+                f"lam = {lam:g}": [marks[lam, lr][i] if (lam, lr) in by else Mark(None) for lr in lrs]
+                for lam in lams
+            }
+            panels.append(Panel(series, layouts.group_name(c, model, f"N = {tick}")))
     ticks, wide = [power(lr) for lr in lrs], len(c.choices.shots)
     return charts.lines(ticks, panels, "learning rate", title=_subtitle(c), columns=wide, share=True)
 
@@ -199,30 +193,22 @@ def _gains(c: Results) -> Figure:
         return _curves(c)
 
     def series_of(model: str) -> dict[str, Marks]:
-        return {
-            line.label: [
-                _mark(c.gain(line, alone, Question(model, c.choices.datasets, [shots])))
-                for shots in c.choices.shots
-            ]
-            for line, alone in pairs
-        }
+        asked = [Question(model, c.choices.datasets, [shots]) for shots in c.choices.shots]
+        return {line.label: [_mark(c.gain(line, alone, q)) for q in asked] for line, alone in pairs}
 
-    panels = [
-        replace(panel, levels={"ProLIP alone": 0.0}) for panel in _each_model(c, series_of, levels=False)
-    ]
+    panels = _each_model(c, series_of, {"ProLIP alone": 0.0})
     return charts.lines(_shots_ticks(c), panels, SHOTS, ylabel="gain over ProLIP, points", title=_subtitle(c))
 
 
 def _views(c: Results) -> Figure:
     """Accuracy over the number of views, a line for each number of shots."""
+    if not all(line.views for line in c.lines):
+        return _curves(c)
 
     def series_of(model: str) -> dict[str, Marks]:
-        return {
-            f"{tick} shot{'' if tick == '1' else 's'}": [
-                _mark(c.estimate(line, Question(model, c.choices.datasets, [shots]))) for line in c.lines
-            ]
-            for tick, shots in zip(_shots_ticks(c), c.choices.shots, strict=True)
-        }
+        names = [f"{tick} shot{'' if tick == '1' else 's'}" for tick in _shots_ticks(c)]
+        marks = zip(*(_over_shots(c, line, model, c.choices.datasets) for line in c.lines), strict=True)
+        return dict(zip(names, marks, strict=True))
 
     ticks = [str(line.views) for line in c.lines]
     return charts.lines(ticks, _each_model(c, series_of), "views of each image", title=_subtitle(c))
@@ -243,11 +229,7 @@ def _base_to_new(c: Results) -> Figure:
     columns, rows = layouts.base_to_new(c)
     kept = [columns.index(name) for name in ("base", "new", "H_t2")]
     means = ("", *c.choices.models)  # the other groups are single datasets
-    totals = [
-        TableRow(row.label, tuple(row.cells[i] for i in kept), row.group)
-        for row in rows
-        if row.group in means
-    ]
+    totals = [replace(row, cells=tuple(row.cells[i] for i in kept)) for row in rows if row.group in means]
     return _grouped(c, ["base classes", "new classes", "harmonic mean"], totals, f"mean of {_datasets(c)}")
 
 
@@ -277,7 +259,7 @@ def _chosen(c: Results) -> Figure:
     for shots in c.choices.shots:
         found = np.zeros((len(lrs), len(lams)))
         for unit, result in c.done:
-            if unit.planned.unit.trial.shots == shots:
+            if unit.planned.unit.trial.shots == shots and unit.planned.unit.trial.setting.grid:
                 found[lrs.index(result["chosen"]["lr"]), lams.index(result["chosen"]["lam"])] += 1
         counts.append(found)
     names = (", ".join(c.choices.models), _datasets(c))

@@ -185,8 +185,8 @@ def chosen(c: Results) -> Shape:
         for value in dict.fromkeys(options[option] for options in grid if option in options):
             cells = []
             for count in c.choices.shots:
-                of = [result for unit, result in c.done if unit.planned.unit.trial.shots == count]
-                picked = [result["chosen"][option] for result in of]
+                trials = [(unit.planned.unit.trial, result) for unit, result in c.done]
+                picked = [r["chosen"].get(option) for t, r in trials if t.shots == count and t.setting.grid]
                 cells.append(Cell(100 * picked.count(value) / len(picked) if picked else None))
             rows.append(TableRow(f"{value:g}", tuple(cells), "learning rate" if option == "lr" else "lam"))
     return [shots_name(shots) for shots in c.choices.shots], rows

@@ -46,13 +46,7 @@ def execute(unit: Unit, problem: Problem, targets: list[Problem]) -> dict[str, A
 
 
 class Executor:
-    """Runs units one after the other, and keeps the problems that it has read.
-
-    Parameters
-    ----------
-    device
-        Where towers run.
-    """
+    """Runs units one after the other, and keeps the problems that it has read; towers run on `device`."""
 
     def __init__(self, device: str = "auto") -> None:
         self._device = device

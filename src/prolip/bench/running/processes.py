@@ -34,15 +34,7 @@ class Died:
 
 
 class Processes:
-    """A pool of worker processes.
-
-    Parameters
-    ----------
-    count
-        How many; one per core is the most that helps.
-    device
-        Where towers run.
-    """
+    """A pool of so many worker processes (one per core is the most that helps); towers run on `device`."""
 
     def __init__(self, count: int, device: str = "auto") -> None:
         self._count, self._device = count, device

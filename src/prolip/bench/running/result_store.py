@@ -120,16 +120,13 @@ class ResultStore:
                 f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
             ) from error
 
-    def close(self) -> None:
-        """Give back what is still claimed, and close the file."""
-        self.release()
-        self._db.close()
-
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Give back what is still claimed, and close the file."""
+        self.release()
+        self._db.close()
 
     # Plans
 
@@ -170,15 +167,11 @@ class ResultStore:
             "WHERE plan = ? ORDER BY place",
             (plan,),
         )
-        return [
-            UnitResult(
-                PlannedUnit(line, model, Unit.from_json(unit)),
-                status,
-                json.loads(result) if result else None,
-                error,
-            )
-            for line, model, unit, status, result, error in found
-        ]
+        results = []
+        for line, model, unit, status, result, error in found:
+            planned = PlannedUnit(line, model, Unit.from_json(unit))
+            results.append(UnitResult(planned, status, json.loads(result) if result else None, error))
+        return results
 
     def counts(self, plan: int) -> Counts:
         """How far a plan is; a unit that several of its lines share counts once."""
@@ -235,18 +228,17 @@ class ResultStore:
 
     def finish(self, key: str, result: dict[str, Any], seconds: float) -> None:
         """A unit is done."""
-        self._db.execute(
-            "UPDATE units SET status = 'done', result = ?, error = NULL, owner = NULL, seconds = ?, "
-            "finished = ? WHERE key = ? AND status != 'done'",
-            (json.dumps(result), seconds, time.time(), key),
-        )
+        self._end(key, "done", json.dumps(result), None, seconds)
 
     def fail(self, key: str, error: str, seconds: float = 0.0) -> None:
         """A unit has failed: keep the traceback."""
+        self._end(key, "failed", None, error, seconds)
+
+    def _end(self, key: str, status: str, result: str | None, error: str | None, seconds: float) -> None:
         self._db.execute(
-            "UPDATE units SET status = 'failed', error = ?, owner = NULL, seconds = ?, finished = ? "
+            "UPDATE units SET status = ?, result = ?, error = ?, owner = NULL, seconds = ?, finished = ? "
             "WHERE key = ? AND status != 'done'",
-            (error, seconds, time.time(), key),
+            (status, result, error, seconds, time.time(), key),
         )
 
     def died(self, key: str, reason: str) -> None:
