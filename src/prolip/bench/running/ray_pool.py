@@ -21,16 +21,10 @@ _AHEAD = 2  # units for each of the cluster's processors: one runs, one is on it
 
 
 class RayPool:
-    """A pool over a cluster.
+    """A pool over a cluster; towers run on `device`.
 
-    Parameters
-    ----------
-    address
-        "local" starts a cluster on this machine; "auto", or "ray://HOST:PORT", joins one.
-    cpus
-        Of a local cluster; None is all.
-    device
-        Where towers run.
+    As `address`, "local" starts a cluster here, with so many `cpus` (None: all); "auto", or "ray://HOST:PORT",
+    joins one.
     """
 
     def __init__(self, address: str, cpus: int | None = None, device: str = "auto") -> None:

@@ -93,13 +93,7 @@ class Counts:
 
 
 class ResultStore:
-    """The file of results.
-
-    Parameters
-    ----------
-    path
-        A SQLite file; made if it is not there.
-    """
+    """The file of results, made if it is not there."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -62,18 +62,8 @@ def run_plan(
 ) -> Counts:
     """Run every unit of a plan that no one else has, until none waits.
 
-    Units that other runners hold are waited for, and taken over if those runners die.
-
-    Parameters
-    ----------
-    results, plan
-        Where units stand and results go.
-    files_of
-        The files of problems that a unit reads.
-    pool
-        What runs them.
-    progress
-        Called after every change, and now and then.
+    Units that other runners hold are waited for, and taken over if those runners die. `files_of` gives the
+    files of problems that a unit reads; `progress` is called after every change, and now and then.
     """
     started = beaten = counted = time.monotonic()
     counts = before = results.counts(plan)
