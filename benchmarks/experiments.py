@@ -22,18 +22,23 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.bench import figures, session
-from prolip.bench.experiments import experiment
-from prolip.bench.plan import Choices, expand, settle
-from prolip.bench.prepare import prepare
-from prolip.bench.problem_file import write_problem
-from prolip.bench.render import render
-from prolip.bench.results import ResultStore
-from prolip.bench.runner import local_pool, run_plan
-from prolip.bench.units import Unit
+from prolip.bench.catalogue import experiment
+from prolip.bench.reporting import figures
+from prolip.bench.reporting.build_table import build
+from prolip.bench.reporting.render import render
+from prolip.bench.reporting.results import Results
+from prolip.bench.running.plan import Choices, Plan, PlannedUnit, make_plan
+from prolip.bench.running.prepare import prepare
+from prolip.bench.running.problem_file import write_problem
+from prolip.bench.running.result_key import result_key
+from prolip.bench.running.result_store import ResultStore
+from prolip.bench.running.run import Resources, run
+from prolip.bench.running.unit import Unit
+from prolip.bench.running.unit_loop import local_pool, run_plan
 from prolip.core import Head, Text
 from prolip.data import DATASETS, read_dataset
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.evaluate.protocols import Setting, Trial
 from solver_tasks import whu
 
 SETS = ("pets37", "dtd10", "clothing10")
@@ -94,10 +99,13 @@ def rn50_problem(data: Path, classes: int = 10) -> EncodedDataset:
     return EncodedDataset("whu", names, Head(weight), 100.0, {"own": Text(rows[:classes], names)}, parts)
 
 
-def fit_units(count: int) -> list[tuple[str, Unit]]:
-    options = {"solver": "exact", "lam": "1/N"}
-    units = [Unit("few_shot", "whu", "rn50", "prolip", options, shots=16, seed=seed) for seed in range(count)]
-    return [(unit.key("whu"), unit) for unit in units]
+def add_fits(results: ResultStore, seeds: range) -> int:
+    """A plan of fits that differ by their seed."""
+    setting = Setting("prolip", {"solver": "exact", "lam": "1/N"})
+    units = [Unit("few_shot", "whu", "rn50", Trial(setting, 16, seed)) for seed in seeds]
+    planned = tuple(PlannedUnit("prolip", "rn50", unit) for unit in units)
+    plan = Plan(experiment("validation_free"), Choices(), units=planned)
+    return results.add_plan(plan, [result_key(unit, "whu") for unit in units])
 
 
 def show_fits(data: Path, out: Path) -> None:
@@ -106,9 +114,9 @@ def show_fits(data: Path, out: Path) -> None:
     write_problem(rn50_problem(data), file)
     (out / "fits.sqlite").unlink(missing_ok=True)
     with ResultStore(out / "fits.sqlite") as results:
-        warm = results.add_plan("warm", {}, fit_units(count)[:2])
+        warm = add_fits(results, range(2))
         run_plan(results, warm, lambda unit: {"whu": str(file)}, local_pool(1))
-        plan = results.add_plan("fits", {}, fit_units(count)[2:])
+        plan = add_fits(results, range(2, count))
         with Clock() as clock:
             counts = run_plan(results, plan, lambda unit: {"whu": str(file)}, local_pool(CORES))
     rate, possible = 60 * (count - 2) / clock.wall, 60 * (count - 2) * CORES / clock.cpu
@@ -120,8 +128,8 @@ def show_fits(data: Path, out: Path) -> None:
 
 SWEEP = """
 import sys
-from prolip.bench.results import ResultStore
-from prolip.bench.runner import local_pool, run_plan
+from prolip.bench.running.result_store import ResultStore
+from prolip.bench.running.unit_loop import local_pool, run_plan
 if __name__ == "__main__":
     with ResultStore(sys.argv[1]) as results:
         run_plan(results, int(sys.argv[2]), lambda unit: {"whu": sys.argv[3]}, local_pool(2))
@@ -129,7 +137,7 @@ if __name__ == "__main__":
 
 
 def table_of(results: ResultStore, plan: int) -> dict[str, float]:
-    return {row.unit.spec(): row.result["accuracy"] for row in results.rows(plan) if row.result}
+    return {u.planned.unit.as_json(): u.result["accuracy"] for u in results.results(plan) if u.result}
 
 
 def reference_sweep(data: Path, out: Path, count: int) -> tuple[Path, dict[str, float]]:
@@ -137,7 +145,7 @@ def reference_sweep(data: Path, out: Path, count: int) -> tuple[Path, dict[str, 
     write_problem(rn50_problem(data), file)
     (out / "whole.sqlite").unlink(missing_ok=True)
     with ResultStore(out / "whole.sqlite") as whole:
-        plan = whole.add_plan("sweep", {}, fit_units(count))
+        plan = add_fits(whole, range(count))
         run_plan(whole, plan, lambda unit: {"whu": str(file)}, local_pool(CORES))
         return file, table_of(whole, plan)
 
@@ -150,7 +158,7 @@ def show_kill(data: Path, out: Path) -> None:
     path.unlink(missing_ok=True)
     rng = random.Random(0)
     with ResultStore(path) as results:
-        plan = results.add_plan("sweep", {}, fit_units(count))
+        plan = add_fits(results, range(count))
         command = [sys.executable, str(script), str(path), str(plan), str(file)]
         marks = sorted(rng.sample(range(count), kills))
         for mark in marks:
@@ -168,13 +176,13 @@ def show_kill(data: Path, out: Path) -> None:
 
 
 def show_ray(data: Path, out: Path) -> None:
-    from prolip.bench.ray_pool import RayPool
+    from prolip.bench.running.ray_pool import RayPool
 
     count = 200
     file, expected = reference_sweep(data, out, count)
     (out / "ray.sqlite").unlink(missing_ok=True)
     with ResultStore(out / "ray.sqlite") as results, Clock() as clock:
-        plan = results.add_plan("sweep", {}, fit_units(count))
+        plan = add_fits(results, range(count))
         killed: list[int] = []
 
         def kill_one(status) -> None:
@@ -208,32 +216,26 @@ def ray_workers() -> list[int]:
     return [int(pid) for pid, _, args in rows if "ray::_run" in args and ours(int(pid))]
 
 
-def encoded(data: Path, name: str, choices: Choices) -> int:
-    """Encode what a sweep needs, before its clock starts; how many units it has."""
-    entry = experiment(name)
-    settled = settle(entry, choices, data / "images")
-    units = [planned.unit for planned in expand(entry, settled)]
-    prepare(units, data / "images")
-    return len(units)
-
-
 def run_one(data: Path, out: Path, name: str, choices: Choices) -> tuple[int, Clock]:
-    entry, results = experiment(name), out / "results.sqlite"
-    count = encoded(data, name, choices)
+    """What a sweep needs is encoded before its clock starts."""
+    resources = Resources(data / "images", out / "results.sqlite", jobs=CORES)
+    plan = make_plan(experiment(name), choices, resources.root)
+    prepare([planned.unit for planned in plan.units], resources.root)
     with Clock() as clock:
-        counts = session.run(entry, choices, session.How(data / "images", results, jobs=CORES))
-    (out / f"{name}.md").write_text(render(session.table(entry, results), "markdown"))
-    figures.save(figures.draw(session.collect(entry, results)), out / f"{name}.png")
-    print(f"      {name}: {count} units, {counts.failed} failed, {clock}", flush=True)
+        counts = run(plan, resources)
+    found = Results.read(name, resources.results)
+    (out / f"{name}.md").write_text(render(build(found), "markdown"))
+    figures.save(figures.draw(found), out / f"{name}.png")
+    print(f"      {name}: {len(plan.units)} units, {counts.failed} failed, {clock}", flush=True)
     return counts.failed, clock
 
 
 def show_sweeps(data: Path, out: Path) -> None:
     """Units that two sweeps have in common, like ProLIP on ten views, are run once."""
     sweeps = {
-        "validation_free": Choices(SETS, rows=("zero_shot", "prolip"), views=10),
-        "base_to_new": Choices(SETS, rows=("zero_shot", "prolip"), shots=(1, 2, 4, 8, 16), views=10),
-        "complementarity": Choices(SETS, rows=("zero_shot", "prolip", *SUMS), views=1),
+        "validation_free": Choices(SETS, lines=("zero_shot", "prolip"), views=10),
+        "base_to_new": Choices(SETS, lines=("zero_shot", "prolip"), shots=(1, 2, 4, 8, 16), views=10),
+        "complementarity": Choices(SETS, lines=("zero_shot", "prolip", *SUMS), views=1),
         "views": Choices(SETS, views=10),
     }
     runs = [run_one(data, out, name, choices) for name, choices in sweeps.items()]

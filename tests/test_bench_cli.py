@@ -54,6 +54,35 @@ def test_run_then_table_in_every_format(ran):
     assert "NOT COMPARABLE" in prolip("bench", "table", "validation_free", "--results", ran).stdout
 
 
+def test_against_a_line(ran):
+    shown = prolip("bench", "table", "validation_free", "--results", ran, "--against", "zero_shot")
+    assert "against Zero-shot" in shown.stdout
+    wrong = prolip("bench", "table", "validation_free", "--results", ran, "--against", "zero").exception
+    assert "did you mean 'zero_shot'?" in str(wrong)
+
+
+def test_a_dry_run_tells_and_does_nothing(photos, tmp_path, ran):
+    words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1-3", "--shots", "1", "2",
+             "--methods", "zero_shot", "prolip", "--views", "1", "--results")  # fmt: skip
+    found = json.loads(prolip("bench", "run", "validation_free", *words, ran, "--dry-run", "--json").stdout)
+    assert (found["units"], found["done"], found["guessed"]) == (7, 5, 0)
+    none = tmp_path / "none.sqlite"
+    shown = prolip("bench", "run", "validation_free", *words, none, "--dry-run")
+    assert "7 runs, of which 0 are done already" in shown.stderr
+    assert "a guess for 7" in shown.stderr
+    assert not none.exists()
+
+
+def test_off_a_terminal_progress_is_told_in_lines(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.cli.bench._EVERY", 0.0)
+    words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "--methods",
+             "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite")  # fmt: skip
+    shown = prolip("bench", "run", "validation_free", *words)
+    assert "encoding photos test: 12 of 12 images" in shown.stderr
+    assert "1 of 1 runs done" in shown.stderr
+    assert "left" in shown.stderr
+
+
 def test_run_then_plot(ran, tmp_path):
     pytest.importorskip("matplotlib")
     assert (

@@ -16,6 +16,7 @@ from prolip.data.sampling import (
 )
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.evaluate.protocols import (
+    Setting,
     Trial,
     base_to_new,
     few_shot,
@@ -54,7 +55,7 @@ PROLIP = {"lam": 0.1}
 
 def test_few_shot_is_a_fit_on_the_drawn_images():
     problem = make_problem()
-    found = few_shot(problem, Trial("prolip", PROLIP, shots=4, seed=3, views=2, scale=0.5))
+    found = few_shot(problem, Trial(Setting("prolip", PROLIP, views=2, scale=0.5), shots=4, seed=3))
 
     labels = problem.splits["train"].labels
     random.seed(3)
@@ -77,13 +78,13 @@ def test_all_the_data_are_all_the_shots():
     assert sample_support(problem.splits["train"].labels, None, 1) == sample_support(
         problem.splits["train"].labels, None, 2
     )
-    found = few_shot(problem, Trial("prolip", {"lam": "1/N"}, shots=None))
+    found = few_shot(problem, Trial(Setting("prolip", {"lam": "1/N"}), shots=None))
     assert found["lam"] == pytest.approx(1 / 12)
 
 
 def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     problem = make_problem()
-    trial = Trial("prolip", {}, shots=4, seed=2, grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001}))
+    trial = Trial(Setting("prolip", grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001})), shots=4, seed=2)
     found = few_shot_validation(problem, trial)
 
     train, val, part = sample_support_and_validation(
@@ -92,11 +93,11 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     assert part == "val"
     x, y = problem.splits["val"].take(val)
     accuracies = []
-    for options in trial.grid:
+    for options in trial.setting.grid:
         fitted = methods.create("prolip", **options).fit(trial.task(problem, train))
         accuracies.append((fitted.predict(x[0]) == y).mean())
     best = accuracies.index(max(accuracies))
-    assert found["chosen"] == trial.grid[best]
+    assert found["chosen"] == trial.setting.grid[best]
     assert found["validation_accuracy"] == pytest.approx(max(accuracies))
     assert accuracies[1] == accuracies[2]  # a tie: the later one is never chosen
     assert best != 2
@@ -141,7 +142,7 @@ def test_base_shots_are_drawn_over_all_classes_then_filtered():
 
 def test_base_to_new_measures_each_half_among_its_own_classes():
     problem = make_problem()
-    found = base_to_new(problem, Trial("prolip", PROLIP, shots=4, seed=1))
+    found = base_to_new(problem, Trial(Setting("prolip", PROLIP), shots=4, seed=1))
 
     chosen = sample_base_support(problem.splits["train"].labels, CLASSES, 4, 1)
     x, y = problem.splits["train"].take(chosen)
@@ -165,7 +166,7 @@ def test_total_harmonic_means():
 
 def test_transfer_asks_an_open_model_about_the_target_classes():
     source, target = make_problem("source"), make_problem("target", classes=3, seed=0)
-    found = transfer(source, Trial("zero_shot", shots=1), [target])
+    found = transfer(source, Trial(Setting("zero_shot"), shots=1), [target])
     x, y = target.splits["test"].all()
     z = unit_rows(source.head(x))
     expected = ((z @ target.texts["own"].rows.T).argmax(axis=1) == y).mean()
@@ -191,7 +192,9 @@ def test_a_closed_model_needs_shared_classes():
 
 def test_templates_choose_the_text():
     problem = make_problem()
-    own, photo = (few_shot(problem, Trial("zero_shot", shots=1, template=t)) for t in ("own", "photo"))
+    own, photo = (
+        few_shot(problem, Trial(Setting("zero_shot", template=t), shots=1)) for t in ("own", "photo")
+    )
     assert photo["accuracy"] > own["accuracy"]  # these texts are the class centres themselves
     with pytest.raises(InputError, match="own, photo"):
         problem.text("none")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prolip.bench.published import inconsistencies, names, published
+from prolip.bench.catalogue.published import inconsistencies, names, published
 from prolip.core import UsageError
 
 LRS = ("1e-5", "1e-4", "1e-3", "1e-2")

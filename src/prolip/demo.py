@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from prolip import encoders, methods
+from prolip import demo_charts, encoders, methods
 from prolip.api import FewShotClassifier
-from prolip.bench import plots
 from prolip.core import ModelError, Projected, Task
 from prolip.core.arrays import Array
 from prolip.core.files import write_bytes, write_json
@@ -136,7 +135,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
 def _curves(results: list[SetResult]) -> bytes:
     curves = {r.test.name: [r.accuracy[n] for n in SHOTS] for r in results}
     before = {r.test.name: r.zero_shot_accuracy for r in results}
-    return plots.png(plots.accuracy_curves(SHOTS, curves, before))
+    return demo_charts.png(demo_charts.accuracy_curves(SHOTS, curves, before))
 
 
 def _answers(result: SetResult) -> bytes:
@@ -144,8 +143,8 @@ def _answers(result: SetResult) -> bytes:
     test = result.test
     chosen = [k * TEST + i for k in range(len(test.classes)) for i in range(2)][:18]
     x = result.features[chosen]
-    return plots.png(
-        plots.answer_sheet(
+    return demo_charts.png(
+        demo_charts.answer_sheet(
             [test.images[i] for i in chosen],
             [test.classes[test.labels[i]] for i in chosen],
             [test.classes[k] for k in result.zero_shot.predict(x)],
@@ -158,7 +157,7 @@ def _confusion(result: SetResult) -> bytes:
     order = [result.adapted.classes_.index(name) for name in result.test.classes]
     logits = result.adapted.fitted_.logits(result.features)[:, order]
     counts = metrics.confusion(logits, np.array(result.test.labels))
-    return plots.png(plots.confusion_matrix(counts, result.test.classes))
+    return demo_charts.png(demo_charts.confusion_matrix(counts, result.test.classes))
 
 
 def _page(summary: dict[str, Any], pictures: dict[str, bytes]) -> str:

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from prolip.bench.results import ResultStore
-from prolip.bench.runner import Here, run_plan
+from prolip.bench.running.result_store import ResultStore
+from prolip.bench.running.unit_loop import ThisProcess, run_plan
 from prolip.features import FeatureStore, extract
 from test_bench import TinyEncoder, accuracies, planned
 
@@ -25,7 +25,7 @@ def cluster():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_gives_the_same_results_and_features(cluster, photos, tmp_path, monkeypatch, offline):
-    from prolip.bench.ray_pool import RayPool
+    from prolip.bench.running.ray_pool import RayPool
     from prolip.features.ray_extract import extract_on_ray
 
     paths = sorted((photos / "test").rglob("*.png"))
@@ -43,7 +43,7 @@ def test_a_cluster_gives_the_same_results_and_features(cluster, photos, tmp_path
     (photos / "test" / "broken.png").unlink()
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
         plan, prepared, _ = planned(photos, here)
-        run_plan(here, plan, prepared.files_of, Here())
+        run_plan(here, plan, prepared.files_of, ThisProcess())
         other, prepared, _ = planned(photos, there)
         assert run_plan(there, other, prepared.files_of, RayPool("local", cpus=2)).done == 13
         assert accuracies(here, plan) == accuracies(there, other)

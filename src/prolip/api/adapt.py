@@ -25,9 +25,9 @@ def adapt_to_images(
     encoder: Encoder,
     recipe: Recipe,
     labelled: Labelled,
+    reading: Reading,
     *,
     shots: int | None = None,
-    reading: Reading | None = None,
     progress: Progress | None = None,
     training: Progress | None = None,
 ) -> AdaptedModel:
@@ -41,9 +41,7 @@ def adapt_to_images(
     if not encoder.takes_pictures:
         encoder = _with_rows(labelled.text, names)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
-    found = (reading or Reading()).features(
-        encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress
-    )
+    found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
     y = [labelled.y[chosen[i]] for i in found.kept]
     fresh = fresh_images(found.hashes, y, classes, {})
     if len(fresh) < len(y):

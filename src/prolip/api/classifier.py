@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prolip import encoders
 from prolip.api import answer, keep
 from prolip.api.answer import Asked
+from prolip.api.estimator import Estimator
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.reading import Labelled, Progress, Reading, read_labelled
 from prolip.core import Fitted, Projected, UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prolip.evaluate.test_time import AdaptedPredictions
 
 
-class FewShotClassifier:
+class FewShotClassifier(Estimator):
     """A classifier of images, taught by a few of each class.
 
     The constructor stores, `fit` works. Everything that a fit makes is one immutable value, `model_`.
@@ -64,17 +64,7 @@ class FewShotClassifier:
     Attributes
     ----------
     model_
-        The `AdaptedModel`. What follows are parts of it.
-    classes_
-        The labels; columns of `predict_proba` are in this order.
-    fitted_
-        The fitted method, on features.
-    info_
-        Figures of the fit: lam, shots, seconds of the solve, parameters.
-    confidence_
-        Temperature, outsiders, and figures on held-out support images.
-    skipped_
-        (image, reason) of every support image that could not be read.
+        The `AdaptedModel`; `classes_`, `fitted_`, `info_`, `confidence_` and `skipped_` are parts of it.
 
     Examples
     --------
@@ -143,25 +133,15 @@ class FewShotClassifier:
         """
         from prolip.api.adapt import adapt_to_images
 
+        options, templates = dict(self.options or {}), tuple(as_templates(self.templates))
         recipe = Recipe(
-            self.method,
-            self.lam,
-            dict(self.options or {}),
-            self.views,
-            self.seed,
-            tuple(as_templates(self.templates)),
-            self.calibrate,
+            self.method, self.lam, options, self.views, self.seed, templates, calibrate=self.calibrate
         )
         recipe.create()  # wrong options are refused before a model is loaded
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
+        labelled = read_labelled(encoder, images, labels, "train", text=text)
         self.model_ = adapt_to_images(
-            encoder,
-            recipe,
-            read_labelled(encoder, images, labels, "train", text=text),
-            shots=self.shots,
-            reading=self.reading,
-            progress=progress,
-            training=training,
+            encoder, recipe, labelled, self.reading, shots=self.shots, progress=progress, training=training
         )
         return self
 
@@ -266,9 +246,8 @@ class FewShotClassifier:
             self.model_, report = grow.add_names(self._model(), list(names))
         else:
             labelled = self._labelled(images, labels, "train")
-            self.model_, report = grow.add_images(
-                self._model(), labelled, list(names), self.reading, progress
-            )
+            model, more = self._model(), list(names)
+            self.model_, report = grow.add_images(model, labelled, more, self.reading, progress)
         return report
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
@@ -305,20 +284,7 @@ class FewShotClassifier:
     ) -> FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
         model = keep.load(Path(path), device)
-        recipe = model.recipe
-        clf = cls(
-            model.encoder,
-            recipe.method,
-            recipe.lam,
-            recipe.views,
-            recipe.seed,
-            templates=recipe.templates,
-            device=device,
-            store=store,
-            skip_bad=skip_bad,
-            options=recipe.options,
-            calibrate=recipe.calibrate,
-        )
+        clf = cls(model.encoder, **vars(model.recipe), device=device, store=store, skip_bad=skip_bad)
         clf.model_ = model
         return clf
 
@@ -365,47 +331,13 @@ class FewShotClassifier:
         """(image, reason) of every support image that could not be read."""
         return list(self._model().support.skipped)
 
-    # scikit-learn's manners
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> FewShotClassifier:
-        """Change parameters of the constructor, for the next fit."""
-        for name, value in params.items():
-            if name not in self.get_params():
-                known = ", ".join(self.get_params())
-                raise UsageError(f"FewShotClassifier has no parameter {name!r}: it takes {known}")
-            setattr(self, name, value)
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        return Tags(
-            "classifier",
-            TargetTags(required=False),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(two_d_array=False),
-        )
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [
-            f"{name}={value.name if isinstance(value, Encoder) else value!r}"
-            for name, value in self.get_params().items()
-            if value is not defaults[name].default and value != defaults[name].default
-        ]
-        fitted = ""
-        if hasattr(self, "model_"):
-            fitted = f", fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"
-        return f"<FewShotClassifier({', '.join(changed)}){fitted}>"
-
     def _model(self) -> AdaptedModel:
         if not hasattr(self, "model_"):
             raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_
+
+    def _described(self) -> str:
+        return f"fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"
 
     @property
     def reading(self) -> Reading:

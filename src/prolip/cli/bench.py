@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +12,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from prolip.cli.bench_options import (
+    Against,
+    Data,
+    Datasets,
+    Device,
+    DryRun,
+    Jobs,
+    Json,
+    Methods,
+    Models,
+    Name,
+    Ray,
+    Results,
+    Retry,
+    Seeds,
+    Shots,
+    Store,
+    Template,
+    Views,
+    choices,
+)
 from prolip.cli.console import bar, console, print_json, say, table, warn
 
 if TYPE_CHECKING:
-    from prolip.bench.runner import Status
-
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name of `prolip bench list`.")]
-Results = Annotated[Path, typer.Option("--results", help="File that results are kept in (SQLite).")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+    from prolip.bench.reporting.table import Table
+    from prolip.bench.running.plan import Plan
+    from prolip.bench.running.run import Resources
+    from prolip.bench.running.unit_loop import Status
 
 RESULTS = Path("prolip-bench") / "results.sqlite"
+_EVERY = 10.0  # seconds between lines of progress that go to a file
 
 
 def register(app: typer.Typer) -> None:
@@ -56,72 +79,50 @@ def list_experiments(
     json: Json = False,
 ) -> None:
     """List the experiments, or the lines of one."""
-    from prolip.bench.experiments import EXPERIMENTS, experiment
-    from prolip.bench.plan import missing_methods
+    from prolip.bench.catalogue import EXPERIMENTS, experiment
+    from prolip.bench.running.plan import missing_methods
 
     if name is None:
-        found: list[dict[str, Any]] = [
-            {"name": e.name, "title": e.title, "where": e.where, "lines": len(e.rows)}
-            for e in EXPERIMENTS.values()
-        ]
+        entries = EXPERIMENTS.values()
         if json:
+            found = [
+                {"name": e.name, "title": e.title, "where": e.where, "lines": len(e.lines)} for e in entries
+            ]
             print_json(found)
             return
         table(
-            None,
-            ["experiment", "in the paper", ""],
-            [[e["name"], e["where"], e["title"]] for e in found],
-            right=9,
+            None, ["experiment", "in the paper", ""], [[e.name, e.where, e.title] for e in entries], right=9
         )
         return
     chosen, lacking = experiment(name), missing_methods(experiment(name))
-    lines: list[dict[str, Any]] = [
-        {"key": row.key, "label": row.label, "method": row.method, "available": row.method not in lacking}
-        for row in chosen.rows
-    ]
+    lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
     if json:
-        print_json(lines)
+        names = ("key", "label", "method")
+        print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
         return
-    rows = [
-        [row["key"], row["label"], row["method"] if row["available"] else f"{row['method']} (not here)"]
-        for row in lines
-    ]
-    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
+    shown = [[*x[:2], f"{x[2]} (not here)" if x[2] in lacking else x[2]] for x in lines]
+    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], shown, right=9)
     if chosen.note:
         console().print(f"\n{chosen.note}", markup=False)
 
 
 def run(
     name: Name,
-    data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets' folders.")] = Path(),
-    datasets: Annotated[
-        list[str] | None,
-        typer.Option(help="Datasets, or folders of images in --data that stand in for them."),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="RN50, RN101, ViT-B/16, ViT-B/32, or any encoder; else the paper's for its datasets "
-            "and offline for others."
-        ),
-    ] = None,
-    methods: Annotated[
-        list[str] | None, typer.Option(help="Lines to run: see `prolip bench list EXPERIMENT`.")
-    ] = None,
-    shots: Annotated[list[str] | None, typer.Option(help="Shots: numbers, or `full`.")] = None,
-    seeds: Annotated[list[str] | None, typer.Option(help="Seeds: numbers, or a range like 1-10.")] = None,
-    views: Annotated[int | None, typer.Option(help="Views of each support image; the paper has 300.")] = None,
-    template: Annotated[list[str] | None, typer.Option(help="Prompt in place of the datasets' own.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Processes; one per core unless named.")
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster; `local` starts one.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run what failed again.")] = False,
+    data: Data = Path(),
+    datasets: Datasets = None,
+    model: Models = None,
+    methods: Methods = None,
+    shots: Shots = None,
+    seeds: Seeds = None,
+    views: Views = None,
+    template: Template = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    retry: Retry = False,
+    dry_run: DryRun = False,
     results: Results = RESULTS,
-    device: Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")] = "auto",
-    store: Annotated[Path | None, typer.Option(help="Folder that features are kept in.")] = None,
+    device: Device = "auto",
+    store: Store = None,
     json: Json = False,
 ) -> None:
     """Run an experiment. What is done already is not done again; stop it and start it as you like.
@@ -130,52 +131,74 @@ def run(
 
     prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
     """
-    from prolip.bench import session
-    from prolip.bench.experiments import experiment
-    from prolip.bench.plan import Choices, missing_methods
-    from prolip.data import as_templates
+    from prolip.bench.catalogue import experiment
+    from prolip.bench.running.plan import make_plan
+    from prolip.bench.running.run import Resources
     from prolip.data.files import existing
     from prolip.features import FeatureStore
 
-    chosen = experiment(name)
-    choices = Choices(
-        _words(datasets),
-        _words(model),
-        tuple(methods or ()),
-        tuple(None if s == "full" else _number(s, "shots") for s in _words(shots)),
-        tuple(seed for text in _words(seeds) for seed in _range(text)),
-        views,
-        as_templates(template) if template else (),
-    )
-    for lacking in missing_methods(chosen):
+    with _hints(name):
+        asked = choices(datasets, model, methods, shots, seeds, views, template)
+        plan = make_plan(experiment(name), asked, existing(data))
+    for lacking in plan.left_out:
         warn(f"{lacking} is not in this version: its lines are left out")
-    how = session.How(existing(data), results, jobs, ray, retry, device, FeatureStore(store))
-    with bar("encoding", quiet=json) as progress, _live(json) as live:
-        counts = session.run(chosen, choices, how, lambda _, done, total: progress(done, total), live)
-    if json:
-        print_json(
-            {"experiment": name, "done": counts.done, "failed": counts.failed, "results": str(results)}
+    resources = Resources(data, results, jobs, ray, device, FeatureStore(store))
+    if dry_run:
+        _print_forecast(plan, resources, json)
+    else:
+        _run(plan, resources, retry, json)
+
+
+def _run(plan: Plan, resources: Resources, retry: bool, json: bool) -> None:
+    """Run a plan, and print how it went and its table."""
+    from prolip.bench.running.run import run
+
+    name, results = plan.experiment.name, resources.results
+    with _progress("encoding", "images", json) as encoded, _progress("running", "runs", json) as ran:
+        counts = run(
+            plan,
+            resources,
+            lambda what, done, n: encoded(done, n, f"encoding {what}: {done} of {n} images", ""),
+            lambda s: ran(s.counts.done + s.counts.failed, s.counts.total, *_words_of(s)),
+            retry,
         )
+    if json:
+        about = {"done": counts.done, "failed": counts.failed, "results": str(results)}
+        print_json({"experiment": name, **about})
     else:
         say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
         if counts.failed:
             say(f"why: prolip bench failures {name} --results {results}; once mended: --retry")
-        _print_table(session.table(chosen, results))
+        _print_table(_table(name, results, None))
     if counts.failed:
         raise typer.Exit(1)
+
+
+def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
+    from prolip.bench.running.run import forecast
+
+    found = forecast(plan, resources)
+    if json:
+        about = {"units": found.units, "done": found.done, "seconds": found.seconds, "guessed": found.guessed}
+        print_json({"experiment": plan.experiment.name, **about})
+        return
+    say(f"{found.units} runs, of which {found.done} are done already")
+    if found.done < found.units:
+        guess = f"; a guess for {found.guessed}, as none like them has been timed" if found.guessed else ""
+        say(f"the others take about {_time(found.seconds)} on {max(1, resources.workers)} processes{guess}")
+        say("encoding images that are not in the feature store comes on top")
 
 
 def show_table(
     name: Name,
     style: Annotated[str, typer.Option("--format", help="rich, markdown, latex or csv.")] = "rich",
+    against: Against = None,
     results: Results = RESULTS,
 ) -> None:
     """Print the table of the last run, with the published figures."""
-    from prolip.bench import session
-    from prolip.bench.experiments import experiment
-    from prolip.bench.render import render
+    from prolip.bench.reporting.render import render
 
-    found = session.table(experiment(name), results)
+    found = _table(name, results, against)
     if style == "rich":
         _print_table(found)
     else:
@@ -188,39 +211,48 @@ def plot(
     results: Results = RESULTS,
 ) -> None:
     """Draw the figure of the last run."""
-    from prolip.bench import figures, session
-    from prolip.bench.experiments import experiment
+    from prolip.bench.reporting import figures
+    from prolip.bench.reporting.results import Results as Found
 
-    chosen = experiment(name)
     path = out or results.parent / f"{name}.png"
-    figures.save(figures.draw(session.collect(chosen, results)), path)
+    with _hints(name):
+        figures.save(figures.draw(Found.read(name, results)), path)
     say(f"written: {path}")
 
 
-def failures(
-    name: Name,
-    results: Results = RESULTS,
-    json: Json = False,
-) -> None:
+def failures(name: Name, results: Results = RESULTS, json: Json = False) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
-    from prolip.bench.experiments import experiment
-    from prolip.bench.results import ResultStore
+    from dataclasses import asdict
 
-    with ResultStore(results) as store:
-        plan = store.last_plan(experiment(name).name)
-        failed = [row for row in store.rows(plan[0]) if row.status == "failed"] if plan else []
+    from prolip.bench.reporting.results import Results as Found
+
+    with _hints(name):
+        failed = [unit for unit in Found.read(name, results).units if unit.status == "failed"]
     if json:
-        print_json([{"unit": row.unit.spec(), "error": row.error} for row in failed])
+        print_json([{"unit": asdict(unit.planned.unit), "error": unit.error} for unit in failed])
         return
-    for row in failed:
-        unit = row.unit
-        head = f"{unit.method} {unit.options} on {unit.dataset}, {unit.shots} shots, seed {unit.seed}"
-        console().print(f"{head}\n{row.error}\n", markup=False, soft_wrap=True)
+    for found in failed:
+        unit = found.planned.unit
+        trial, setting = unit.trial, unit.trial.setting
+        head = f"{setting.method} {setting.options} on {unit.dataset}, {trial.shots} shots, seed {trial.seed}"
+        console().print(f"{head}\n{found.error}\n", markup=False, soft_wrap=True)
     say(f"{len(failed)} runs failed")
 
 
-def _print_table(found: Any) -> None:
-    from prolip.bench.render import rich_table
+def _table(name: str, results: Path, against: str | None) -> Table:
+    from prolip.bench.catalogue import EXPERIMENTS
+    from prolip.bench.reporting.build_table import build
+    from prolip.bench.reporting.parameters import parameters
+    from prolip.bench.reporting.results import Results as Found
+
+    if name == "parameters":
+        return parameters(EXPERIMENTS[name])
+    with _hints(name):
+        return build(Found.read(name, results, against))
+
+
+def _print_table(found: Table) -> None:
+    from prolip.bench.reporting.render import rich_table
 
     console().print(rich_table(found))
     for note in found.notes:
@@ -229,58 +261,51 @@ def _print_table(found: Any) -> None:
 
 
 @contextmanager
-def _live(quiet: bool) -> Iterator[Callable[[Status], None]]:
-    """Done, failed, rate and time left, on one line of standard error."""
-    from rich.progress import BarColumn, Progress, TextColumn
+def _hints(name: str) -> Iterator[None]:
+    """Say after an error which command or option helps."""
+    from prolip.bench.catalogue import experiment
+    from prolip.bench.reporting.results import NotRunError
+    from prolip.bench.running.plan import NoDatasetsError
 
-    line = "{task.completed} of {task.total} done[red]{task.fields[failed]}[/]  {task.fields[rate]}"
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(line))
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as progress:
-        task: Any = None
+    try:
+        yield
+    except NotRunError as error:
+        if not experiment(name).lines:
+            raise NotRunError(f"{name} are a table: prolip bench table {name}") from None
+        raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
+    except NoDatasetsError as error:
+        raise NoDatasetsError(
+            f"{error}; `prolip datasets ROOT` says what is there. Folders of your own images do as well: "
+            "--datasets FOLDER ..."
+        ) from None
 
-        def advance(status: Status) -> None:
-            nonlocal task
-            counts = status.counts
-            if task is None:
-                task = progress.add_task("running", total=counts.total, failed="", rate="")
-            left = counts.waiting + counts.running
-            rate = (
-                f"{60 * status.rate:.0f} a minute, {_time(left / status.rate)} left" if status.run > 2 else ""
-            )
-            failed = f", {counts.failed} failed" if counts.failed else ""
-            progress.update(task, completed=counts.done, total=counts.total, failed=failed, rate=rate)
+
+@contextmanager
+def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int, str, str], None]]:
+    """A bar on a terminal; elsewhere, for a log, a line every ten seconds."""
+    last = time.monotonic()
+    with bar(what, unit, quiet) as drawn:
+
+        def advance(done: int, total: int, line: str, note: str = "") -> None:
+            nonlocal last
+            drawn.note(note)
+            drawn(done, total)
+            if not quiet and not sys.stderr.isatty() and time.monotonic() - last >= _EVERY:
+                last = time.monotonic()
+                say(line)
 
         yield advance
+
+
+def _words_of(status: Status) -> tuple[str, str]:
+    """How a run goes: for a log, and beside a bar."""
+    counts, left = status.counts, status.seconds_left
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    ahead = "" if left is None else f", about {_time(left)} left"
+    line = f"{counts.done} of {counts.total} runs done{failed}, {60 * status.rate:.0f} a minute{ahead}"
+    return line, f"{failed}{ahead}".removeprefix(", ")
 
 
 def _time(seconds: float) -> str:
     hours, rest = divmod(int(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-def _words(given: list[str] | None) -> tuple[str, ...]:
-    """Values with commas between them are several."""
-    return tuple(word for text in given or () for word in text.split(",") if word)
-
-
-def _number(text: str, what: str) -> int:
-    from prolip.core.errors import UsageError
-
-    try:
-        value = int(text)
-    except ValueError:
-        raise UsageError(f"--{what}: {text!r} is not a number") from None
-    if value < 1:
-        raise UsageError(f"--{what} must be at least 1, got {value}")
-    return value
-
-
-def _range(text: str) -> list[int]:
-    from prolip.core.errors import UsageError
-
-    first, dash, last = text.partition("-")
-    start = _number(first, "seeds")
-    stop = _number(last, "seeds") if dash else start
-    if stop < start:
-        raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
-    return list(range(start, stop + 1))

@@ -80,6 +80,8 @@ class EncodedDataset:
     model, templates, paths
         The encoder's name, the prompts behind `texts`, and the images behind the features, by split:
         for methods that train through a tower.
+    device
+        Where towers run.
     """
 
     name: str
@@ -93,6 +95,7 @@ class EncodedDataset:
     model: str = ""
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: dict[str, list[str]] = field(default_factory=dict)
+    device: str = "auto"
 
     def text(self, template: str = "own") -> Text:
         """Class rows [K, D] of a set of templates."""

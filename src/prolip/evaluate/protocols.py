@@ -12,8 +12,9 @@ it. Between ImageNet and its variants, which share classes, it is asked for the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,53 +38,83 @@ Measured = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A method and its circumstances.
+class Setting:
+    """A method as it is run, whatever it is run on.
 
     Attributes
     ----------
     method, options
         From the registry. A method that takes a seed is given the trial's, unless the options have one.
-    shots, seed
-        Of the draw; shots=None is all the training data.
+    grid
+        For few_shot_validation: the options to choose from.
     views
         Of each support image.
     template, scale
         Which prompts, and what the encoder's own scale is multiplied by.
-    grid
-        For few_shot_validation: the options to choose from.
     """
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    shots: int | None = 16
-    seed: int = 1
+    grid: tuple[dict[str, Any], ...] = ()
     views: int = 1
     template: str = "own"
     scale: float = 1.0
-    grid: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting on one draw of the support set; shots=None is all the training data."""
+
+    setting: Setting
+    shots: int | None = 16
+    seed: int = 1
 
     def create(self, **more: Any) -> methods.Method:
         """The method with its options."""
-        options = {**self.options, **more}
-        if "seed" in methods.options(self.method):
+        options = {**self.setting.options, **more}
+        if "seed" in methods.options(self.setting.method):
             options.setdefault("seed", self.seed)
-        return methods.create(self.method, **options)
+        return methods.create(self.setting.method, **options)
 
     def task(self, problem: EncodedDataset, chosen: Sequence[int], text: Text | None = None) -> Task:
         """The support set of a draw; `text` where only some of the classes take part."""
-        x, y = problem.splits["train"].take(chosen, self.views)
-        rows = problem.text(self.template) if text is None else text
-        task = Task(x, y, rows, problem.head, problem.scale * self.scale)
+        x, y = problem.splits["train"].take(chosen, self.setting.views)
+        rows = problem.text(self.setting.template) if text is None else text
+        task = Task(x, y, rows, problem.head, problem.scale * self.setting.scale)
         if isinstance(self.create(), TowerMethod):
-            return tower_task(task, problem, chosen, self.template)
+            return tower_task(task, problem, chosen, self.setting.template)
         return task
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The images of a trial, by their places in the dataset's parts."""
+
+    train: list[int]
+    validation: list[int] = field(default_factory=list)
+    validation_part: str = "val"
+
+
+def draw(protocol: str, problem: EncodedDataset, trial: Trial) -> Draw:
+    """What a trial trains and validates on: the one place that says so, before encoding as in the run.
+
+    Only labels are looked at: the problem may hold no features yet.
+    """
+    labels = problem.splits["train"].labels
+    if protocol == "few_shot_validation":
+        val = problem.splits.get("val")
+        held_out = None if val is None else val.labels
+        shots = trial.shots or 0
+        return Draw(*sample_support_and_validation(labels, held_out, shots, trial.seed, problem.paired))
+    if protocol == "base_to_new":
+        classes = len(problem.classes)
+        return Draw(sample_base_support(labels, classes, trial.shots or 0, trial.seed, problem.paired))
+    return Draw(sample_support(labels, trial.shots, trial.seed, problem.paired))
 
 
 def few_shot(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on the test set after N shots."""
-    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
-    fitted = trial.create().fit(trial.task(problem, chosen))
+    fitted = _fit("few_shot", problem, trial)
     x, y = encoded_test_split(fitted, problem)
     return {"accuracy": _accuracy(fitted, x, y), **_about(fitted)}
 
@@ -94,28 +125,21 @@ def few_shot_validation(problem: EncodedDataset, trial: Trial) -> Measured:
     With a grid, every entry is fitted and the best on the validation shots is kept, not fitted again with
     them. Without one, the method is shown them, for a search or an early stop of its own.
     """
-    val = problem.splits.get("val")
-    train, chosen, part = sample_support_and_validation(
-        problem.splits["train"].labels,
-        None if val is None else val.labels,
-        trial.shots or 0,
-        trial.seed,
-        problem.paired,
-    )
-    task = trial.task(problem, train)
-    held_out, labels = problem.splits[part].take(chosen)
-    if not trial.grid:
-        best = trial.create().fit(task, validation=Task(held_out, labels, task.text, task.head, task.scale))
-        found = {"chosen": best.settings.options}
+    drawn = draw("few_shot_validation", problem, trial)
+    task = trial.task(problem, drawn.train)
+    x, y = problem.splits[drawn.validation_part].take(drawn.validation)
+    if trial.setting.grid:
+        best, found = _search(trial, task, x[0], y)
     else:
-        best, found = _search(trial, task, held_out[0], labels)
-    x, y = encoded_test_split(best, problem)
-    return {"accuracy": _accuracy(best, x, y), **found, **_about(best)}
+        best = trial.create().fit(task, validation=Task(x, y, task.text, task.head, task.scale))
+        found = {}
+    accuracy = _accuracy(best, *encoded_test_split(best, problem))
+    return {"accuracy": accuracy, **_about(best), **found}
 
 
 def _search(trial: Trial, task: Task, x: Array, y: Array) -> tuple[Fitted, Measured]:
     """The grid's first best on held-out images x [m, width], y [m]."""
-    first, *others = trial.grid
+    first, *others = trial.setting.grid
     best = trial.create(**first).fit(task)
     accuracy, picked = _accuracy(best, x, y), first
     for options in others:
@@ -128,11 +152,9 @@ def _search(trial: Trial, task: Task, x: Array, y: Array) -> tuple[Fitted, Measu
 def base_to_new(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on base classes, on new ones, and the harmonic mean."""
     classes, base = len(problem.classes), base_classes(len(problem.classes))
-    labels = problem.splits["train"].labels
-    chosen = sample_base_support(labels, classes, trial.shots or 0, trial.seed, problem.paired)
-    text = problem.text(trial.template)
+    text = problem.text(trial.setting.template)
     old, new = text.subset(range(base)), text.subset(range(base, classes))
-    fitted = trial.create().fit(trial.task(problem, chosen, old))
+    fitted = _fit("base_to_new", problem, trial, old)
     x, y = encoded_test_split(fitted, problem)
     mine = y < base
     on_base = _accuracy(fitted, x[mine], y[mine])
@@ -142,14 +164,13 @@ def base_to_new(problem: EncodedDataset, trial: Trial) -> Measured:
 
 def transfer(problem: EncodedDataset, trial: Trial, targets: Sequence[EncodedDataset] = ()) -> Measured:
     """Accuracy on the source's test set, and on each target."""
-    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
-    fitted = trial.create().fit(trial.task(problem, chosen))
+    fitted = _fit("transfer", problem, trial)
     x, y = encoded_test_split(fitted, problem)
     found = {problem.name: _accuracy(fitted, x, y)}
     for target in targets:
         x, y = encoded_test_split(fitted, target)
         if trial.create().open_class:
-            found[target.name] = _accuracy(fitted.with_text(target.text(trial.template)), x, y)
+            found[target.name] = _accuracy(fitted.with_text(target.text(trial.setting.template)), x, y)
         else:
             columns = shared_classes(problem, target)
             found[target.name] = metrics.accuracy(fitted.logits(x)[:, columns], y)
@@ -180,13 +201,12 @@ def per_image(
 
     if not problem.model:
         raise InputError(f"{problem.name} has features only: test-time adaptation needs views of the images")
-    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
-    fitted = trial.create().fit(trial.task(problem, chosen))
+    fitted = _fit("per_image", problem, trial)
     step = test_time.create(way, views=views)
     found = {}
     for data in (problem, *targets):
-        start = fitted if data is problem else fitted.with_text(data.text(trial.template))
-        adapted = adapt_images(load_once(data.model), start, data.paths["test"], step)
+        start = fitted if data is problem else fitted.with_text(data.text(trial.setting.template))
+        adapted = adapt_images(load_once(data.model, data.device), start, data.paths["test"], step)
         found[data.name] = metrics.accuracy(adapted.logits, np.array(data.splits["test"].labels))
     return {"accuracy": found[problem.name], "targets": found, **_about(fitted)}
 
@@ -209,7 +229,7 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-def total_harmonic_means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def total_harmonic_means(pairs: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Over datasets, of (base, new): the mean of harmonic means, and the harmonic mean of means.
 
     The first is ProGrad's H_t1, the second MaPLe's H_t2.
@@ -219,9 +239,13 @@ def total_harmonic_means(pairs: Sequence[tuple[float, float]]) -> tuple[float, f
     >>> [round(h, 4) for h in total_harmonic_means([(1.0, 0.5), (0.5, 1.0)])]
     [0.6667, 0.75]
     """
-    first = sum(harmonic_mean(base, new) for base, new in pairs) / len(pairs)
+    first = sum(harmonic_mean(*pair) for pair in pairs) / len(pairs)
     base, new = (sum(pair[i] for pair in pairs) / len(pairs) for i in (0, 1))
     return first, harmonic_mean(base, new)
+
+
+def _fit(protocol: str, problem: EncodedDataset, trial: Trial, text: Text | None = None) -> Fitted:
+    return trial.create().fit(trial.task(problem, draw(protocol, problem, trial).train, text))
 
 
 def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
@@ -231,4 +255,15 @@ def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
 def _about(fitted: Fitted) -> Measured:
     """What the fit tells of itself, as far as it is plain numbers and words."""
     kept = ("lam", "scale", "seconds", "parameters", "converged", "evaluations")
-    return {name: fitted.report[name] for name in kept if name in fitted.report}
+    figures = {name: fitted.report[name] for name in kept if name in fitted.report}
+    return {**figures, "chosen": fitted.settings.options}
+
+
+PROTOCOLS: dict[str, Callable[..., Measured]] = {
+    "few_shot": few_shot,
+    "few_shot_validation": few_shot_validation,
+    "base_to_new": base_to_new,
+    "transfer": transfer,
+    "test_time_prolip": partial(per_image, way="prolip"),
+    "test_time_tpt": partial(per_image, way="tpt"),
+}

@@ -24,7 +24,7 @@ def tower_task(task: Task, problem: EncodedDataset, chosen: Sequence[int], templ
         raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
     rows = problem.splits["train"].rows(chosen).tolist()
     pictures = Pictures([problem.paths["train"][row] for row in rows])
-    encoder, templates = load_once(problem.model), problem.templates[template]
+    encoder, templates = load_once(problem.model, problem.device), problem.templates[template]
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 
 
@@ -33,7 +33,7 @@ def encoded_test_split(fitted: Fitted, problem: EncodedDataset) -> tuple[Array, 
     x, y = problem.splits["test"].all()
     if not problem.model or type(fitted).encoder_for is Fitted.encoder_for:
         return x, y
-    base = load_once(problem.model)
+    base = load_once(problem.model, problem.device)
     reader = fitted.encoder_for(base)
     if reader is base:
         return x, y
@@ -41,6 +41,6 @@ def encoded_test_split(fitted: Fitted, problem: EncodedDataset) -> tuple[Array, 
 
 
 @functools.lru_cache(maxsize=1)
-def load_once(model: str) -> Encoder:
+def load_once(model: str, device: str) -> Encoder:
     """The encoder, kept: a worker runs many units on one."""
-    return encoders.load(model)
+    return encoders.load(model, device)

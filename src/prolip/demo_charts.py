@@ -1,4 +1,4 @@
-"""Plots in one style. Figures are returned; who asked for them saves them."""
+"""The charts of `prolip demo`."""
 
 from __future__ import annotations
 
@@ -8,37 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from prolip.core.errors import ModelError
+from prolip.bench.reporting.plot_style import COLOURS, GREEN, RED, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# Okabe and Ito's colours: told apart with any kind of colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DARK = 3  # of them, the first, that white letters can be read on
-GREY, RIGHT, WRONG = "#666666", "#00724f", "#b3261e"
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in our style, in inches."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ModelError("plots need matplotlib: pip install 'prolip[plot]'") from error
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams.update(
-        {
-            "font.size": 11,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.color": "#e6e6e6",
-            "axes.axisbelow": True,
-            "legend.frameon": False,
-        }
-    )
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def accuracy_curves(
@@ -89,7 +62,7 @@ def answer_sheet(
         axes.set_axis_off()
         axes.set_title(truths[i], fontsize=10, fontweight="bold", color="#222222", pad=3)
         for y, prefix, answer in ((-0.06, "before: ", before[i]), (-0.22, "after: ", after[i])):
-            colour = RIGHT if answer == truths[i] else WRONG
+            colour = GREEN if answer == truths[i] else RED
             axes.text(
                 0.5,
                 y,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from prolip.bench.experiment import Experiment
-from prolip.bench.main_text import MAIN_TEXT
-from prolip.bench.supplement import SUPPLEMENT
+from prolip.bench.catalogue.experiment import Experiment
+from prolip.bench.catalogue.main_text import MAIN_TEXT
+from prolip.bench.catalogue.supplement import SUPPLEMENT
 from prolip.core.errors import unknown_name
 
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in (*MAIN_TEXT, *SUPPLEMENT)}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from prolip.bench.execute import Executor, Outcome
+from prolip.bench.running.execute import Executor, Job, Outcome
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -33,20 +33,11 @@ class Died:
     reason: str
 
 
-Job = tuple[str, str, Mapping[str, str]]  # key, spec, files
-
-
 class Processes:
-    """A pool of worker processes.
+    """A pool of so many worker processes (one per core is the most that helps); towers run on `device`."""
 
-    Parameters
-    ----------
-    count
-        How many; one per core is the most that helps.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, device: str = "auto") -> None:
+        self._count, self._device = count, device
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[_Worker] = []
 
@@ -66,7 +57,7 @@ class Processes:
         """Hand a unit to a worker that is free."""
         worker = next((w for w in self._workers if w.key is None), None)
         if worker is None:
-            worker = _Worker.start(self._context)
+            worker = _Worker.start(self._context, self._device)
             self._workers.append(worker)
         worker.give(job)
 
@@ -90,9 +81,9 @@ class _Worker:
     key: str | None = None
 
     @classmethod
-    def start(cls, context: Any) -> _Worker:
+    def start(cls, context: Any, device: str) -> _Worker:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, device), daemon=True)
         with _single_threaded():
             process.start()
         theirs.close()
@@ -121,15 +112,15 @@ class _Worker:
             self.process.kill()
 
 
-def _serve(pipe: Connection) -> None:
-    """A worker's life."""
+def _serve(pipe: Connection, device: str) -> None:
+    """What a worker does: run what comes through the pipe, until it ends."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to handle
-    executor = Executor()
+    executor = Executor(device)
     try:
         while True:
-            pipe.send(executor.run(*pipe.recv()))
+            pipe.send(executor.run(pipe.recv()))
     except (EOFError, OSError):
         return
 

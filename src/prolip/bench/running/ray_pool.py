@@ -6,13 +6,14 @@ workers need no file of ours. A worker that dies is Ray's to replace: its unit i
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
 import numpy as np
 
-from prolip.bench.execute import Executor, Outcome
-from prolip.bench.workers import Died, Job
+from prolip.bench.running.execute import Executor, Job, Outcome
+from prolip.bench.running.processes import Died
 from prolip.core.errors import ModelError
 
 _RETRIES = 3
@@ -20,23 +21,19 @@ _AHEAD = 2  # units for each of the cluster's processors: one runs, one is on it
 
 
 class RayPool:
-    """A pool over a cluster.
+    """A pool over a cluster; towers run on `device`.
 
-    Parameters
-    ----------
-    address
-        "local" starts a cluster on this machine; "auto", or "ray://HOST:PORT", joins one.
-    cpus
-        Of a local cluster; None is all.
+    As `address`, "local" starts a cluster here, with so many `cpus` (None: all); "auto", or "ray://HOST:PORT",
+    joins one.
     """
 
-    def __init__(self, address: str, cpus: int | None = None) -> None:
+    def __init__(self, address: str, cpus: int | None = None, device: str = "auto") -> None:
         try:
             import ray
         except ImportError as error:
-            raise ModelError("--ray needs Ray: pip install 'prolip[ray]'") from error
+            raise ModelError("a cluster needs Ray: pip install 'prolip[ray]'") from error
         self._ray: Any = ray
-        self._address, self._cpus = address, cpus
+        self._address, self._cpus, self._device = address, cpus, device
         self._problems: dict[str, Any] = {}
         self._running: dict[Any, str] = {}
 
@@ -70,13 +67,12 @@ class RayPool:
 
     def submit(self, job: Job) -> None:
         """Send a unit; its problems are sent once."""
-        key, spec, files = job
+        key, _, files = job
         for file in files.values():
             if file not in self._problems:
                 self._problems[file] = self._ray.put(np.fromfile(file, np.uint8))
-        names, places = list(files), list(files.values())
-        problems = [self._problems[place] for place in places]
-        self._running[self._task.remote(key, spec, names, places, *problems)] = key
+        problems = [self._problems[file] for file in files.values()]
+        self._running[self._task.remote(self._device, job, *problems)] = key
 
     def outcomes(self, timeout: float) -> list[Outcome | Died]:
         """What has come back."""
@@ -91,13 +87,10 @@ class RayPool:
         return found
 
 
-_executor: Executor | None = None  # of a worker process, which runs many units
+@functools.cache  # a worker process runs many units
+def _executor(device: str) -> Executor:
+    return Executor(device)
 
 
-def _run(key: str, spec: str, names: list[str], places: list[str], *problems: np.ndarray) -> Outcome:
-    global _executor
-    if _executor is None:
-        _executor = Executor()
-    return _executor.run(
-        key, spec, dict(zip(names, places, strict=True)), dict(zip(names, problems, strict=True))
-    )
+def _run(device: str, job: Job, *problems: np.ndarray) -> Outcome:
+    return _executor(device).run(job, dict(zip(job[2], problems, strict=True)))

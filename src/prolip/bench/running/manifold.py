@@ -13,24 +13,22 @@ import numpy as np
 from prolip import methods
 from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
-from prolip.data.sampling import sample_support
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
-from prolip.evaluate.protocols import Trial
+from prolip.evaluate.protocols import Trial, draw
 
 NEIGHBOURS = 10
 
 
 def manifold(problem: EncodedDataset, trial: Trial) -> dict[str, Any]:
     """Points [n, 2] of the test images before and after a fit, their labels and the two accuracies."""
-    chosen = sample_support(problem.splits["train"].labels, trial.shots, trial.seed, problem.paired)
-    task = trial.task(problem, chosen)
+    task = trial.task(problem, draw("manifold", problem, trial).train)
     x, y = problem.splits["test"].all()
     found: dict[str, Any] = {"labels": y.tolist(), "classes": list(problem.classes)}
     for stage, method in (("before", methods.create("zero_shot")), ("after", trial.create())):
         fitted = method.fit(task)
         if not isinstance(fitted, Projected):
-            raise ModelError(f"{trial.method} does not move the embedding: there is nothing to draw")
+            raise ModelError(f"{trial.setting.method} does not move the embedding: there is nothing to draw")
         embedding = fitted.embed(x)
         found[stage] = {
             "points": [[round(float(v), 3) for v in point] for point in flatten(embedding, trial.seed)],

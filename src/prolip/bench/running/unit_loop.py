@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from prolip.bench.execute import Executor, Outcome
-from prolip.bench.results import Counts, ResultStore
-from prolip.bench.units import Unit
-from prolip.bench.workers import Died, Job, Processes
+from prolip.bench.running.execute import Executor, Job, Outcome
+from prolip.bench.running.processes import Died, Processes
+from prolip.bench.running.result_store import Counts, ResultStore
+from prolip.bench.running.unit import Unit
 
 _BEAT = 5.0
 _WAIT = 0.5
@@ -34,16 +34,23 @@ class Pool(Protocol):
 
 @dataclass(frozen=True)
 class Status:
-    """A moment of a run."""
+    """A moment of a run: how far the plan is, how far it was when the run began, and seconds since then."""
 
     counts: Counts
-    run: int  # units that this runner has finished
+    before: Counts
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Units a second, of this runner."""
-        return self.run / self.seconds if self.seconds > 0 else 0.0
+        """Units a second, of all who work on the plan."""
+        run = self.counts.done + self.counts.failed - self.before.done - self.before.failed
+        return run / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The work that is left, by as many units at a time as ran until now."""
+        spent = self.counts.spent - self.before.spent
+        return None if self.counts.left is None or spent <= 0 else self.counts.left * self.seconds / spent
 
 
 def run_plan(
@@ -55,46 +62,34 @@ def run_plan(
 ) -> Counts:
     """Run every unit of a plan that no one else has, until none waits.
 
-    Units that other runners hold are waited for, and taken over if those runners die.
-
-    Parameters
-    ----------
-    results, plan
-        Where units stand and results go.
-    files_of
-        The files of problems that a unit reads.
-    pool
-        What runs them.
-    progress
-        Called after every change, and now and then.
+    Units that other runners hold are waited for, and taken over if those runners die. `files_of` gives the
+    files of problems that a unit reads; `progress` is called after every change, and now and then.
     """
     started = beaten = counted = time.monotonic()
-    counts = results.counts(plan)
-    run = 0
+    counts = before = results.counts(plan)
     with pool as workers:
         queue: deque[tuple[str, Unit]] = deque()  # claimed, not started
         held: set[str] = set()  # started
         while True:
-            status = Status(counts, run, time.monotonic() - started)
+            status = Status(counts, before, time.monotonic() - started)
             if workers.free and not queue:
                 # Quick units are claimed by the second's worth; slow ones singly, to leave some to others.
                 queue.extend(results.claim(plan, workers.free + min(64, int(status.rate))))
             while queue and workers.free:
                 key, unit = queue.popleft()
                 held.add(key)
-                workers.submit((key, unit.spec(), files_of(unit)))
+                workers.submit((key, unit.as_json(), files_of(unit)))
             now = time.monotonic()
             if not held or now - counted > _WAIT:
                 counts, counted = results.counts(plan), now
                 if progress is not None:
-                    progress(Status(counts, run, now - started))
+                    progress(Status(counts, before, now - started))
             if not held and not counts.running and not counts.waiting:
                 return counts
             if not held:
                 time.sleep(_WAIT)  # the rest is in other hands
             for outcome in workers.outcomes(_WAIT) if held else []:
                 held.discard(outcome.key)
-                run += 1
                 _write(results, outcome)
             if now - beaten > _BEAT:
                 results.beat()
@@ -110,14 +105,14 @@ def _write(results: ResultStore, outcome: Outcome | Died) -> None:
         results.fail(outcome.key, outcome.error or "no reason was given", outcome.seconds)
 
 
-class Here:
-    """No processes at all: units run in this one, one after the other."""
+class ThisProcess:
+    """No workers at all: units run in this process, one after the other."""
 
-    def __init__(self) -> None:
-        self._executor = Executor()
+    def __init__(self, device: str = "auto") -> None:
+        self._executor = Executor(device)
         self._job: Job | None = None
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> ThisProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,9 +130,9 @@ class Here:
     def outcomes(self, timeout: float) -> list[Outcome | Died]:
         """Run it now."""
         job, self._job = self._job, None
-        return [] if job is None else [self._executor.run(*job)]
+        return [] if job is None else [self._executor.run(job)]
 
 
-def local_pool(jobs: int) -> AbstractContextManager[Pool]:
+def local_pool(jobs: int, device: str = "auto") -> AbstractContextManager[Pool]:
     """Processes on this machine; 0 runs in this process."""
-    return Processes(jobs) if jobs else Here()
+    return Processes(jobs, device) if jobs else ThisProcess(device)

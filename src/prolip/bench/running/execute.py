@@ -10,17 +10,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from prolip import methods
-from prolip.bench.problem_file import read_problem
-from prolip.bench.units import Unit
+from prolip.bench.running.problem_file import read_problem
+from prolip.bench.running.result_key import runs_a_tower
+from prolip.bench.running.unit import Unit
 from prolip.core import ProlipError, UsageError
 from prolip.core.arrays import Array
-from prolip.evaluate import protocols
 from prolip.evaluate.encoded_dataset import EncodedDataset
-from prolip.methods.common.tower_method import TowerMethod
+from prolip.evaluate.protocols import PROTOCOLS
 from prolip.solvers.threads import single_thread
 
 _KEPT = 4  # problems that a worker holds in memory
+
+Job = tuple[str, str, Mapping[str, str]]  # a result's key, the unit as JSON, the file of each dataset
 
 
 @dataclass(frozen=True)
@@ -35,51 +36,32 @@ class Outcome:
 
 def execute(unit: Unit, problem: EncodedDataset, targets: list[EncodedDataset]) -> dict[str, Any]:
     """Run a unit on problems; the result is plain JSON."""
-    trial = protocols.Trial(
-        unit.method, unit.options, unit.shots, unit.seed, unit.views, unit.template, unit.scale, unit.grid
-    )
-    if unit.protocol == "transfer":
-        return protocols.transfer(problem, trial, targets)
-    if unit.protocol.startswith("test_time_"):
-        return protocols.per_image(problem, trial, targets, unit.protocol.removeprefix("test_time_"))
     if unit.protocol == "manifold":
-        from prolip.bench.manifold import manifold
+        from prolip.bench.running.manifold import manifold
 
-        return manifold(problem, trial)
-    run = {
-        "few_shot": protocols.few_shot,
-        "few_shot_validation": protocols.few_shot_validation,
-        "base_to_new": protocols.base_to_new,
-    }.get(unit.protocol)
-    if run is None:
+        return manifold(problem, unit.trial)
+    if unit.protocol not in PROTOCOLS:
         raise UsageError(f"unknown protocol {unit.protocol!r}")
-    return run(problem, trial)
+    return PROTOCOLS[unit.protocol](problem, unit.trial, *([targets] if targets else []))
 
 
 class Executor:
-    """Runs units one after the other, and keeps the problems that it has read."""
+    """Runs units one after the other, and keeps the problems that it has read; towers run on `device`."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "auto") -> None:
+        self._device = device
         self._problems: OrderedDict[str, EncodedDataset] = OrderedDict()
 
-    def run(
-        self, key: str, spec: str, files: Mapping[str, str], contents: Mapping[str, Array] | None = None
-    ) -> Outcome:
+    def run(self, job: Job, contents: Mapping[str, Array] | None = None) -> Outcome:
         """Run a unit; nothing that goes wrong in it goes further than its outcome.
 
-        Parameters
-        ----------
-        key, spec
-            Of the unit.
-        files
-            The file of each dataset's problem.
-        contents
-            The bytes in those files, where they cannot be opened from here.
+        `contents` are the bytes of the job's files, where they cannot be opened from here.
         """
+        key, text, files = job
         started = time.perf_counter()
         try:
-            unit = Unit.from_spec(spec)
-            if unit.protocol.startswith("test_time_") or issubclass(methods.get(unit.method), TowerMethod):
+            unit = Unit.from_json(text)
+            if runs_a_tower(unit):
                 _one_torch_thread()
             keep = max(_KEPT, len(files))
             problem, *targets = (
@@ -96,7 +78,7 @@ class Executor:
 
     def _problem(self, file: str, content: Array | None, keep: int) -> EncodedDataset:
         if file not in self._problems:
-            self._problems[file] = read_problem(file if content is None else content)
+            self._problems[file] = read_problem(file if content is None else content, self._device)
             while len(self._problems) > keep:
                 self._problems.popitem(last=False)
         self._problems.move_to_end(file)

@@ -1,4 +1,4 @@
-"""What an experiment is."""
+"""What an experiment is, and a line of its table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.data import ELEVEN
+from prolip.evaluate.protocols import Setting
 
 SHOTS = (1, 2, 4, 8, 16)
 SEEDS = tuple(range(1, 11))
@@ -15,56 +16,51 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of a table.
+class Line:
+    """A method in an experiment: a line of its table and of its figure.
 
     Attributes
     ----------
     key, label
-        For `--methods`; for tables.
-    method, options
-        From the registry of methods.
+        By which it is chosen; by which it is shown.
+    setting
+        The method and its options.
     over
-        Settings that the line is a mean over.
-    grid
-        Options to choose from on validation shots.
+        Options that the line is a mean over.
     paper
         The line's name in the published table, with {model} where that names the backbone; None where the
         paper has no such line.
-    views, template, scale, protocol
-        Where they differ from the experiment's; `scale` is a factor on the model's own.
+    views, template, protocol
+        Where they differ from the experiment's.
     """
 
     key: str
     label: str
-    method: str
-    options: Options = field(default_factory=dict)
+    setting: Setting
     over: tuple[Options, ...] = ({},)
-    grid: tuple[Options, ...] = ()
     paper: str | None = None
     views: int | None = None
     template: str | None = None
-    scale: float = 1.0
     protocol: str | None = None
 
     @property
     def trained(self) -> bool:
         """Whether shots, seeds and views make a difference."""
-        return self.method != "zero_shot"
+        return self.setting.method != "zero_shot"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An entry of the table.
+    """An entry of the catalogue.
 
     Attributes
     ----------
     name, title, where
         For commands; for people; in the paper.
     protocol
-        Of `prolip.evaluate`, or "manifold".
-    rows
-        The lines.
+        Of `prolip.evaluate.protocols`, or "manifold".
+    lines
+        What is compared.
     layout
         "shots" (a column for each number of shots), "datasets" (the same for each dataset), "base_to_new",
         "targets" (a column for each dataset that is measured on), "chosen" (what a grid search chose),
@@ -74,7 +70,7 @@ class Experiment:
     datasets, targets, shots, seeds
         As in the paper; shots=None is all the data.
     views
-        Of each support image: 10 unless the paper has fewer. The paper's 300 are `--views 300`.
+        Of each support image: 10 unless the paper has fewer. The paper's own number is 300.
     template
         "own" or "photo".
     published, columns
@@ -89,7 +85,7 @@ class Experiment:
     title: str
     where: str
     protocol: str
-    rows: tuple[Row, ...]
+    lines: tuple[Line, ...]
     layout: str = "shots"
     models: tuple[str, ...] = ("RN50",)
     datasets: tuple[str, ...] = ELEVEN
@@ -102,3 +98,17 @@ class Experiment:
     columns: dict[str, str] = field(default_factory=dict)
     plot: str = "curves"
     note: str = ""
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Experiment:
+        """From `dataclasses.asdict`, after a way through JSON."""
+        lines = [
+            Line(**tuples({**entry, "setting": Setting(**tuples(entry["setting"]))}))
+            for entry in fields["lines"]
+        ]
+        return cls(**tuples({**fields, "lines": lines}))
+
+
+def tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a dataclass as they were before JSON made lists of their tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}

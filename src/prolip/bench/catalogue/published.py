@@ -7,7 +7,7 @@ contradicts itself: such figures are listed with every value that it gives.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,14 @@ class Published:
 
     Attributes
     ----------
-    where, label
-        Its number, and its label in the paper's source.
-    model
-        The backbone, as the paper calls it; "two" or "four" where columns or rows name it.
     columns
         Shots, datasets or measures.
-    values, std
+    values
         By (dataset, method); the dataset is None where a row is a mean over the eleven.
     """
 
-    name: str
-    where: str
-    label: str
-    title: str
-    model: str
     columns: tuple[str, ...]
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
-    std: dict[tuple[str | None, str], tuple[float | None, ...]] = field(default_factory=dict)
 
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:
         """A figure, or None where the paper has none."""
@@ -62,15 +52,9 @@ def published(name: str) -> Published:
     tables = _load()["tables"]
     if name not in tables:
         raise unknown_name("published table", name, tables)
-    table = tables[name]
-    values, std = {}, {}
-    for row in table["rows"]:
-        key = (row.get("dataset"), row["method"])
-        values[key] = tuple(row["values"])
-        if "std" in row:
-            std[key] = tuple(row["std"])
-    where, label, title, model = (table[part] for part in ("where", "label", "title", "model"))
-    return Published(name, where, label, title, model, tuple(table["columns"]), values, std)
+    rows = tables[name]["rows"]
+    values = {(row.get("dataset"), row["method"]): tuple(row["values"]) for row in rows}
+    return Published(tuple(tables[name]["columns"]), values)
 
 
 def names() -> list[str]:
@@ -85,7 +69,6 @@ def inconsistencies() -> list[dict[str, Any]]:
 
 @cache
 def _load() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(
-        Path(__file__).with_name("published.json").read_text(encoding="utf-8")
-    )
+    text = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
     return content

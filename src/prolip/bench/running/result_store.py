@@ -1,4 +1,7 @@
-"""Results in SQLite: units that wait, run, are done or failed, for any number of runners at once.
+"""Plans and results in SQLite: units that wait, run, are done or failed, for any number of runners at once.
+
+A plan is written down whole when its run begins: the experiment as it stood, and every unit with its line.
+Tables, figures and counts are read from there, joined with results on the unit's key.
 
 A runner claims units in a transaction and puts its name on them. It says now and then that it is alive; the
 units of one that is not are claimed again. A result is written once: whoever comes second finds it done.
@@ -13,23 +16,25 @@ import secrets
 import socket
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prolip.bench.units import Unit, code_version
+from prolip.bench.running.plan import Plan, PlannedUnit
+from prolip.bench.running.result_key import code_version
+from prolip.bench.running.unit import Unit
 from prolip.core.errors import ProlipError
 
 STALE = 60.0  # seconds without a sign of life
 ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
-_VERSION = 1
+_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS units (
     key TEXT PRIMARY KEY,
-    spec TEXT NOT NULL,
+    unit TEXT NOT NULL,
     code TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('waiting', 'running', 'done', 'failed')),
     owner TEXT,
@@ -43,13 +48,15 @@ CREATE TABLE IF NOT EXISTS units (
 CREATE TABLE IF NOT EXISTS plans (
     id INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL,
-    choices TEXT NOT NULL,
+    plan TEXT NOT NULL,
     created REAL NOT NULL
 );
-CREATE TABLE IF NOT EXISTS members (
+CREATE TABLE IF NOT EXISTS planned (
     plan INTEGER NOT NULL REFERENCES plans (id),
     place INTEGER NOT NULL,
     key TEXT NOT NULL REFERENCES units (key),
+    line TEXT NOT NULL,
+    model TEXT NOT NULL,
     PRIMARY KEY (plan, place)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting ON units (status);
@@ -57,25 +64,27 @@ CREATE INDEX IF NOT EXISTS waiting ON units (status);
 
 
 @dataclass(frozen=True)
-class Row:
-    """A unit and what became of it."""
+class UnitResult:
+    """A unit of a plan and what became of it."""
 
-    key: str
-    unit: Unit
+    planned: PlannedUnit
     status: str
-    result: dict[str, Any] | None
-    error: str | None
-    seconds: float | None
+    result: dict[str, Any] | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a plan is."""
+    """How far a plan is; `spent` and `left` are the seconds of units that ended, and of the others, as far
+    as one can tell from those of the same line: None before any is done.
+    """
 
     done: int
     failed: int
     running: int
     waiting: int
+    spent: float = 0.0
+    left: float | None = None
 
     @property
     def total(self) -> int:
@@ -84,13 +93,7 @@ class Counts:
 
 
 class ResultStore:
-    """The file of results.
-
-    Parameters
-    ----------
-    path
-        A SQLite file; made if it is not there.
-    """
+    """The file of results, made if it is not there."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -111,73 +114,91 @@ class ResultStore:
                 f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
             ) from error
 
-    def close(self) -> None:
-        """Give back what is still claimed, and close the file."""
-        self.release()
-        self._db.close()
-
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Give back what is still claimed, and close the file."""
+        self.release()
+        self._db.close()
 
     # Plans
 
-    def add_plan(self, experiment: str, choices: dict[str, Any], units: Sequence[tuple[str, Unit]]) -> int:
-        """Write down the units of a run; those that are known keep their results."""
+    def add_plan(self, plan: Plan, keys: Sequence[str]) -> int:
+        """Write down a plan and the key of each of its units; those that are known keep their results."""
         with self._transaction():
-            plan = self._db.execute(
-                "INSERT INTO plans (experiment, choices, created) VALUES (?, ?, ?)",
-                (experiment, json.dumps(choices), time.time()),
+            number = self._db.execute(
+                "INSERT INTO plans (experiment, plan, created) VALUES (?, ?, ?)",
+                (plan.experiment.name, json.dumps(plan.as_json()), time.time()),
             ).lastrowid
+            units = list(zip(keys, plan.units, strict=True))
             self._db.executemany(
-                "INSERT INTO units (key, spec, code, status) VALUES (?, ?, ?, 'waiting') "
+                "INSERT INTO units (key, unit, code, status) VALUES (?, ?, ?, 'waiting') "
                 "ON CONFLICT DO NOTHING",
-                [(key, unit.spec(), code_version()) for key, unit in units],
+                [(key, p.unit.as_json(), code_version(p.unit)) for key, p in units],
             )
-            keys = dict.fromkeys(key for key, _ in units)
             self._db.executemany(
-                "INSERT INTO members (plan, place, key) VALUES (?, ?, ?)",
-                [(plan, place, key) for place, key in enumerate(keys)],
+                "INSERT INTO planned (plan, place, key, line, model) VALUES (?, ?, ?, ?, ?)",
+                [(number, place, key, p.line, p.model) for place, (key, p) in enumerate(units)],
             )
-        assert plan is not None
-        return plan
+        assert number is not None
+        return number
 
-    def last_plan(self, experiment: str) -> tuple[int, dict[str, Any]] | None:
-        """The newest plan of an experiment and the choices that it was made with."""
+    def last_plan(self, experiment: str) -> tuple[Plan, list[UnitResult]] | None:
+        """The newest plan of an experiment, and what has become of its units, in its order."""
         found = self._db.execute(
-            "SELECT id, choices FROM plans WHERE experiment = ? ORDER BY id DESC LIMIT 1", (experiment,)
+            "SELECT id, plan FROM plans WHERE experiment = ? ORDER BY id DESC LIMIT 1", (experiment,)
         ).fetchone()
-        return None if found is None else (int(found[0]), json.loads(found[1]))
+        if found is None:
+            return None
+        results = self.results(found[0])
+        return Plan.from_json(json.loads(found[1]), [result.planned for result in results]), results
 
-    def rows(self, plan: int) -> list[Row]:
+    def results(self, plan: int) -> list[UnitResult]:
         """The units of a plan, in its order."""
         found = self._db.execute(
-            "SELECT key, spec, status, result, error, seconds FROM units JOIN members USING (key) "
+            "SELECT line, model, unit, status, result, error FROM planned JOIN units USING (key) "
             "WHERE plan = ? ORDER BY place",
             (plan,),
         )
-        return [
-            Row(key, Unit.from_spec(spec), status, json.loads(result) if result else None, error, seconds)
-            for key, spec, status, result, error, seconds in found
-        ]
+        results = []
+        for line, model, unit, status, result, error in found:
+            planned = PlannedUnit(line, model, Unit.from_json(unit))
+            results.append(UnitResult(planned, status, json.loads(result) if result else None, error))
+        return results
 
     def counts(self, plan: int) -> Counts:
-        """How many units of a plan are in which state."""
-        found = dict(
-            self._db.execute(
-                "SELECT status, count(*) FROM units JOIN members USING (key) WHERE plan = ? GROUP BY status",
-                (plan,),
-            )
-        )
-        return Counts(*(found.get(status, 0) for status in ("done", "failed", "running", "waiting")))
+        """How far a plan is; a unit that several of its lines share counts once."""
+        found = self._db.execute(
+            "SELECT line, status, count(*), sum(seconds) FROM units JOIN "
+            "(SELECT key, min(line) AS line FROM planned WHERE plan = ? GROUP BY key) USING (key) "
+            "GROUP BY line, status",
+            (plan,),
+        ).fetchall()
+        number = dict.fromkeys(("done", "failed", "running", "waiting"), 0)
+        ahead: dict[str, int] = {}
+        means: dict[str, float] = {}
+        for line, status, count, seconds in found:
+            number[status] += count
+            if status == "done":
+                means[line] = (seconds or 0.0) / count
+            elif status != "failed":
+                ahead[line] = ahead.get(line, 0) + count
+        spent = sum(seconds or 0.0 for _, status, _, seconds in found if status in ("done", "failed"))
+        usual = sum(means.values()) / len(means) if means else None
+        left = None if usual is None else sum(means.get(line, usual) * n for line, n in ahead.items())
+        return Counts(**number, spent=spent, left=left)
+
+    def timings(self) -> list[tuple[Unit, str, float]]:
+        """Every unit that is done, with the version of its code and its seconds."""
+        found = self._db.execute("SELECT unit, code, seconds FROM units WHERE status = 'done'")
+        return [(Unit.from_json(unit), code, seconds) for unit, code, seconds in found]
 
     def retry(self, plan: int) -> int:
         """Let the failed units of a plan run again; how many they are."""
         return self._db.execute(
             "UPDATE units SET status = 'waiting', error = NULL, owner = NULL, attempts = 0 "
-            "WHERE status = 'failed' AND key IN (SELECT key FROM members WHERE plan = ?)",
+            "WHERE status = 'failed' AND key IN (SELECT key FROM planned WHERE plan = ?)",
             (plan,),
         ).rowcount
 
@@ -188,8 +209,8 @@ class ResultStore:
         with self._transaction():
             self._free_abandoned()
             found = self._db.execute(
-                "SELECT key, spec FROM units JOIN members USING (key) WHERE plan = ? AND status = 'waiting' "
-                "ORDER BY place LIMIT ?",
+                "SELECT key, unit FROM units JOIN planned USING (key) WHERE plan = ? AND status = 'waiting' "
+                "GROUP BY key ORDER BY min(place) LIMIT ?",
                 (plan, count),
             ).fetchall()
             self._db.executemany(
@@ -197,22 +218,21 @@ class ResultStore:
                 "WHERE key = ?",
                 [(self.owner, time.time(), key) for key, _ in found],
             )
-        return [(key, Unit.from_spec(spec)) for key, spec in found]
+        return [(key, Unit.from_json(unit)) for key, unit in found]
 
     def finish(self, key: str, result: dict[str, Any], seconds: float) -> None:
         """A unit is done."""
-        self._db.execute(
-            "UPDATE units SET status = 'done', result = ?, error = NULL, owner = NULL, seconds = ?, "
-            "finished = ? WHERE key = ? AND status != 'done'",
-            (json.dumps(result), seconds, time.time(), key),
-        )
+        self._end(key, "done", json.dumps(result), None, seconds)
 
     def fail(self, key: str, error: str, seconds: float = 0.0) -> None:
         """A unit has failed: keep the traceback."""
+        self._end(key, "failed", None, error, seconds)
+
+    def _end(self, key: str, status: str, result: str | None, error: str | None, seconds: float) -> None:
         self._db.execute(
-            "UPDATE units SET status = 'failed', error = ?, owner = NULL, seconds = ?, finished = ? "
+            "UPDATE units SET status = ?, result = ?, error = ?, owner = NULL, seconds = ?, finished = ? "
             "WHERE key = ? AND status != 'done'",
-            (error, seconds, time.time(), key),
+            (status, result, error, seconds, time.time(), key),
         )
 
     def died(self, key: str, reason: str) -> None:
@@ -232,13 +252,9 @@ class ResultStore:
             "UPDATE units SET beat = ? WHERE owner = ? AND status = 'running'", (time.time(), self.owner)
         )
 
-    def release(self, keys: Iterable[str] | None = None) -> None:
-        """Give claimed units back: these, or all."""
-        change = "UPDATE units SET status = 'waiting', owner = NULL, attempts = attempts - 1 WHERE owner = ?"
-        if keys is None:
-            self._db.execute(f"{change} AND status = 'running'", (self.owner,))
-        else:
-            self._db.executemany(f"{change} AND key = ?", [(self.owner, key) for key in keys])
+    def release(self) -> None:
+        """Give back the units that are claimed."""
+        self._give_back([self.owner])
 
     def _free_abandoned(self) -> None:
         """Units whose runner is dead (on this machine: its process is gone; elsewhere: it fell silent)."""
@@ -247,11 +263,14 @@ class ResultStore:
             (self.owner,),
         ).fetchall()
         gone = [owner for owner, beat in owners if not _alive(owner, beat)]
-        # A runner that was killed says nothing against its units: the attempt does not count.
+        self._give_back(gone)
+
+    def _give_back(self, owners: Sequence[str]) -> None:
+        """A runner that stops says nothing against its units: the attempt does not count."""
         self._db.executemany(
             "UPDATE units SET status = 'waiting', owner = NULL, attempts = attempts - 1 "
             "WHERE owner = ? AND status = 'running'",
-            [(owner,) for owner in gone],
+            [(owner,) for owner in owners],
         )
 
     @contextmanager

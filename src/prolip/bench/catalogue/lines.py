@@ -1,7 +1,7 @@
 """Lines that several experiments share, and how lines are written.
 
 The paper trains with Adam. Where it reports a mean over learning rates, the exact solver, which has none,
-goes to what those runs approach: rows called "exact" stand beside the paper's own recipe.
+goes to what those runs approach: lines called "exact" stand beside the paper's own recipe.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 from itertools import product
 from typing import Any
 
-from prolip.bench.experiment import Options, Row
+from prolip.bench.catalogue.experiment import Line, Options
+from prolip.evaluate.protocols import Setting
 
 LRS = (1e-5, 1e-4, 1e-3, 1e-2)
 
@@ -40,34 +41,43 @@ def exact(lam: str | float = "1/N", **more: Any) -> Options:
 OVER_LRS: tuple[Options, ...] = tuple({"lr": lr} for lr in LRS)
 
 
-def named(method: str, label: str, **more: Any) -> Row:
+def line(
+    key: str,
+    label: str,
+    method: str,
+    options: Options | None = None,
+    *,
+    grid: tuple[Options, ...] = (),
+    scale: float = 1.0,
+    **more: Any,
+) -> Line:
+    """A line; `more` are fields of `Line`."""
+    return Line(key, label, Setting(method, options or {}, grid, scale=scale), **more)
+
+
+def named(method: str, label: str, **more: Any) -> Line:
     """A line that the paper calls by the same name."""
-    return Row(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
+    return line(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
 
 
-def each_lr(method: str, label: str, options: Options) -> tuple[Row, ...]:
+def each_lr(method: str, label: str, options: Options, key: str | None = None) -> tuple[Line, ...]:
     """A line for each learning rate, and their mean."""
-    key = label.lower().replace(", ", "_").replace(" ", "_")
+    key = key or label.lower().replace(", ", "_").replace(" ", "_")
+    each = {f"lr={power(lr)}": {**options, "lr": lr} for lr in LRS}
     lines = [
-        Row(
-            f"{key}_lr{power(lr)}",
-            f"{label}, lr={power(lr)}",
-            method,
-            {**options, "lr": lr},
-            paper=f"{label}, lr={power(lr)}",
-        )
-        for lr in LRS
+        named(method, f"{label}, {rate}", key=f"{key}_{rate.replace('=', '')}", options=mine)
+        for rate, mine in each.items()
     ]
-    return (*lines, Row(key, label, method, options, over=OVER_LRS, paper=label))
+    return (*lines, named(method, label, key=key, options=options, over=OVER_LRS))
 
 
-def sums(solver: str, options: Options, alone: Options) -> tuple[Row, ...]:
+def sums(solver: str, options: Options, alone: Options) -> tuple[Line, ...]:
     """ProLIP alone, and with each of the others, by one solver."""
     end, how = ("_adam", "Adam") if solver == "adam" else ("", "exact")
     mine = {**options, "solver": "adam"} if solver == "adam" else options
     others = {"rla": "RLA", "tip_adapter_f": "Tip-Adapter-F", "task_res": "TaskRes"}
     lines = [
-        Row(
+        line(
             f"prolip+{name}{end}",
             f"ProLIP + {label}, {how}",
             f"prolip+{name}",
@@ -76,7 +86,7 @@ def sums(solver: str, options: Options, alone: Options) -> tuple[Row, ...]:
         )
         for name, label in others.items()
     ]
-    return (Row(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper="ProLIP"), *lines)
+    return (line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper="ProLIP"), *lines)
 
 
 ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
@@ -94,12 +104,12 @@ VALIDATED = (
     named("linear_probe", "LP"),
     named("lp_plus_plus", "LP++"),
     named("prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=GRID),
-    Row("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
+    line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
 )
 VALIDATED_ADAM = VALIDATED[-2]
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
 FIXED = (
-    Row("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"),
-    Row("prolip", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
+    line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"),
+    line("prolip", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
 )

@@ -1,17 +1,26 @@
-"""Charts of experiments: lines, panels, bars, maps and clouds of points, in the style of `plots`."""
+"""Charts of experiments: lines, panels, bars, maps and clouds of points, in the style of `plot_style`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prolip.bench.plots import COLOURS, DARK, GREY, new_figure
+from prolip.bench.reporting.plot_style import COLOURS, DARK, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Points = Sequence[tuple[float | None, float | None]]  # mean and deviation, in percent
+
+class Mark(NamedTuple):
+    """A figure to draw: mean and deviation in percent; `partial` if runs are missing, then it is hollow."""
+
+    mean: float | None
+    std: float | None = None
+    partial: bool = False
+
+
+Marks = Sequence[Mark]
 
 # Beyond the colours, lines differ by stroke and marker.
 STYLES = (("-", "o"), ("--", "s"), (":", "^"))
@@ -24,7 +33,7 @@ class Panel:
     Attributes
     ----------
     series
-        For each line or set of bars: mean and deviation at each tick.
+        For each line or set of bars: the figure at each tick.
     title
         Above the axes.
     published
@@ -33,7 +42,7 @@ class Panel:
         Horizontal lines, like zero-shot accuracy.
     """
 
-    series: Mapping[str, Points]
+    series: Mapping[str, Marks]
     title: str = ""
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -65,24 +74,17 @@ def lines(
     columns: int = 4,
     share: bool = False,
 ) -> Figure:
-    """A line for each of several methods, in one or more panels.
+    """A line for each of several methods, in one panel, or several in rows of `columns`.
 
-    Bands are one deviation to either side; crosses in a line's colour are the paper's figures.
-
-    Parameters
-    ----------
-    ticks
-        Of every horizontal axis.
-    panels
-        One, or several in rows of `columns`.
-    share
-        One vertical scale for all panels.
+    Bands are one deviation to either side; crosses in a line's colour are the paper's figures. With `share`,
+    all panels have one vertical scale.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     names = list(dict.fromkeys(name for panel in panels for name in (*panel.levels, *panel.series)))
     tall = 0.26 * len(names) + 1.2  # what the legend needs
-    figure = new_figure(9.0, max(4.2, tall)) if len(panels) == 1 else _grid(rows, columns, tall)
+    size = (9.0, 4.2) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
+    figure = new_figure(size[0], max(size[1], tall))
     grid = figure.subplots(rows, columns, sharey=share, squeeze=False)
     order = list(dict.fromkeys(name for panel in panels for name in panel.series))
     for axes, panel in zip(grid.flat, panels, strict=False):
@@ -97,10 +99,6 @@ def lines(
     _head(figure, grid[0, 0], title, len(panels))
     _legend(figure, grid.flat[: len(panels)])
     return figure
-
-
-def _grid(rows: int, columns: int, tall: float) -> Figure:
-    return new_figure(2.7 * columns + 3.0, max(2.7 * rows + 0.6, tall))
 
 
 def _head(figure: Figure, axes: Any, title: str, panels: int) -> None:
@@ -122,11 +120,13 @@ def _legend(figure: Figure, axes: Iterable[Any]) -> None:
 
 def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str]) -> None:
     places = list(range(len(ticks)))
-    for name, level in panel.levels.items():
-        axes.axhline(level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label=name)
-    for name, points in panel.series.items():
+    for i, (name, level) in enumerate(panel.levels.items()):
+        axes.axhline(
+            level, color=GREY, linestyle=(0, (5, 3) if not i else (1, i + 1)), linewidth=1.2, label=name
+        )
+    for name, marks in panel.series.items():
         turn, i = divmod(order.index(name), len(COLOURS))
-        _band(axes, places, points, COLOURS[i], STYLES[turn % len(STYLES)], name)
+        _band(axes, places, marks, COLOURS[i], STYLES[turn % len(STYLES)], name)
         for place, value in zip(places, panel.published.get(name, ()), strict=False):
             if value is not None:
                 axes.plot(place, value, "x", color=COLOURS[i], markersize=8, markeredgewidth=2)
@@ -135,21 +135,22 @@ def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str])
     axes.set_xticks(places, ticks)
 
 
-def _band(
-    axes: Any, places: list[int], points: Points, colour: str, style: tuple[str, str], name: str
-) -> None:
-    known = [
-        (place, mean, std or 0.0)
-        for place, (mean, std) in zip(places, points, strict=True)
-        if mean is not None
-    ]
+def _band(axes: Any, places: list[int], marks: Marks, colour: str, style: tuple[str, str], name: str) -> None:
+    known = [(place, mark) for place, mark in zip(places, marks, strict=True) if mark.mean is not None]
     if not known:
         return
-    xs, means, stds = zip(*known, strict=True)
+    xs, means = [x for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
+    stds = [mark.std or 0.0 for _, mark in known]
     low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
     axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
     stroke, marker = style
     axes.plot(xs, means, marker=marker, markersize=4.5, linestyle=stroke, color=colour, label=name)
+    hollow = [i for i, (_, mark) in enumerate(known) if mark.partial]
+    if hollow:
+        places, values = [xs[i] for i in hollow], [means[i] for i in hollow]
+        axes.plot(
+            places, values, marker=marker, markersize=5, linestyle="", color=colour, markerfacecolor="white"
+        )
 
 
 def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Figure:
@@ -179,22 +180,23 @@ def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Fig
 def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
     """Bars and the paper's lines; `figures` writes each value at the foot of its bar, clear of the lines."""
     width = 0.82 / len(panel.series)
-    for i, (name, points) in enumerate(panel.series.items()):
+    for i, (name, marks) in enumerate(panel.series.items()):
         offset = (i - (len(panel.series) - 1) / 2) * width
-        known = [(group + offset, value) for group, (value, _) in enumerate(points) if value is not None]
+        colour = COLOURS[i % len(COLOURS)]
+        known = [(group + offset, mark) for group, mark in enumerate(marks) if mark.mean is not None]
         axes.bar(
             [x for x, _ in known],
-            [value for _, value in known],
-            width * 0.92,
-            color=COLOURS[i % len(COLOURS)],
+            [mark.mean for _, mark in known],
+            width * 0.88,
+            color=["white" if mark.partial else colour for _, mark in known],
             hatch="////" if i >= len(COLOURS) else None,
-            edgecolor="white",
-            linewidth=0,
+            edgecolor=[colour if mark.partial else "white" for _, mark in known],
+            linewidth=[1.5 * mark.partial for _, mark in known],
             label=name,
         )
-        for x, value in known if figures else ():
-            ink = "white" if i % len(COLOURS) < DARK else "#222222"
-            axes.text(x, 1.5, f"{value:.0f}", ha="center", va="bottom", fontsize=8, color=ink)
+        for x, mark in known if figures else ():
+            ink = "white" if i % len(COLOURS) < DARK and not mark.partial else "#222222"
+            axes.text(x, 1.5, f"{mark.mean:.0f}", ha="center", va="bottom", fontsize=8, color=ink)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]

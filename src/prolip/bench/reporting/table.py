@@ -1,0 +1,63 @@
+"""What a table is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure: percent, unless the table's unit is another.
+
+    Attributes
+    ----------
+    measured, std
+        The mean, and its deviation over seeds.
+    published, comparable
+        The paper's figure, and whether the measured one could equal it.
+    missing
+        Runs that should be in it and are not.
+    gain, interval
+        The mean paired difference to another line, and half the width of its 95 % interval.
+    """
+
+    measured: float | None
+    std: float | None = None
+    published: float | None = None
+    comparable: bool = False
+    missing: int = 0
+    gain: float | None = None
+    interval: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured less published, where that means something."""
+        if self.measured is None or self.published is None or not self.comparable or self.missing:
+            return None
+        return self.measured - self.published
+
+    @property
+    def clear(self) -> bool:
+        """Whether the gain is more than noise: its interval leaves out zero."""
+        return self.gain is not None and self.interval is not None and abs(self.gain) > self.interval
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table; `group` is the dataset or the model that it belongs to, empty for the average."""
+
+    label: str
+    cells: tuple[Cell | None, ...]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be printed in any format; `against` is the line that gains are over."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+    unit: str = "%"
+    against: str = ""
