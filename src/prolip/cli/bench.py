@@ -85,14 +85,11 @@ def list_experiments(
     if name is None:
         entries = EXPERIMENTS.values()
         if json:
-            found = [
-                {"name": e.name, "title": e.title, "where": e.where, "lines": len(e.lines)} for e in entries
-            ]
-            print_json(found)
+            shown = ("name", "title", "where")
+            print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.lines)} for e in entries])
             return
-        table(
-            None, ["experiment", "in the paper", ""], [[e.name, e.where, e.title] for e in entries], right=9
-        )
+        rows = [[e.name, e.where, e.title] for e in entries]
+        table(None, ["experiment", "in the paper", ""], rows, right=9)
         return
     chosen, lacking = experiment(name), missing_methods(experiment(name))
     lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
@@ -100,8 +97,8 @@ def list_experiments(
         names = ("key", "label", "method")
         print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
         return
-    shown = [[*x[:2], f"{x[2]} (not here)" if x[2] in lacking else x[2]] for x in lines]
-    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], shown, right=9)
+    rows = [[*x[:2], f"{x[2]} (not here)" if x[2] in lacking else x[2]] for x in lines]
+    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
     if chosen.note:
         console().print(f"\n{chosen.note}", markup=False)
 
@@ -185,7 +182,8 @@ def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
     say(f"{found.units} runs, of which {found.done} are done already")
     if found.done < found.units:
         guess = f"; a guess for {found.guessed}, as none like them has been timed" if found.guessed else ""
-        say(f"the others take about {_time(found.seconds)} on {max(1, resources.workers)} processes{guess}")
+        on = "one process" if resources.workers < 2 else f"{resources.workers} processes"
+        say(f"the others take about {_time(found.seconds)} on {on}{guess}")
         say("encoding images that are not in the feature store comes on top")
 
 

@@ -93,7 +93,7 @@ class Results:
 
     @classmethod
     def read(cls, experiment: str, path: Path, against: str | None = None) -> Results:
-        """Of the last run of an experiment; `against` is a line's key, label or method."""
+        """Of the last run of an experiment; `against` is a line's key or label."""
         if not path.is_file():
             raise NotRunError(f"there are no results in {path} yet")
         with ResultStore(path) as store:
