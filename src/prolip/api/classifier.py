@@ -158,8 +158,8 @@ class FewShotClassifier(Estimator):
         """The most probable class of each image.
 
         With `reject`, None for an image that seems to belong to no class. Of images that do belong, about
-        the fraction `false_reject` is refused too; or, where `false_accept` is given, about that fraction of
-        images of unknown classes is let pass.
+        the fraction `false_reject` is refused too; or, with `false_accept`, about that fraction of images of
+        unknown classes is let pass.
         """
         asked = Asked(1, reject, false_reject, false_accept)
         return answer.predict(self._model(), self.features(images).features[0], asked)
@@ -252,9 +252,9 @@ class FewShotClassifier(Estimator):
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Accuracy against images per class inside the support set, and what more images would bring."""
-        from prolip.api import grow
+        from prolip.api.grow import learning_curve
 
-        return grow.learning_curve(self._model(), progress)
+        return learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `index` counts in `images`."""
@@ -267,9 +267,8 @@ class FewShotClassifier(Estimator):
     def save(self, path: str | Path, *, support: bool = True, card: bool = False) -> None:
         """Write a folder that `load` reads: a JSON and safetensors.
 
-        With `support`, the features of the support set go along (about 0.5 MB for 200 images), so that the
-        model can be fitted again with more classes or images, without the old images. With `card`, a model
-        card goes along.
+        With `support`, features of the support set go along (0.5 MB for 200 images): the model can then grow
+        without the old images. With `card`, a model card goes along.
         """
         keep.save(self._model(), Path(path), support=support, card=card)
 
@@ -298,8 +297,7 @@ class FewShotClassifier(Estimator):
     ) -> list[str]:
         """Write the adapted model for other programs: "hf", "open_clip", "adapter", "onnx", or several.
 
-        `evaluation`, from `evaluate`, goes into the model card instead of figures on held-out support images.
-        Returns the names of the files. See `prolip.export.write.export`.
+        `evaluation`, from `evaluate`, goes into the model card in the place of figures on held-out images.
         """
         targets = [to] if isinstance(to, str) else list(to)
         return keep.export(self._model(), Path(path), targets, force=force, evaluation=evaluation)

@@ -106,7 +106,7 @@ class TipAdapter(LogitBiasMethod):
         """Build the cache; train and search as the method says."""
         started = time.perf_counter()
         _, method, figures = self.resolve(task, validation)
-        keys, training = method._keys(task, progress, validation)
+        keys, training = method.keys_of(task, progress, validation)
         fitted = Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys])
         return method.finish(fitted, task, started, **figures, **training)
 
@@ -115,7 +115,7 @@ class TipAdapter(LogitBiasMethod):
         if "auto" not in (self.alpha, self.beta):
             return task, self, {}
         parts = cross_validation.splits(task, validation, seed=self.seed)
-        keys = in_parallel(lambda part: self._keys(part.task, None, None)[0], parts)
+        keys = in_parallel(lambda part: self.keys_of(part.task, None, None)[0], parts)
         return task, *self.search(parts, keys)
 
     def search(
@@ -141,7 +141,7 @@ class TipAdapter(LogitBiasMethod):
         """Nothing is trained."""
         return 0
 
-    def _keys(
+    def keys_of(
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Array, dict[str, Any]]:
         return Cache(task, 1.0, 1.0).keys, {}
@@ -174,7 +174,7 @@ class TipAdapterF(TipAdapter):
         """A key for each image: N x K x D."""
         return shape.images * shape.dim
 
-    def _keys(
+    def keys_of(
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Array, dict[str, Any]]:
         trained = Sum(task, [self.bias(task, exact=False)]).adam(
@@ -221,10 +221,10 @@ class TipAdapterFStar(TipAdapterF):
         parts = cross_validation.splits(task, validation, seed=self.seed)
         untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
         first, _ = self.search(parts, untrained)
-        keys, training = first._keys(task, progress, validation)
+        keys, training = first.keys_of(task, progress, validation)
         again = [keys]
         if validation is None:
-            again = in_parallel(lambda part: first._keys(part.task, None, None)[0], parts)
+            again = in_parallel(lambda part: first.keys_of(part.task, None, None)[0], parts)
         found, report = self.search(parts, again)
         fitted = Cache(task, _number(found.alpha), _number(found.beta)).fitted([keys])
         return found.finish(fitted, task, started, **report, **training)
