@@ -144,6 +144,7 @@ class TipAdapter(LogitBiasMethod):
     def keys_of(
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Array, dict[str, Any]]:
+        """The cache's keys [n, D], and what there is to tell of them: the support images as they are."""
         return Cache(task, 1.0, 1.0).keys, {}
 
 
@@ -177,6 +178,7 @@ class TipAdapterF(TipAdapter):
     def keys_of(
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Array, dict[str, Any]]:
+        """Keys trained from the support images, and figures of the training."""
         trained = Sum(task, [self.bias(task, exact=False)]).adam(
             lr=self.lr,
             epochs=self.epochs,
