@@ -23,7 +23,7 @@ from prolip.bench.units import Unit
 from prolip.core import InputError, Text
 from prolip.core.files import cache_dir, sha256_tensors
 from prolip.data import DEFAULT, Benchmark, ImageSet, read_dataset
-from prolip.data.sampling import sample_support, sample_support_and_validation
+from prolip.data.sampling import sample_support, sample_train_val
 from prolip.encoders import Encoder
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.features import FeatureStore, extract
@@ -150,7 +150,7 @@ class _Source:
         if unit.protocol == "few_shot_validation":
             val = self.benchmark.splits.get("val")
             try:
-                train, chosen, part = sample_support_and_validation(
+                train, chosen, part = sample_train_val(
                     labels, None if val is None else val.labels, unit.shots or 0, unit.seed, self.paired
                 )
             except InputError:

@@ -25,7 +25,7 @@ from prolip.data.sampling import (
     base_classes,
     sample_base_support,
     sample_support,
-    sample_support_and_validation,
+    sample_train_val,
 )
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
@@ -95,7 +95,7 @@ def few_shot_validation(problem: EncodedDataset, trial: Trial) -> Measured:
     them. Without one, the method is shown them, for a search or an early stop of its own.
     """
     val = problem.splits.get("val")
-    train, chosen, part = sample_support_and_validation(
+    train, chosen, part = sample_train_val(
         problem.splits["train"].labels,
         None if val is None else val.labels,
         trial.shots or 0,
