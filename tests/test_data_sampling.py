@@ -28,7 +28,7 @@ def test_validation_shots_come_after_training_shots_from_one_stream():
     random.seed(3)
     train = [index for label in (2, 0, 1) for index in random.sample(ITEMS[label], 2)]
     val = [i for items in ([0, 1], [2, 3], [4, 5, 6]) for i in random.sample(items, 2)]
-    assert sample_train_val(LABELS, val_labels, 2, 3) == (train, val)
+    assert sample_train_val(LABELS, val_labels, 2, 3) == (train, val, "val")
 
 
 def test_a_short_class_is_kept_or_repeated():

@@ -509,18 +509,6 @@ def test_the_line_listed_last_counts_in_whichever_shard(photos, tmp_path):
     assert_same(features_of(root)[str(photos[2])], Fake().by_hand(noise(99)))
 
 
-def test_an_index_without_sizes_is_checked_by_content_once(photos, tmp_path):
-    root = tmp_path / "store"
-    embed(Fake(), photos, root)
-    index = root / "index-1-of-1.jsonl"
-    lines = [json.loads(line) for line in index.read_text().splitlines()]
-    index.write_text("".join(json.dumps({"path": x["path"], "key": x["key"]}) + "\n" for x in lines))
-    noise(99).save(photos[2])
-    done = embed(Fake(), photos, root)
-    assert (done.images, done.encoded) == (10, 1)
-    assert embed(Fake(), photos, root).already == 10
-
-
 def test_embed_into_a_file_is_refused(photos, tmp_path):
     with pytest.raises(UsageError, match=r"0\.png is a file: features go into a folder"):
         embed(Fake(), photos, photos[0])

@@ -12,7 +12,7 @@ from prolip.data.sampling import (
     sample_base_support,
     sample_paired,
     sample_support,
-    sample_support_and_validation,
+    sample_train_val,
 )
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.evaluate.protocols import (
@@ -87,9 +87,7 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     trial = Trial(Setting("prolip", grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001})), shots=4, seed=2)
     found = few_shot_validation(problem, trial)
 
-    train, val, part = sample_support_and_validation(
-        problem.splits["train"].labels, problem.splits["val"].labels, 4, 2
-    )
+    train, val, part = sample_train_val(problem.splits["train"].labels, problem.splits["val"].labels, 4, 2)
     assert part == "val"
     x, y = problem.splits["val"].take(val)
     accuracies = []
@@ -105,7 +103,7 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
 
 def test_without_a_validation_part_shots_come_in_pairs():
     labels = [0, 1] * 8
-    train, val, part = sample_support_and_validation(labels, None, 3, seed=5)
+    train, val, part = sample_train_val(labels, None, 3, seed=5)
     assert part == "train"
     assert not set(train) & set(val)
     assert sorted(labels[i] for i in train) == sorted(labels[i] for i in val) == [0] * 3 + [1] * 3

@@ -47,24 +47,22 @@ def datasets(
             ]
         )
         return
-    sizes = [
-        [f"{d.sizes[p]:,}" if p in d.sizes else "-" for p in ("train", "val", "test")]
+    splits = ("train", "val", "test")
+    rows = [
+        [
+            d.name,
+            *([found[d.name].state] if found else [d.folder, d.source]),
+            f"{d.classes}",
+            *(f"{d.sizes[split]:,}" if split in d.sizes else "-" for split in splits),
+        ]
         for d in DATASETS.values()
     ]
     if not found:
-        rows = [
-            [d.name, d.folder, d.source, f"{d.classes}", *size]
-            for d, size in zip(DATASETS.values(), sizes, strict=True)
-        ]
-        table(None, ["dataset", "folder", "from", "classes", "train", "val", "test"], rows, right=3)
+        table(None, ["dataset", "folder", "from", "classes", *splits], rows, right=3)
         console().print("\nSplit files and layout: github.com/KaiyangZhou/CoOp, DATASETS.md")
         console().print("Now: [bold]prolip datasets ROOT[/] says which of them are in a folder.")
         return
-    rows = [
-        [d.name, found[d.name].state, f"{d.classes}", *size]
-        for d, size in zip(DATASETS.values(), sizes, strict=True)
-    ]
-    table(None, ["dataset", "", "classes", "train", "val", "test"], rows, right=2)
+    table(None, ["dataset", "", "classes", *splits], rows, right=2)
     for item in found.values():
         for problem in item.problems:
             console().print(f"\n{item.dataset.name}: {problem}", markup=False, soft_wrap=True, end="")

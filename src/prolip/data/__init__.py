@@ -11,7 +11,7 @@ from prolip.data.datasets import (
     read_dataset,
 )
 from prolip.data.datasets_check import DatasetCheck, check_dataset, check_datasets
-from prolip.data.files import IMAGE_SUFFIXES, is_image, list_images
+from prolip.data.files import list_images
 from prolip.data.folders import read_images
 from prolip.data.imageset import ImageSet, class_names, clean_name
 from prolip.data.sampling import sample_few_shot, sample_train_val
@@ -22,7 +22,6 @@ __all__ = [
     "DATASETS",
     "DEFAULT",
     "ELEVEN",
-    "IMAGE_SUFFIXES",
     "TEMPLATES",
     "VARIANTS",
     "Benchmark",
@@ -37,7 +36,6 @@ __all__ = [
     "class_names",
     "clean_name",
     "find_dataset",
-    "is_image",
     "list_images",
     "read_dataset",
     "read_images",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -93,15 +94,14 @@ def _listed(
     title: str,
     folder: str,
     images: str,
-    split_file: str,
+    file: str,
     classes: int,
-    sizes: tuple[int, int, int],
+    sizes: tuple[int, ...],
     source: str,
 ) -> Dataset:
     by_split = dict(zip(("train", "val", "test"), sizes, strict=True))
-    return Dataset(
-        name, title, folder, "split", (images,), f"split_zhou_{split_file}.json", classes, by_split, source
-    )
+    split_file = f"split_zhou_{file}.json"
+    return Dataset(name, title, folder, "split", (images,), split_file, classes, by_split, source)
 
 
 def _variant(
@@ -201,16 +201,13 @@ def read_stand_in(folder: Path) -> Benchmark:
     """A folder of images as a dataset: its train/, val/ and test/; without them, every second image tests."""
     train = read_images(folder, split="train")
     if train.split is None:
-        whole, seen = train, [0] * len(train.classes)
-        odd: list[bool] = []
-        for label in whole.labels:
-            odd.append(seen[label] % 2 == 1)
-            seen[label] += 1
+        turns = [count() for _ in train.classes]
+        odd = [next(turns[label]) % 2 for label in train.labels]
         splits = {
-            "train": whole.subset([i for i, out in enumerate(odd) if not out]),
-            "test": whole.subset([i for i, out in enumerate(odd) if out]),
+            split: train.subset([i for i, out in enumerate(odd) if out == (split == "test")])
+            for split in ("train", "test")
         }
-        if min(seen) < 2:
+        if min(train.counts().values()) < 2:
             raise InputError(f"{folder} has no test/ and a class with a single image: add images or a test/")
     else:
         splits = {"train": train, "test": _aligned(read_images(folder, split="test", min_classes=1), train)}

@@ -51,19 +51,6 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     return _draw(labels, shots, random.Random(seed), short)
 
 
-def sample_train_val(
-    train_labels: Iterable[int],
-    val_labels: Iterable[int],
-    shots: int,
-    seed: int,
-    short: Short = "keep",
-) -> tuple[list[int], list[int]]:
-    """Training shots, then as many validation shots from the same random stream, as the paper draws them."""
-    rng = random.Random(seed)
-    train = _draw(train_labels, shots, rng, short)
-    return train, _draw(val_labels, shots, rng, short)
-
-
 def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: bool = False) -> list[int]:
     """Indices of the training shots; None takes every image."""
     if paired and shots is not None:
@@ -71,16 +58,17 @@ def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: 
     return sample_few_shot(labels, shots, seed, short="repeat")
 
 
-def sample_support_and_validation(
-    train: Sequence[int], val: Sequence[int] | None, shots: int, seed: int, paired: bool = False
+def sample_train_val(
+    train_labels: Sequence[int], val_labels: Sequence[int] | None, shots: int, seed: int, paired: bool = False
 ) -> tuple[list[int], list[int], str]:
-    """Indices of training and validation shots, and the split that the latter lie in.
+    """Indices of training and of validation shots, from one random stream; and the split of the latter.
 
     Without a validation split both come out of the training pool, like ImageNet's.
     """
-    if paired or val is None:
-        return *sample_paired(train, shots, seed), "train"
-    return *sample_train_val(train, val, shots, seed, short="repeat"), "val"
+    if paired or val_labels is None:
+        return *sample_paired(train_labels, shots, seed), "train"
+    rng = random.Random(seed)
+    return _draw(train_labels, shots, rng, "repeat"), _draw(val_labels, shots, rng, "repeat"), "val"
 
 
 def sample_paired(labels: Sequence[int], shots: int, seed: int) -> tuple[list[int], list[int]]:

@@ -93,20 +93,16 @@ def cached_revision(repository: str, *files: str) -> str | None:
     return None
 
 
-def missing_files(folder: Path, wanted: dict[str, tuple[str, ...]]) -> list[str]:
-    """Of the things wanted (what: any one of these file patterns), those that the folder lacks."""
-    return [
+def require_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a model folder that lacks something wanted (what: any one of these file patterns)."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}")
+    missing = [
         f"{what} ({' or '.join(patterns)})"
         for what, patterns in wanted.items()
         if not any(any(folder.glob(pattern)) for pattern in patterns)
     ]
-
-
-def require_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
-    """Refuse a model folder that is not there, or not complete."""
-    if not folder.is_dir():
-        raise ModelError(f"there is no folder {folder}")
-    if missing := missing_files(folder, wanted):
+    if missing:
         raise ModelError(f"the folder {folder} lacks {', '.join(missing)}")
 
 

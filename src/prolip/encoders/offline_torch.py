@@ -58,12 +58,8 @@ def open_towers(modules: Modules, head: Head, text_head: Head, copy: bool, devic
         lambda pixels: image(pixels) @ joined.projection,
         embed_text,
         words=text.words,
-        image_prefixes=(
-            "image._conv",
-            "image._bn",
-            "image._blocks",
-            "projection",
-        ),  # not its ImageNet classifier
+        # Without the ImageNet classifier.
+        image_prefixes=("image._conv", "image._bn", "image._blocks", "projection"),
         last_layer_prefixes=("image._conv_head.", "image._bn1.", "projection"),
         image_blocks=image.residual_blocks,
         embed_local=lambda pixels: image.feature_map(pixels).flatten(2).mT @ joined.projection,

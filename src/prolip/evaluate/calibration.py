@@ -38,20 +38,15 @@ def fit_temperature(logits: Array, y: Array) -> float:
     >>> 5.0 < fit_temperature(logits, y) < 4 / math.log(2)       # the prior keeps it a little lower
     True
     """
+    from scipy.optimize import minimize_scalar
+
     z = logits.astype(np.float64)
 
     def cost(log_t: float) -> float:
         return float(cross_entropy(z / math.exp(log_t), y).sum()) + 0.5 * (log_t / PRIOR) ** 2
 
-    low, high = math.log(RANGE[0]), math.log(RANGE[1])
-    ratio = (math.sqrt(5) - 1) / 2
-    for _ in range(60):  # golden section: the likelihood has one hump
-        a, b = high - ratio * (high - low), low + ratio * (high - low)
-        if cost(a) < cost(b):
-            high = b
-        else:
-            low = a
-    return math.exp((low + high) / 2)
+    bounds = math.log(RANGE[0]), math.log(RANGE[1])  # the likelihood has one hump between them
+    return math.exp(minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x)
 
 
 def fit_factor(fitted: Fitted) -> float:

@@ -109,7 +109,9 @@ def learning_curve(
             if progress is not None:
                 progress(step * repeats + repeat + 1, len(sizes) * repeats)
         points.append(_point(shots, values, len(rest)))
-    now, *ahead = extrapolate(points, [largest, *(_whole(largest, factor) for factor in MORE)])
+    now, *ahead = extrapolate(
+        points, [largest, *(max(largest + 1, round(factor * largest)) for factor in MORE)]
+    )
     return Curve(points, now, ahead)
 
 
@@ -154,10 +156,6 @@ def _sizes(largest: int) -> list[int]:
     """Numbers of images to try: doubling, and the most that leaves one to ask about."""
     sizes = [s for s in (1, 2, 4, 8, 16, 32, 64, 128) if s < 0.8 * largest]
     return sorted({*sizes, max(2, int(0.8 * largest))})
-
-
-def _whole(largest: int, factor: float) -> int:
-    return max(largest + 1, round(factor * largest))
 
 
 def _split(y: Array, shots: int, rng: random.Random) -> tuple[Array, Array]:

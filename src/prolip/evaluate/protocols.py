@@ -26,7 +26,7 @@ from prolip.data.sampling import (
     base_classes,
     sample_base_support,
     sample_support,
-    sample_support_and_validation,
+    sample_train_val,
 )
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
@@ -105,7 +105,7 @@ def draw(protocol: str, problem: EncodedDataset, trial: Trial) -> Draw:
         val = problem.splits.get("val")
         held_out = None if val is None else val.labels
         shots = trial.shots or 0
-        return Draw(*sample_support_and_validation(labels, held_out, shots, trial.seed, problem.paired))
+        return Draw(*sample_train_val(labels, held_out, shots, trial.seed, problem.paired))
     if protocol == "base_to_new":
         classes = len(problem.classes)
         return Draw(sample_base_support(labels, classes, trial.shots or 0, trial.seed, problem.paired))

@@ -19,10 +19,10 @@ from typing import Any
 
 from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError, SavedModelError
-from prolip.core.files import read_tensors, sha256_file, sha256_tensors, write_json, write_tensors
+from prolip.core.files import sha256_file, sha256_tensors, write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.export.checkpoint import library_model
-from prolip.export.saved import load_base
+from prolip.export.saved import load_base, read_checked
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1
@@ -87,9 +87,4 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         raise SavedModelError(f"{folder / CONFIG} is not the JSON of an adapter of prolip")
     if config["format"] > FORMAT:
         raise SavedModelError(f"{folder} was written by a newer version: upgrade prolip")
-    found = sha256_file(folder / TENSORS)
-    if found != config["sha256"]:
-        raise SavedModelError(
-            f"{folder / TENSORS} was altered: expected SHA-256 {config['sha256']}, found {found}"
-        )
-    return config, read_tensors(folder / TENSORS)
+    return config, read_checked(folder / TENSORS, config["sha256"])

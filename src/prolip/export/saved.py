@@ -87,10 +87,10 @@ def read_model(path: Path) -> SavedModel:
     checksum = config.pop("checksum", None)
     if checksum != _checksum(config):
         raise SavedModelError(f"{path / CONFIG} was altered since it was saved: save the model again")
-    tensors = _read_checked(path / TENSORS, config["sha256"])
+    tensors = read_checked(path / TENSORS, config["sha256"])
     support = None
     if "support_sha256" in config:
-        support = _read_checked(path / SUPPORT, config["support_sha256"])
+        support = read_checked(path / SUPPORT, config["support_sha256"])
     return SavedModel(config, tensors, support)
 
 
@@ -112,7 +112,8 @@ def load_base(path: str | Path, name: str, fingerprint: str | None, device: str)
     return encoder
 
 
-def _read_checked(file: Path, expected: str) -> dict[str, Array]:
+def read_checked(file: Path, expected: str) -> dict[str, Array]:
+    """The arrays of a safetensors file whose SHA-256 is known; an error where its content is another."""
     if not file.is_file():
         raise SavedModelError(f"{file.parent} is not a complete saved model: {file.name} is missing")
     found = sha256_file(file)

@@ -14,9 +14,9 @@ from prolip.core.errors import ModelError, unknown_name
 from prolip.core.files import write_bytes, write_folder
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
+from prolip.export.checkpoint import LIBRARIES
 from prolip.export.fold import Folded, fold
 
-LIBRARIES = ("hf", "open_clip")  # whose models need torch
 TARGETS = (*LIBRARIES, "adapter", "onnx")
 
 

@@ -31,12 +31,12 @@ CHUNK = 4096  # images between two writes of the index
 
 
 class IndexEntry(NamedTuple):
-    """What an index says of an image; lines of earlier versions have the key alone."""
+    """What an index says of an image; size and time are None where they could not be read."""
 
     key: bytes
-    size: int | None = None
-    mtime: int | None = None
-    listed: int = 0
+    size: int | None
+    mtime: int | None
+    listed: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
                 return
             try:
                 entry = json.loads(line)
-                known = (entry.get("size"), entry.get("mtime"), entry.get("listed", 0))
+                known = entry["size"], entry["mtime"], entry["listed"]
                 yield entry["path"], IndexEntry(bytes.fromhex(entry["key"]), *known)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(f"{file}, line {number} is damaged: {error}; remove the file") from error

@@ -81,19 +81,9 @@ def solve(
     for lam in lams:
         found, complement = take_turns(objective.at(lam), z, restrained)
         z, now = found.x, time.perf_counter()
-        solutions.append(
-            Solution(
-                reduction.weight(z[:, 0], None if complement is None else complement.step),
-                lam,
-                reduction.scale,
-                found.value,
-                start_value,
-                found.evaluations,
-                now - began,
-                "exact",
-                found.converged,
-            )
-        )
+        weight = reduction.weight(z[:, 0], None if complement is None else complement.step)
+        values = reduction.scale, found.value, start_value, found.evaluations, now - began
+        solutions.append(Solution(weight, lam, *values, "exact", found.converged))
         began = now
     return solutions
 
