@@ -28,23 +28,13 @@ CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
 
 @dataclass(frozen=True)
 class Asked:
-    """What an answer is to hold.
+    """What an answer is to hold."""
 
-    Attributes
-    ----------
-    top
-        How many classes each answer ranks.
-    reject, false_reject, false_accept
-        Whether pictures that seem to belong to no class get the class None, and how strictly.
-    test_time
-        A way to adapt to each image first.
-    """
-
-    top: int = 1
-    reject: bool = False
+    top: int = 1  # how many classes are ranked
+    reject: bool = False  # whether pictures that seem to belong to no class get the class None
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
-    test_time: str | None = None
+    test_time: str | None = None  # a way to adapt to each image first
 
     def __post_init__(self) -> None:
         if self.top < 1:

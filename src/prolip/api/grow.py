@@ -56,13 +56,9 @@ def add_images(
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
     return new, {
-        "added_classes": known[len(model.classes) :],
-        "added_images": len(fresh),
+        **_changes(model, new, before, _old_accuracy(new, grown, model)),
         "duplicates": len(found.hashes) - len(fresh),
         "skipped": len(found.bad),
-        "old_accuracy_before": before,
-        "old_accuracy": _old_accuracy(new, grown, model),
-        **new.report,
     }
 
 
@@ -92,15 +88,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
         model, fitted=fitted, classes=tuple(known), text=text, confidence=confidence, support=support,
         report={**model.report, "classes": len(known)},
     )  # fmt: skip
-    return grown, {
-        "added_classes": new,
-        "added_images": 0,
-        "duplicates": 0,
-        "skipped": 0,
-        "old_accuracy_before": before,
-        "old_accuracy": after,
-        **grown.report,
-    }
+    return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve:
@@ -135,6 +123,19 @@ def _text(model: AdaptedModel, classes: Sequence[Any]) -> Text:
     return model.encoder.text(
         class_names(names) if model.encoder.takes_pictures else names, model.recipe.templates
     )
+
+
+def _changes(
+    old: AdaptedModel, new: AdaptedModel, before: float | None, after: float | None
+) -> dict[str, Any]:
+    """What came to a model, and what that did to its old classes."""
+    return {
+        **new.report,
+        "added_classes": list(new.classes[len(old.classes) :]),
+        "added_images": len(new.support.hashes) - len(old.support.hashes),
+        "old_accuracy_before": before,
+        "old_accuracy": after,
+    }
 
 
 def _old_accuracy(model: AdaptedModel, task: Task, old: AdaptedModel) -> float | None:

@@ -49,18 +49,18 @@ def add(
     check_target(target)
     clf = load(saved, device, False if no_store else store, skip_bad)
     with bar("encoding", quiet=json) as progress:
-        told = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
+        report = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
     clf.save(target, card=(saved / CARD).is_file())
     report_skipped(clf.skipped_, json)
     if json:
-        print_json({**told, "out": str(target)})
+        print_json({**report, "out": str(target)})
         return
     rows = [
-        ["new classes", ", ".join(map(str, told["added_classes"])) or "none"],
-        ["new images", f"{told['added_images']} ({told['duplicates']} were in the model already)"],
+        ["new classes", ", ".join(map(str, report["added_classes"])) or "none"],
+        ["new images", f"{report['added_images']} ({report['duplicates']} were in the model already)"],
         [
             "old classes",
-            f"{percent(told['old_accuracy_before'])} % before, {percent(told['old_accuracy'])} % now",
+            f"{percent(report['old_accuracy_before'])} % before, {percent(report['old_accuracy'])} % now",
         ],
         ["saved", str(target)],
     ]
