@@ -13,9 +13,9 @@ from prolip import FewShotClassifier, Task, methods, solvers
 from prolip.core import InputError, Settings, UsageError
 from prolip.methods.common import cross_validation
 from prolip.methods.common.logit_bias import Sum
-from prolip.methods.common.softmax_regression import SoftmaxRegression
 from prolip.methods.ensemble import Pool, stack, stacked
 from prolip.solvers.folds import assign_folds
+from prolip.solvers.regression import SoftmaxRegression
 from test_methods import (
     ON_FEATURES,
     close,
@@ -240,7 +240,7 @@ def test_a_settled_method_searches_no_more(name, monkeypatch):
     first = searching(name).fit(task)
     settled = methods.from_settings(Settings(**json.loads(json.dumps(asdict(first.settings)))))
     searches = ("methods.common.cross_validation.splits", "methods.ensemble.stack")
-    for place in (*searches, "solvers.choose", "solvers.automatic"):
+    for place in (*searches, "methods.common.automatic.choose", "methods.common.automatic.automatic"):
         monkeypatch.setattr(f"prolip.{place}", lambda *_, **__: pytest.fail("searched again"))
     again = settled.fit(task).logits(task.x[0])
     if name != "tip_adapter_f_star":  # its keys were trained at what the first of its two searches chose
