@@ -214,7 +214,7 @@ class Page:
             return JSONResponse({"error": "there is no such picture"}, 404)
 
         def draw() -> bytes:
-            return thumbnail(read_bytes(self.project.image(image)), LARGE)
+            return thumbnail(read_bytes(self.project.image(image), UPLOAD_LIMIT), LARGE)
 
         return Response(await self.pool.run(draw), media_type="image/jpeg", headers=FOREVER)
 

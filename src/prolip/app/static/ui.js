@@ -43,7 +43,7 @@ export function reconcile(parent, keys, make, update = () => {}) {
   });
 }
 
-export const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`);
+export const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)}\u00a0%`);
 export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
 // A short message, read out by screen readers too.

@@ -7,16 +7,17 @@ app-header { position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wra
 app-header h1 { font-size: 1.02rem; margin: 0; overflow-wrap: anywhere; }
 app-header .score { display: flex; align-items: baseline; gap: 9px; }
 app-header .score strong { font-size: 1.7rem; line-height: 1; letter-spacing: -.02em; }
+app-header .score { min-width: 0; }
 app-header .busy { display: flex; align-items: center; gap: 8px; min-width: 150px; }
 app-header progress { width: 110px; height: 8px; accent-color: var(--accent); }
 app-header .right { margin-left: auto; }
-@media (max-width: 860px) { app-header { padding: 10px 12px; } app-header .score strong { font-size: 1.35rem; } }
+@media (max-width: 860px) { app-header { padding: 8px 12px; gap: 4px 14px; flex-wrap: nowrap; } app-header .model { display: none; } app-header h1 { display: none; } app-header .score strong { font-size: 1.35rem; } }
 `);
 
 class AppHeader extends HTMLElement {
   connectedCallback() {
     this.title_ = h("h1");
-    this.model = h("div", { class: "muted small" });
+    this.model = h("div", { class: "muted small model" });
     this.strong = h("strong", { class: "number" });
     this.about = h("span", { class: "small muted" });
     this.score = h("div", { class: "score", role: "status", "aria-live": "polite", id: "score" }, this.strong, this.about);

@@ -1,6 +1,6 @@
 // A class: its name, its pictures, how well it is told apart, and the words that the model reads for it.
 // Everything about a card stands in this file.
-import { dropTarget, upload } from "../files.js";
+import { chosen, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
 import { chooser, h, percent, plural, reconcile, style, toast } from "../ui.js";
 import { openPictures } from "./picture-dialog.js";
@@ -10,12 +10,15 @@ import "./web-cam.js";
 style(`
 class-card { display: flex; flex-direction: column; gap: 10px; background: var(--surface); border: 1px solid var(--line); border-radius: var(--radius); padding: 12px; min-width: 0; }
 class-card.over { border-color: var(--accent); box-shadow: 0 0 0 3px var(--tint); background: var(--tint); }
+class-card .head { display: flex; align-items: center; gap: 6px; }
 class-card .name { font-weight: 650; border-color: transparent; padding-left: 6px; background: none; text-overflow: ellipsis; }
 class-card .name:hover { border-color: var(--line); }
 class-card .figure { font-size: 1.25rem; font-weight: 650; letter-spacing: -.01em; line-height: 1; }
 class-card .meter { height: 6px; border-radius: 3px; background: var(--sunken); overflow: hidden; }
 class-card .meter div { height: 100%; background: var(--accent); border-radius: 3px; transition: width .25s; }
 class-card .tiles { grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); }
+class-card .add { display: flex; gap: 6px; }
+class-card .add button { flex: 1 1 auto; justify-content: center; padding: 5px 6px; }
 class-card .more { aspect-ratio: 1; justify-content: center; padding: 0; min-height: 0; }
 class-card .empty { border: 2px dashed var(--line); border-radius: 10px; padding: 22px 10px; text-align: center; color: var(--muted); font-size: .9rem; }
 class-card details { font-size: .88rem; }
@@ -34,7 +37,7 @@ class ClassCard extends HTMLElement {
     this.setAttribute("role", "group");
     this.key = h("kbd", { "aria-hidden": "true" });
     this.name = h("input", { type: "text", class: "name", maxlength: "100", spellcheck: "false", "aria-label": "Name of the class", onchange: () => this.rename(), onkeydown: (event) => event.key === "Enter" && this.name.blur() });
-    this.figure = h("span", { class: "figure number" });
+    this.figure = h("span", { class: "figure number", title: "right when held out" });
     this.fill = h("div");
     this.meter = h("div", { class: "meter", "aria-hidden": "true" }, this.fill);
     this.count = h("div", { class: "small muted", "data-count": "" });
@@ -42,11 +45,11 @@ class ClassCard extends HTMLElement {
     this.empty = h("div", { class: "empty" }, "Drop photos or a folder here, or paste");
     this.camera = h("div", { class: "stack", hidden: true });
     this.append(
-      h("div", { class: "row" }, this.key, h("div", { class: "grow" }, this.name), this.figure),
+      h("div", { class: "head" }, this.key, h("div", { class: "grow" }, this.name), this.figure),
       this.meter, this.count, this.empty, this.pictures, this.camera,
-      h("div", { class: "row" },
-        chooser("Photos …", (files) => upload(files, id)),
-        chooser("Folder …", (files) => upload(files, id), { folder: true }),
+      h("div", { class: "add" },
+        chooser("Photos", (files) => upload(files, id)),
+        chooser("Folder", (files) => upload(chosen(files).map(({ file }) => file), id), { folder: true }),
         h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera")),
       this.more());
     dropTarget(this, (files) => upload(files.map(({ file }) => file), id));
@@ -80,9 +83,9 @@ class ClassCard extends HTMLElement {
     this.key.hidden = place > 9;
     if (document.activeElement !== this.name) this.name.value = row.name;
     this.figure.textContent = figures.accuracy === null || figures.accuracy === undefined ? "" : percent(figures.accuracy);
-    this.fill.style.width = percent(figures.accuracy ?? 0).replace(" ", "");
+    this.fill.style.width = `${100 * (figures.accuracy ?? 0)}%`;
     this.meter.hidden = !this.figure.textContent;
-    this.count.replaceChildren(...this.counted(members.length, figures));
+    this.count.replaceChildren(...this.counted(members, figures));
     this.empty.hidden = members.length > 0;
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
@@ -93,11 +96,15 @@ class ClassCard extends HTMLElement {
     this.merge.disabled = !others.length;
   }
 
-  counted(count, figures) {
+  // How many pictures, and how many of them the model gets wrong when it is not taught with them.
+  counted(members, figures) {
+    const count = members.length;
     if (!count) return ["No pictures yet"];
     const parts = [plural(count, "picture")];
     if (figures.accuracy !== null && figures.accuracy !== undefined) {
-      parts.push(", right when held out");
+      const answers = store.figures.answers ?? {};
+      const wrong = members.filter((image) => answers[image] && answers[image][0] !== this.dataset.key).length;
+      parts.push(wrong ? `, ${wrong} taken for another` : ", all told apart");
       const by = Math.round(100 * (figures.accuracy - (figures.before ?? figures.accuracy)));
       if (by) parts.push(" ", h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)}`));
     } else if (store.figures.ready) parts.push(count < 2 ? ": one more, and it can be measured" : "");

@@ -4,12 +4,15 @@ import { h, percent, style } from "../ui.js";
 import { openPictures } from "./picture-dialog.js";
 
 style(`
-confusion-matrix { display: block; overflow-x: auto; }
+confusion-matrix { display: block; }
+confusion-matrix .scroll { overflow-x: auto; padding: 3px; }
 confusion-matrix table { border-collapse: separate; border-spacing: 3px; font-size: .86rem; }
-confusion-matrix th { font-weight: 500; color: var(--muted); max-width: 110px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding: 2px 6px; }
+confusion-matrix th { font-weight: 500; color: var(--muted); max-width: 84px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding: 2px 4px; }
+confusion-matrix th[scope="col"] { max-width: 52px; font-size: .76rem; }
 confusion-matrix th[scope="row"] { text-align: right; color: var(--text); }
-confusion-matrix td { padding: 0; width: 46px; height: 38px; text-align: center; border-radius: 6px; background: var(--sunken); color: var(--muted); }
+confusion-matrix td { padding: 0; min-width: 40px; width: 52px; height: 38px; text-align: center; border-radius: 6px; background: var(--sunken); color: var(--muted); }
 confusion-matrix td button { width: 100%; min-height: 38px; justify-content: center; padding: 0; border-radius: 6px; border-color: transparent; font-weight: 650; background: color-mix(in srgb, var(--shade) calc(14% + 36% * var(--share)), var(--surface)); }
+confusion-matrix thead td { background: none; }
 confusion-matrix td.right button { --shade: var(--good); }
 confusion-matrix td.wrong button { --shade: var(--bad); }
 `);
@@ -18,7 +21,7 @@ class ConfusionMatrix extends HTMLElement {
   connectedCallback() {
     this.table = h("table", { "aria-label": "What is taken for what" });
     this.note = h("p", { class: "muted small" });
-    this.append(h("div", { class: "panel" }, this.note, this.table));
+    this.append(h("div", { class: "panel" }, this.note, h("div", { class: "scroll", tabindex: "-1" }, this.table)));
     store.addEventListener("update", () => this.update());
   }
 
@@ -35,7 +38,7 @@ class ConfusionMatrix extends HTMLElement {
     const state = JSON.stringify([store.figures.revision, ids.map((id) => store.name(id))]);
     if (!judged || state === this.drawn || this.contains(document.activeElement)) return;
     this.drawn = state;
-    const head = h("tr", {}, h("td", { hidden: true }), h("th", {}, ""), ids.map((id) => h("th", { scope: "col", title: store.name(id) }, store.name(id))));
+    const head = h("tr", {}, h("td"), ids.map((id) => h("th", { scope: "col", title: store.name(id) }, store.name(id))));
     this.table.replaceChildren(h("thead", {}, head), h("tbody", {}, ids.map((label) => this.line(label, ids))));
   }
 

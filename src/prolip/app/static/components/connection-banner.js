@@ -7,7 +7,7 @@ connection-banner { position: sticky; top: 0; z-index: 15; display: block; }
 connection-banner div { background: var(--bad); color: var(--surface); padding: 10px 20px; font-weight: 600; text-align: center; }
 `);
 
-const GONE = "The program has stopped, or cannot be reached. Everything shown here is kept on its disk: start prolip app again, and this page goes on.";
+const GONE = "The program has stopped. What is shown as kept is on the disk: start prolip app again, and open the address that it prints.";
 const OLD = "This page belongs to an earlier run of prolip app. Open the address that the program printed; everything is kept.";
 
 class ConnectionBanner extends HTMLElement {

@@ -9,7 +9,7 @@ style(`
 label-queue { display: grid; gap: 12px; }
 label-queue .panel { display: grid; gap: 12px; }
 label-queue .over { border-color: var(--accent); background: var(--tint); }
-label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 10px; }
+label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 10px; }
 label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
 label-queue .guess { display: block; font-size: .78rem; padding: 4px 6px; text-align: left; background: var(--surface); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
@@ -18,7 +18,8 @@ label-queue .keys button { max-width: 220px; }
 label-queue .keys span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 `);
 
-const SHOWN = 36;
+const SHOWN = 24;
+const STEADY = 6; // pictures at the head that stay where they are while one labels: a key means what was looked at
 const SURE = 0.9;
 
 class LabelQueue extends HTMLElement {
@@ -28,7 +29,10 @@ class LabelQueue extends HTMLElement {
     this.keys = h("div", { class: "row keys", role: "group", "aria-label": "These are" });
     this.sure = h("button", { type: "button", onclick: () => this.takeGuesses() });
     this.out = h("button", { type: "button", onclick: () => actions.remove(this.selection.chosen()) }, "Take out");
-    this.selection = new Selection(this.grid, () => this.update());
+    this.selection = new Selection(this.grid, () => {
+      this.used = true;
+      this.update();
+    });
     const panel = h("div", { class: "panel" }, this.about, this.grid, this.keys,
       h("div", { class: "row" },
         chooser("Add photos …", (files) => upload(files, null)),
@@ -43,13 +47,16 @@ class LabelQueue extends HTMLElement {
   // In the order of the server, without what was labelled since, and with what came since.
   order() {
     const open = new Set(store.members(null));
+    const head = (this.used ? this.shown ?? [] : []).filter((id) => open.has(id)).slice(0, STEADY);
+    head.forEach((id) => open.delete(id));
     const known = (store.slow.queue ?? []).filter((id) => open.delete(id));
-    return [...known, ...open];
+    return [...head, ...known, ...open];
   }
 
   update() {
     const all = this.order();
-    const shown = all.slice(0, SHOWN);
+    const shown = (this.shown = all.slice(0, SHOWN));
+    if (!this.used && shown.length) this.selection.set([shown[0]]);
     this.about.textContent = all.length
       ? `${plural(all.length, "picture")} without a class. Press a number, or choose several with shift first. Those that would teach most come first.`
       : "Drop a folder of pictures without labels here: those that would teach most come first, and a key labels each.";
@@ -90,6 +97,7 @@ class LabelQueue extends HTMLElement {
   label(id) {
     const images = this.selection.chosen();
     if (!images.length) return;
+    this.used = true;
     this.selection.lost = this.grid.contains(document.activeElement);
     actions.label(images, id);
   }

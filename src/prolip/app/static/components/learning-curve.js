@@ -13,7 +13,7 @@ learning-curve .ahead { stroke-dasharray: 5 5; }
 learning-curve circle { fill: var(--accent); }
 `);
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [380, 210, 40, 30];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [380, 220, 42, 44];
 
 class LearningCurve extends HTMLElement {
   connectedCallback() {
@@ -50,7 +50,7 @@ class LearningCurve extends HTMLElement {
       parts.push(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(level), y2: y(level) }));
       parts.push(svg("text", { x: LEFT - 6, y: y(level) + 4, "text-anchor": "end" }, `${Math.round(100 * level)} %`));
     }
-    for (let shots = 1; Math.log2(shots) <= most + 0.01; shots *= 2) parts.push(svg("text", { x: x(shots), y: HEIGHT - 12, "text-anchor": "middle" }, String(shots)));
+    for (let shots = 1; Math.log2(shots) <= most + 0.01; shots *= 2) parts.push(svg("text", { x: x(shots), y: HEIGHT - 26, "text-anchor": "middle" }, String(shots)));
     const band = [...ahead.map((f) => [x(f.shots), y(f.high)]), ...ahead.toReversed().map((f) => [x(f.shots), y(f.low)])];
     const last = curve.points.at(-1);
     parts.push(
@@ -58,7 +58,7 @@ class LearningCurve extends HTMLElement {
       svg("path", { class: "line", d: path(curve.points.map((p) => [x(p.shots), y(p.accuracy)])) }),
       svg("path", { class: "line ahead", d: path([[x(last.shots), y(last.accuracy)], ...ahead.map((f) => [x(f.shots), y(f.accuracy)])]) }),
       ...curve.points.map((p) => svg("circle", { cx: x(p.shots), cy: y(p.accuracy), r: 3.5 })),
-      svg("text", { x: WIDTH / 2, y: HEIGHT - 0.5, "text-anchor": "middle" }, "pictures of each class"));
+      svg("text", { x: WIDTH / 2, y: HEIGHT - 7, "text-anchor": "middle" }, "pictures of each class"));
     this.chart.setAttribute("aria-label", `Accuracy against pictures of each class. ${this.sentence.textContent}`);
     this.chart.replaceChildren(...parts);
   }

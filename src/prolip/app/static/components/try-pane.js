@@ -11,7 +11,8 @@ try-pane .over { border-color: var(--accent); background: var(--tint); }
 try-pane .view { border-radius: 10px; overflow: hidden; background: var(--sunken); min-height: 150px; display: grid; place-items: center; text-align: center; color: var(--muted); font-size: .92rem; }
 try-pane .view img { width: 100%; max-height: 280px; object-fit: contain; display: block; }
 try-pane .view p { padding: 0 18px; margin: 0; }
-try-pane .verdict { font-size: 1.2rem; font-weight: 650; overflow-wrap: anywhere; min-height: 1.5em; }
+try-pane .verdict { font-size: 1.2rem; font-weight: 650; overflow-wrap: anywhere; }
+try-pane :is(.verdict, .note, .bars):empty { display: none; }
 try-pane .bars { display: grid; gap: 7px; }
 try-pane .bar { display: grid; grid-template-columns: minmax(0, 1fr) auto; font-size: .9rem; gap: 0 8px; }
 try-pane .bar span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -27,7 +28,7 @@ class TryPane extends HTMLElement {
   connectedCallback() {
     this.view = h("div", { class: "view" }, h("p", {}, "Drop or paste a picture that it has not seen"));
     this.verdict = h("div", { class: "verdict", id: "verdict", role: "status", "aria-live": "polite" });
-    this.note = h("div", { class: "small muted" });
+    this.note = h("div", { class: "small muted note" });
     this.bars = h("div", { class: "bars", id: "bars" });
     this.teach = h("select", { "aria-label": "Teach this picture to a class", onchange: () => this.keep() });
     this.camera = h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera");
