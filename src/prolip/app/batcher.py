@@ -47,6 +47,10 @@ class Batcher:
             raise Busy("too many pictures are waiting: try again in a second") from None
         return future
 
+    def waiting(self) -> int:
+        """Pictures that no batch has taken yet."""
+        return self._waiting.qsize()
+
     def close(self) -> None:
         """Finish what waits, and stop."""
         self._waiting.put(None)

@@ -12,8 +12,8 @@ from prolip.core.held_out import HeldOut
 from prolip.evaluate.confidence import Confidence
 
 # Cosine of features, less their mean, from which two pictures count as near-duplicates. Offline encoder, 8
-# photos each of 10 classes of pets, birds and clothes: two different photos reach 0.77 at most. Of copies, 99 %
-# of those cropped by 3 % or brightened by 15 % lie above, and half of those at JPEG quality 30 or half the size.
+# photos each of 10 classes of pets, birds and clothes: two different photos reach 0.77 at most. Of copies,
+# 99 % of those cropped by 3 % or brightened by 15 % lie above, and half of those saved at JPEG quality 30.
 ALIKE = 0.85
 MOST = 4000  # pictures that are compared in pairs
 
