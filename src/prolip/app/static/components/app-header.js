@@ -20,7 +20,7 @@ class AppHeader extends HTMLElement {
     this.model = h("div", { class: "muted small model" });
     this.strong = h("strong", { class: "number" });
     this.about = h("span", { class: "small muted" });
-    this.score = h("div", { class: "score", role: "status", "aria-live": "polite", id: "score" }, this.strong, this.about);
+    this.score = h("div", { class: "score", role: "status", "aria-live": "polite", id: "score" }, this.strong, " ", this.about);
     this.bar = h("progress", { max: "1", "aria-label": "Pictures read by the model" });
     this.task = h("span", { class: "small muted" });
     this.busy = h("div", { class: "busy" }, this.bar, this.task);
@@ -41,6 +41,7 @@ class AppHeader extends HTMLElement {
     this.title_.textContent = store.about.name || "prolip";
     this.model.textContent = store.about.model ? `${store.about.model} model, on this machine` : "";
     this.strong.textContent = figures.ready ? percent(figures.accuracy) : "";
+    this.score.dataset.revision = figures.revision;
     this.about.replaceChildren(...this.sentence(figures));
     const left = progress.total - progress.done;
     this.busy.hidden = !(pending || left > 0);

@@ -35,9 +35,9 @@ class ConfusionMatrix extends HTMLElement {
     const judged = Object.keys(store.figures.answers ?? {}).length;
     this.table.hidden = !judged;
     this.note.textContent = judged ? "Rows: your label. Columns: the answer about pictures held out. A number shows its pictures." : "With two pictures of each class, this shows which are mixed up.";
-    const state = JSON.stringify([store.figures.revision, ids.map((id) => store.name(id))]);
-    if (!judged || state === this.drawn || this.contains(document.activeElement)) return;
-    this.drawn = state;
+    const names = JSON.stringify(ids.map((id) => store.name(id)));
+    if (!judged || (this.figures === store.figures && this.names === names)) return;
+    Object.assign(this, { figures: store.figures, names });
     const head = h("tr", {}, h("td"), ids.map((id) => h("th", { scope: "col", title: store.name(id) }, store.name(id))));
     this.table.replaceChildren(h("thead", {}, head), h("tbody", {}, ids.map((label) => this.line(label, ids))));
   }

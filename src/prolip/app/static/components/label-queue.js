@@ -38,7 +38,10 @@ class LabelQueue extends HTMLElement {
         chooser("Add photos …", (files) => upload(files, null)),
         chooser("Add a folder …", (files) => upload(chosen(files).map(({ file }) => file), null), { folder: true }),
         this.sure, this.out));
-    dropTarget(panel, (files) => upload(files.map(({ file }) => file), null));
+    dropTarget(panel, (files) => {
+      document.activeElement?.blur(); // so that the next key is a label
+      upload(files.map(({ file }) => file), null);
+    });
     this.append(panel);
     document.addEventListener("keydown", (event) => this.key(event));
     store.addEventListener("update", () => this.update());

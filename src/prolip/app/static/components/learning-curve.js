@@ -24,9 +24,9 @@ class LearningCurve extends HTMLElement {
   }
 
   update() {
-    const curve = store.slow.curve;
+    const curve = store.slow.curve ?? null;
     if (curve === this.drawn) return;
-    this.drawn = curve;
+    this.drawn = curve; // undefined before the first
     this.chart.toggleAttribute("hidden", !curve);
     if (!curve) return void (this.sentence.textContent = "With three pictures of each class, this tells whether more are worth it.");
     const twice = curve.forecasts.find((each) => each.shots >= 2 * curve.now.shots) ?? curve.forecasts.at(-1);

@@ -44,7 +44,7 @@ class TryPane extends HTMLElement {
     if (!open) this.teach.replaceChildren(h("option", { value: "" }, "It is in fact … (teach this)"), ...choices);
     this.teach.hidden = !this.file || !store.classes.size;
     // The same picture, asked of the newer model.
-    if (this.file && !this.live && store.figures.ready && store.figures.revision !== this.asked) this.answer(this.file);
+    if (this.file && !this.live && store.figures.ready && store.figures !== this.asked) this.answer(this.file);
   }
 
   async ask(file) {
@@ -60,7 +60,7 @@ class TryPane extends HTMLElement {
   }
 
   async answer(file) {
-    this.asked = store.figures.revision;
+    this.asked = store.figures;
     try {
       this.show(await call("/api/try", { body: file }));
     } catch (error) {
