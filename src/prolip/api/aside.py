@@ -15,7 +15,7 @@ from typing import Any
 
 from prolip.core import InputError, UsageError
 from prolip.core.files import write_json
-from prolip.core.placing import place
+from prolip.core.placing import place, same_content
 from prolip.core.reading import read_json
 
 LIST = "prolip-aside.json"
@@ -70,7 +70,7 @@ def put_back(folder: Path) -> tuple[list[Moved], list[tuple[Moved, str]]]:
             else:
                 left.append((one, "it is in neither place"))
             continue
-        if source.exists() and source.read_bytes() != aside.read_bytes():
+        if source.exists() and not same_content(source, aside):
             left.append((one, f"another file is at {source}"))
             continue
         place(aside, source.parent, "move", source.name)

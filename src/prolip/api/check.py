@@ -24,8 +24,8 @@ from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, signa
 from prolip.evaluate.reject import no_class
 from prolip.features import BadImage, Extraction, load_image
 
-UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong label", "no class"
-TWO_CLASSES, LEAK, COPY = "in two classes", "in train and test", "copy"
+UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
+TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
 KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
 
 SMALL = 3  # images; with fewer a class can hardly be held out, nor a learning curve be drawn

@@ -29,8 +29,8 @@ class Sorting:
         "copy", "link" (a symbolic one) or "move".
     unsure
         Answers below this probability go to `unsure`; 0 sends none there.
-    counts
-        Images by folder, filled as they are placed.
+    counts, paths
+        Images by folder, and the path of each by its name: filled as they come.
     """
 
     root: Path
@@ -38,6 +38,7 @@ class Sorting:
     how: How = "copy"
     unsure: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
+    paths: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.unsure <= 1:
@@ -51,20 +52,24 @@ class Sorting:
             return NONE_OF_THESE
         return UNSURE if answer["probability"] < self.unsure else self._folders[answer["class"]]
 
-    def place(self, source: Path, answer: dict[str, Any]) -> Path:
-        """Put the image of an answer into its folder; see `core.placing.place`."""
-        folder = self.folder(answer)
-        placed = place(source, self.root / folder, self.how)
-        self.counts[folder] += 1
-        return placed
+    def remember(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """(name, path) pairs as they are asked about, but those in `root`, where an earlier run put them."""
+        root = self.root.resolve()
+        for name, path in images:
+            if root not in Path(path).resolve().parents:
+                self.paths[name] = Path(path)
+                yield name, path
+
+    def place_all(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Answers, each handed on once its image lies in its folder; see `core.placing.place`."""
+        for answer in answers:
+            folder = self.folder(answer)
+            place(self.paths.pop(answer["image"]), self.root / folder, self.how)
+            self.counts[folder] += 1
+            yield answer
 
     @cached_property
     def _folders(self) -> dict[Any, str]:
         """A safe name for each class, and not one of the two others."""
         names = folder_names([NONE_OF_THESE, UNSURE, *map(str, self.classes)])[2:]
         return dict(zip(self.classes, names, strict=True))
-
-    def outside(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Those of (name, path) that do not lie in `root`: an earlier run put them there."""
-        root = self.root.resolve()
-        return (pair for pair in images if root not in Path(pair[1]).resolve().parents)

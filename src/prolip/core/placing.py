@@ -74,15 +74,20 @@ def _names(target: Path) -> Iterable[Path]:
 def _put(source: Path, target: Path, how: How) -> bool:
     """Whether the file is at `target` now; not where another one is."""
     if os.path.lexists(target):
-        if not target.is_file() or not _same(source, target) or (how == "move" and target.is_symlink()):
+        if not target.is_file() or not same_content(source, target):
             return False
+        if how == "move" and target.is_symlink() and not source.is_symlink():
+            return False  # it would lead nowhere
         if how == "move":
             source.unlink()  # the same content stands there
         return True
     try:
         if how == "link":
             target.symlink_to(source.resolve())
-        elif how == "move" and not source.is_symlink() and _hard_link(source, target):
+        elif how == "move" and source.is_symlink():
+            target.symlink_to(source.resolve())
+            source.unlink()
+        elif how == "move" and _hard_link(source, target):
             source.unlink()
         else:
             with temporary(target.parent) as made:
@@ -115,5 +120,6 @@ def _flush(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _same(first: Path, second: Path) -> bool:
+def same_content(first: Path, second: Path) -> bool:
+    """Whether two files hold the same bytes."""
     return first.samefile(second) or filecmp.cmp(first, second, shallow=False)
