@@ -47,7 +47,7 @@ class Plot:
     def axes(self, ticks: Mapping[float, str], across: str, up: str) -> list[Html]:
         """Grid lines, numbers and the names of the axes."""
         drawn = []
-        for value in np.linspace(self.bottom, 1, 6):
+        for value in np.arange(self.bottom, 1.001, 0.1 if self.bottom >= 0.5 else 0.2):
             drawn.append(self.line([(self.low, value), (self.high, value)], "grid"))
             drawn.append(_text(LEFT - 6, self.y(value) + 4, f"{100 * value:.0f}", "end"))
         base = HEIGHT - BOTTOM
@@ -101,7 +101,9 @@ def learning_chart(curve: Curve) -> Html:
     path = " ".join(f"{plot.x(a):.1f},{plot.y(b):.1f}" for a, b in outline)
     parts = [tag("polygon", points=path, class_="band")]
     parts.append(plot.line([(at(p.shots), p.accuracy) for p in curve.points], "curve"))
-    parts.append(plot.line([(at(f.shots), f.accuracy) for f in ahead], "forecast"))
+    last = curve.points[-1]
+    onward = [(at(last.shots), last.accuracy)] + [(at(f.shots), f.accuracy) for f in ahead]
+    parts.append(plot.line(onward, "forecast"))
     for point in curve.points:
         ends = [(at(point.shots), min(1, point.accuracy + sign * point.spread)) for sign in (-1, 1)]
         parts.append(plot.line(ends, "whisker"))

@@ -52,6 +52,12 @@ def table(header: list[Any], rows: list[list[Any]], sortable: bool = False) -> H
     return tag("div", drawn, class_="scroll", tabindex="0")
 
 
+def prose(text: str) -> Html:
+    """Text in which what stands between backquotes is code."""
+    parts = text.split("`")
+    return join(*(tag("code", part) if i % 2 else part for i, part in enumerate(parts)))
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """A fraction for people."""
-    return "-" if value is None else f"{100 * value:.{digits}f} %"
+    return "-" if value is None else f"{100 * value:.{digits}f}\u00a0%"

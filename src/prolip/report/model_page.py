@@ -156,8 +156,10 @@ def _classes(model: AdaptedModel, answers: LabelledAnswers, counts: Array) -> Ht
     if learned:
         small, large = min(learned), max(learned)
         names = [str(c) for c, n in zip(model.classes, support, strict=True) if n == small]
-        note = f"It was fitted on {small} to {large} images of a class"
-        note += f"; the fewest of {names[0]}." if len(names) == 1 and small != large else "."
+        note = f"It was fitted on {small} images of each class."
+        if small != large:
+            few = names[0] if len(names) == 1 else f"{len(names)} classes"
+            note = f"It was fitted on {small} ({few}) to {large} images of a class."
     return section("Each class", table(header, rows, sortable=True), note=note)
 
 

@@ -11,7 +11,13 @@ function element(name, text, attributes) {
   return made;
 }
 
-const percent = (value) => (100 * value).toFixed(value > 0.995 || value < 0.005 ? 1 : 0) + " %";
+// Text that may break after the marks that names are made of.
+function breakable(made, text) {
+  for (const part of text.split(/(?<=[_/.-])/)) made.append(part, document.createElement("wbr"));
+  return made;
+}
+
+const percent = (value) => (100 * value).toFixed(value > 0.995 || value < 0.005 ? 1 : 0) + "\u00a0%";
 
 function lines(image) {
   if (image.lines) return image.lines;
@@ -25,12 +31,11 @@ function shot(number) {
   const frame = element("div", null, { class: "frame" });
   const told = lines(image);
   if (image.src) {
-    frame.append(element("img", null, { src: image.src, alt: told.map((line) => line[0]).join(", "), loading: "lazy" }));
+    frame.append(element("img", null, { src: image.src, alt: told.map((line) => line[0]).join(", ") }));
   } else frame.textContent = "no picture here";
   figure.append(frame);
-  for (const [text, tone] of told) figure.append(element("div", text, { class: "line " + tone }));
-  // Long paths are cut at their beginning; the mark keeps their slashes in order.
-  figure.append(element("span", "\u200e" + image.name, { class: "name", title: image.name }));
+  for (const [text, tone] of told) figure.append(breakable(element("div", null, { class: "line " + tone }), text));
+  figure.append(breakable(element("div", null, { class: "name", title: image.name }), image.name));
   return figure;
 }
 
@@ -55,10 +60,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }));
 }
 
+for (const button of document.querySelectorAll("button.link")) {
+  const text = button.textContent;
+  button.textContent = "";
+  breakable(button, text);
+}
+
 const matrix = document.getElementById("matrix");
 const cells = new Map(); // "truth,answer": numbers of images, the surest first
 if (matrix) {
   data.images.forEach((image, number) => {
+    if (image.truth === undefined) return;
     const key = image.truth + "," + image.answer;
     if (!cells.has(key)) cells.set(key, []);
     cells.get(key).push(number);
@@ -99,7 +111,7 @@ function draw(shown) {
     head.append(cell);
   }
   const total = data.classes.map(() => 0);
-  for (const image of data.images) total[image.truth] += 1;
+  for (const image of data.images) if (image.truth !== undefined) total[image.truth] += 1;
   for (const truth of shown) {
     const row = element("tr");
     row.append(element("th", data.classes[truth], { scope: "row", title: data.classes[truth] }));

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 import prolip
-from prolip.report.html import Html, join, json_script, tag
+from prolip.report.html import Html, join, json_script, prose, tag
 
 # The browser itself refuses whatever the page would fetch.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -47,9 +47,9 @@ def page(title: str, lead: Any, sections: list[Html], data: dict[str, Any] | Non
     return join(Html("<!doctype html>\n"), tag("html", head, body, lang="en"), "\n")
 
 
-def section(title: str, *parts: Any, note: Any = None) -> Html:
+def section(title: str, *parts: Any, note: str | None = None) -> Html:
     """A part of the page under its own heading, with a line on what it shows."""
-    told = [] if note is None else [tag("p", note, class_="note")]
+    told = [] if note is None else [tag("p", prose(note), class_="note")]
     return tag("section", tag("h2", title), *told, *parts)
 
 
