@@ -38,7 +38,7 @@ format: $(FULL)/.installed
 	$(PYTHON) -m venv $*
 
 $(LIGHT)/.demo: pyproject.toml constraints.txt | $(LIGHT)/bin/python
-	$(LIGHT)/$(INSTALL) -e '.[plot]'
+	$(LIGHT)/$(INSTALL) -e .
 	touch $@
 
 $(LIGHT)/.test: pyproject.toml constraints.txt | $(LIGHT)/bin/python

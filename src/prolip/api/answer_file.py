@@ -78,13 +78,15 @@ class AnswerFile:
         return UsageError(f"{self.path} {what}: name another file, or remove this one")
 
     def write(self, found: Iterable[dict[str, Any]]) -> int:
-        """Append answers as they come."""
+        """Append answers as they come; those that are there already are left out."""
         count = 0
         with appending(self.path) as file:
             rows = csv.writer(file, lineterminator="\n")
             if self.csv and not file.tell():
                 rows.writerow(self.columns)
             for answer in found:
+                if answer["image"] in self.done:
+                    continue
                 if self.csv:
                     rows.writerow(self._row(answer))
                 else:

@@ -17,7 +17,7 @@ from prolip.core import HeldOut, Task, Text, UsageError
 from prolip.data import class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.curve import Curve
+from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
@@ -91,9 +91,10 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
 
 
-def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve:
+def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
     """Accuracy against images per class inside the support set, and what more images would bring."""
-    return draw_learning_curve(model.fitted, support_of(model), seed=model.recipe.seed, progress=progress)
+    task, seed = support_of(model), model.recipe.seed
+    return draw_learning_curve(model.fitted, task, repeats=repeats, seed=seed, progress=progress)
 
 
 def suggest(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from prolip.cli import app as page
-from prolip.cli import bench, datasets, demo, export, grow, methods, model, predict
+from prolip.cli import bench, check, classes, datasets, demo, export, grow, methods, model, predict, report
 
 app = typer.Typer(
     name="prolip",
@@ -39,7 +39,7 @@ def options(
     """Teach a CLIP-like model your own classes from a few images of each, in seconds, on a laptop."""
 
 
-for group in (demo, model, predict, grow, export, page, methods, datasets, bench):
+for group in (demo, model, predict, report, check, classes, grow, export, page, methods, datasets, bench):
     group.register(app)
 
 

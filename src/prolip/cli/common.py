@@ -19,6 +19,10 @@ Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+Groups = Annotated[
+    Path | None,
+    typer.Option(help="A .csv or .json with the group of each class: answers by group, too, or instead."),
+]
 Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
 
 

@@ -9,6 +9,7 @@ import typer
 
 from prolip.cli.common import (
     Device,
+    Groups,
     Json,
     NoStore,
     Saved,
@@ -22,6 +23,8 @@ from prolip.cli.console import bar, console, escape, percent, print_json, table,
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
+
+CLASSES_SHOWN, WORST_SHOWN = 20, 10
 
 
 def register(app: typer.Typer) -> None:
@@ -118,27 +121,66 @@ def evaluate(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page too: confusions, mistakes as pictures, and more.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A .csv with path, truth, answer and probability of each image."),
+    ] = None,
+    groups: Groups = None,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
 
     prolip eval my-model photos/
+
+    prolip eval my-model photos/ --report report.html --out answers.csv
     """
+    from prolip.api.groups import read_groups
+    from prolip.api.measure import answer_labelled, figures, write_answers
+    from prolip.api.reading import read_labelled
+    from prolip.cli.report import write_page
+
     clf = load(saved, device, False if no_store else store, skip_bad)
+    model = clf.model_
+    by_group = None if groups is None else read_groups(groups, model.classes)
+    labelled = read_labelled(model.encoder, str(source), None, "test", model.classes)
     with bar("encoding", quiet=json) as progress:
-        result = clf.evaluate(str(source), progress=progress)
+        answers = answer_labelled(model, labelled, clf.reading, progress)
+    result = figures(model, answers, by_group)
+    if out is not None:
+        write_answers(out, model, answers, by_group)
+    if report is not None:
+        if result["duplicates"]:  # the page has answers of fits that did not see them
+            answers = answer_labelled(model, labelled, clf.reading, honest=True)
+        write_page(report, model, answers, saved.resolve().name, str(source), quiet=json)
     warn_of_copies(result["duplicates"])
-    report_skipped([("", "")] * result["skipped"], json)
+    report_skipped(answers.skipped, json)
     if json:
-        print_json(result)
+        written = {"out": out, "report": report}
+        print_json({**result, **{name: str(path) for name, path in written.items() if path is not None}})
         return
-    per_class = zip(result["classes"], result["counts"], result["per_class"], strict=True)
-    table(
-        None, ["class", "images", "accuracy %"], [[str(c), str(n), percent(a)] for c, n, a in per_class if n]
-    )
+    _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    """Figures of an evaluation: each class, each group, all images."""
+    tables = [("class", result["classes"], result["counts"], result["per_class"])]
+    if by_group := result.get("groups"):
+        tables.append(("group", by_group["names"], by_group["counts"], by_group["per_group"]))
+    for kind, *columns in tables:
+        rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
+        table(None, [kind, "images", "accuracy %"], rows)
+        console().print()
+    if by_group:
+        console().print(f"accuracy by group [bold]{percent(by_group['accuracy'])} %[/]")
+    low, high = result["accuracy_interval"]
     console().print(
-        f"\naccuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
-        f"(zero-shot {percent(result['zero_shot_accuracy'])} %), "
+        f"accuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
+        f"(95 % interval {percent(low)} to {percent(high)} %, "
+        f"zero-shot {percent(result['zero_shot_accuracy'])} %), "
+        f"balanced {percent(result['balanced_accuracy'])} %, "
         f"calibration error {percent(result['calibration_error'])} % "
         f"(uncalibrated {percent(result['calibration_error_before'])} %, "
         f"by chance alone {percent(result['calibration_error_floor'])} %)"
@@ -149,8 +191,43 @@ def _held_out(report: dict[str, Any]) -> list[list[str]]:
     """How the model did on support images that it was not fitted on."""
     if not report.get("images"):
         return []
-    told = f"{percent(report['accuracy'])} %, zero-shot {percent(report['zero_shot_accuracy'])} %"
+    known = [own for own in report["per_class"] if own is not None]
+    told = f"{percent(report['accuracy'])} %, balanced {percent(sum(known) / len(known))} %, "
+    told += f"zero-shot {percent(report['zero_shot_accuracy'])} %"
     return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
+
+
+def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
+    """The images of each class that the model was fitted on."""
+    import numpy as np
+
+    task = clf.model_.support.require_task()
+    counts = np.bincount(task.y, minlength=task.classes).tolist()
+    return list(zip(clf.classes_, counts, strict=True))
+
+
+def _images(clf: FewShotClassifier) -> str:
+    """How many images, and how they are spread over the classes."""
+    counts = sorted(_counts(clf), key=lambda pair: pair[1])
+    (small, least), (large, most) = counts[0], counts[-1]
+    total = sum(n for _, n in counts)
+    if least == most:
+        return f"{total}, {most} of each class"
+    return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
+
+
+def _per_class(clf: FewShotClassifier) -> None:
+    """Held-out accuracy of each class; of many classes, the worst."""
+    found = clf.confidence_.report.get("per_class")
+    if not found:
+        return
+    rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
+    title = "held out, each class"
+    if len(rows) > CLASSES_SHOWN:
+        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0])[:WORST_SHOWN]
+        title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
+    console().print()
+    table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
 
 
 def _lam(lam: str | None) -> str | float | None:
@@ -194,19 +271,28 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
     info = clf.info_
     if info.get("solver") == "exact" and not info["converged"]:
         warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
+    lonely = [str(name) for name, n in _counts(clf) if n == 1]
+    if lonely:
+        warn(
+            f"{len(lonely)} of {info['classes']} classes have a single image ({', '.join(lonely[:5])}"
+            f"{', ...' if len(lonely) > 5 else ''}): they cannot be held out, so that nothing tells how well "
+            "they do"
+        )
     if json:
         held_out = clf.confidence_.report
-        print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
+        counts = {"counts": [n for _, n in _counts(clf)], "class_names": clf.classes_}
+        print_json({**info, **counts, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
         return
     rows = [
         ["classes", f"{info['classes']}"],
-        ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
+        ["images", _images(clf)],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
         *_held_out(clf.confidence_.report),
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
+    _per_class(clf)
     name = escape(str(out))
     console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import Device, Groups, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
+    from prolip.api.answer import Asked
+    from prolip.api.sorting import Sorting
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +51,20 @@ def predict(
         str | None,
         typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
     ] = None,
+    groups: Groups = None,
+    sort_into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Copy each image into a folder for its answer; with --reject, into none-of-these too.",
+        ),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="With --sort-into: link, do not copy.")] = False,
+    move: Annotated[bool, typer.Option("--move", help="With --sort-into: move, do not copy.")] = False,
+    unsure: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="With --sort-into: below this probability, into the folder unsure."),
+    ] = None,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -60,25 +76,32 @@ def predict(
     prolip predict my-model new/*.jpg --top 3
 
     find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
+
+    prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
     from prolip.api.answer import Asked, answers, run_name
     from prolip.api.answer_file import AnswerFile
+    from prolip.api.groups import read_groups
     from prolip.core import UsageError
     from prolip.evaluate.reject import FALSE_REJECT
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    asked = Asked(
-        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
-    )
     clf = load(saved, device, False if no_store else store, skip_bad)
     model = clf.model_
+    asked = Asked(
+        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
+        None if groups is None else read_groups(groups, model.classes),
+    )  # fmt: skip
+    sorting = _sorting(model, asked, sort_into, link, move, unsure)
     file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
     already = set() if file is None else file.done
     if already:
         say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
     named, total = _named(model, images)
+    if sorting is not None:
+        named, already = sorting.remember(named), set()  # what has an answer may not have been sorted yet
     with bar("adapting" if test_time else "encoding", quiet=json) as progress:
         found = answers(
             model,
@@ -89,14 +112,45 @@ def predict(
             total=None if total is None else max(0, total - len(already)),
             progress=progress,
         )
+        if sorting is not None:
+            found = sorting.place_all(found)
         done = list(found) if file is None else file.write(found)
     report_skipped(skipped, json)
-    if not isinstance(done, int):
+    if sorting is not None:
+        _show_sorted(sorting, len(skipped), json)
+    elif not isinstance(done, int):
         _show(done, json)
     elif json:
         print_json({"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)})
     else:
         say(f"{done} answers written to {out}")
+
+
+def _sorting(
+    model: AdaptedModel, asked: Asked, root: Path | None, link: bool, move: bool, unsure: float | None
+) -> Sorting | None:
+    """Where images go by their answers, if anywhere."""
+    from prolip.api.sorting import Sorting
+    from prolip.core import UsageError
+
+    if root is None:
+        if link or move or unsure is not None:
+            raise UsageError("--link, --move and --unsure say how to --sort-into: add that option")
+        return None
+    if link and move:
+        raise UsageError("--link and --move exclude each other")
+    if not model.encoder.takes_pictures:
+        raise UsageError("--sort-into sorts image files: embeddings have none")
+    classes = model.classes if asked.groups is None else asked.groups.names
+    return Sorting(root, classes, "link" if link else "move" if move else "copy", unsure or 0.0)
+
+
+def _show_sorted(sorting: Sorting, skipped: int, json: bool) -> None:
+    if json:
+        print_json({"into": str(sorting.root), "sorted": dict(sorting.counts), "skipped": skipped})
+        return
+    table(None, ["folder", "images"], [[name, str(n)] for name, n in sorted(sorting.counts.items())])
+    say(f"sorted into {sorting.root}")
 
 
 def _named(model: AdaptedModel, sources: list[str]) -> tuple[Iterable[tuple[str, Any]], int | None]:

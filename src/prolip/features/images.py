@@ -55,7 +55,7 @@ class NoImageLeft(InputError):  # noqa: N818
         self.bad = bad
 
 
-def load_image(source: Any, name: str | None = None) -> Image.Image:
+def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
     """An RGB picture, the right way up.
 
     Parameters
@@ -65,11 +65,14 @@ def load_image(source: Any, name: str | None = None) -> Image.Image:
         uint8, uint16, bool, or floats in 0 .. 1.
     name
         What an error calls it; a path names itself.
+    near
+        A side, in pixels, that is enough: a large JPEG is then decoded at a fraction of its size, not below
+        that, in a fraction of the time.
     """
     if isinstance(source, (str, os.PathLike)):
-        return load_image(_read(source), name or str(source))
+        return load_image(_read(source), name or str(source), near)
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _decode(bytes(source), name or "in memory")
+        return _decode(bytes(source), name or "in memory", near)
     name = name or "in memory"
     try:
         return _rgb(source if isinstance(source, Image.Image) else _from_array(source))
@@ -129,11 +132,13 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
 
 
-def _decode(data: bytes, name: str) -> Image.Image:
+def _decode(data: bytes, name: str, near: int | None = None) -> Image.Image:
     if not data:
         raise BadImage(name, "the file is empty")
     try:
         with Image.open(io.BytesIO(data), formats=_formats()) as image:
+            if near is not None:
+                image.draft(None, (near, near))
             image.load()
             return _rgb(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
