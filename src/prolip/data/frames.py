@@ -13,7 +13,7 @@ from prolip.data.tables import Record
 def is_frame(source: Any) -> bool:
     """Whether this is a table of one of the three."""
     return any(comes_from(source, library) for library in ("pandas", "polars", "pyarrow")) and (
-        hasattr(source, "columns") or hasattr(source, "collect")
+        hasattr(source, "collect") or hasattr(source, "columns")
     )
 
 
