@@ -11,6 +11,7 @@ import binascii
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -109,9 +110,15 @@ def _csv_records(table: str, text: str, separator: str) -> Iterator[Record]:
             where = f"{table}, line {reader.line_num}"
             if any(cells.pop(None, ())):
                 raise InputError(f"{where}: it has more cells than the header ({len(cells)})")
-            yield Record(where, f"{table}:{reader.line_num}", _by_column(cells))
+            plain = {name: _unguarded(cell) for name, cell in cells.items()}
+            yield Record(where, f"{table}:{reader.line_num}", _by_column(plain))
     except csv.Error as error:
         raise InputError(f"{table}, line {reader.line_num + 1}: {error}") from error
+
+
+def _unguarded(cell: str | None) -> str | None:
+    """A cell without the apostrophe that keeps spreadsheets from taking it for a formula (`=cmd()`)."""
+    return cell and re.sub(r"\A'(?=[-=+@\t\r'])", "", cell)
 
 
 def _jsonl_records(table: str, text: str) -> Iterator[Record]:
