@@ -151,10 +151,10 @@ def test_a_key_knows_its_pictures(photos):
 
     train = read_dataset("photos", photos.parent).splits["train"]
     drawn = sample_support(train.labels, 1, unit.trial.seed)
-    bystander = next(path for i, path in enumerate(train.paths) if i not in drawn)
+    bystander = next(path for i, path in enumerate(train.images) if i not in drawn)
     blotch((1, 2, 3), 1).save(bystander)
     assert prepare([unit], photos.parent).keys == [before]
-    blotch((1, 2, 3), 2).save(train.paths[drawn[0]])
+    blotch((1, 2, 3), 2).save(train.images[drawn[0]])
     assert prepare([unit], photos.parent).keys != [before]
 
 

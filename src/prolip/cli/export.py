@@ -119,7 +119,9 @@ def embed(
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
-    paths = list_images(source)
+    paths = [path for path in list_images(source) if isinstance(path, Path)]
+    if not paths:
+        raise UsageError("embed keeps the paths of files: name images or folders of them")
     encoder = load_encoder(model, device)
     elsewhere = 0
     if ray is not None:

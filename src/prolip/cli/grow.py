@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import IMAGES, Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 def add(
     saved: Saved,
     source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DIR]", help="A folder per class, new classes or known ones."),
+        str | None,
+        typer.Argument(metavar="DIR", help=f"Labelled images, of new classes or known ones: {IMAGES}."),
     ] = None,
     name_only: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ def add(
     check_target(target)
     clf = load(saved, device, False if no_store else store, skip_bad)
     with bar("encoding", quiet=json) as progress:
-        report = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
+        report = clf.add(source, names=name_only or (), progress=progress)
     clf.save(target, card=(saved / CARD).is_file())
     report_skipped(clf.skipped_, json)
     if json:
@@ -104,8 +104,10 @@ def curve(
 
 def suggest(
     saved: Saved,
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images without labels.")],
-    count: Annotated[int, typer.Option("--count", "-n", help="How many to suggest.")] = 10,
+    source: Annotated[
+        str, typer.Argument(metavar="DIR", help="Images without labels: a folder, a table or an archive.")
+    ],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to suggest.")] = 10,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -116,11 +118,8 @@ def suggest(
 
     prolip suggest my-model unsorted/ -n 20
     """
-    from prolip.core import UsageError
     from prolip.data import list_images
 
-    if count < 1:
-        raise UsageError(f"--count (-n) must be at least 1, got {count}")
     clf = load(saved, device, False if no_store else store, skip_bad)
     paths = list_images(source)
     with bar("encoding", quiet=json) as progress:

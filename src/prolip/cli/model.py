@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli.common import (
+    IMAGES,
+    MAX_SEED,
+    AbsolutePaths,
     Device,
     Groups,
     Json,
@@ -15,16 +18,19 @@ from prolip.cli.common import (
     Saved,
     SkipBad,
     Store,
+    labelled,
     load,
     report_skipped,
     warn_of_copies,
 )
-from prolip.cli.console import bar, console, escape, percent, print_json, table, warn
+from prolip.cli.console import bar, console, escape, percent, print_json, printable, table, warn
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
+MAX_VIEWS = 10_000  # the paper has 300
+LARGEST = 1e12  # of a number among a method's options: beyond it, float32 has no room for what follows
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ inside.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
     model: Annotated[
@@ -52,9 +58,13 @@ def fit(
             help="Pull to the pretrained matrix: auto, 1/N, 1/N^2 or a number; the method's own unless named."
         ),
     ] = None,
-    shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
-    views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of sampling, views and folds.")] = 0,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
+    ] = None,
+    views: Annotated[
+        int, typer.Option(min=1, max=MAX_VIEWS, help="Views of each image: the centre, and augmented ones.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling, views and folds.")] = 0,
     template: Annotated[
         list[str] | None,
         typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
@@ -76,6 +86,8 @@ def fit(
         bool, typer.Option("--no-support", help="Do not keep features in the model; it cannot grow later.")
     ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, too.")] = False,
+    absolute_paths: AbsolutePaths = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that OUT holds, unasked.")] = False,
     json: Json = False,
 ) -> None:
     """Learn the classes of a folder of images and save the adapted model.
@@ -91,6 +103,7 @@ def fit(
     from prolip.export.saved import check_target
 
     check_target(out)
+    _confirm(out, force)
     clf = FewShotClassifier(
         model,
         method,
@@ -106,7 +119,8 @@ def fit(
         calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
-        clf.fit(str(source), progress=progress, training=progress.beside("training", "steps"))
+        images = labelled(source, "train", absolute_paths)
+        clf.fit(images, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
     _report(clf, out, json)
@@ -115,7 +129,7 @@ def fit(
 def evaluate(
     saved: Saved,
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with test/ inside.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part test.")
     ],
     device: Device = "auto",
     store: Store = None,
@@ -129,6 +143,7 @@ def evaluate(
         typer.Option("--out", "-o", help="A .csv with path, truth, answer and probability of each image."),
     ] = None,
     groups: Groups = None,
+    absolute_paths: AbsolutePaths = False,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
@@ -145,15 +160,16 @@ def evaluate(
     clf = load(saved, device, False if no_store else store, skip_bad)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
-    labelled = read_labelled(model.encoder, str(source), None, "test", model.classes)
+    images = labelled(source, "test", absolute_paths)
+    tested = read_labelled(model.encoder, images, None, "test", model.classes)
     with bar("encoding", quiet=json) as progress:
-        answers = answer_labelled(model, labelled, clf.reading, progress)
+        answers = answer_labelled(model, tested, clf.reading, progress)
     result = figures(model, answers, by_group)
     if out is not None:
         write_answers(out, model, answers, by_group)
     if report is not None:
         if result["duplicates"]:  # the page has answers of fits that did not see them
-            answers = answer_labelled(model, labelled, clf.reading, honest=True)
+            answers = answer_labelled(model, tested, clf.reading, honest=True)
         write_page(report, model, answers, saved.resolve().name, str(source), quiet=json)
     warn_of_copies(result["duplicates"])
     report_skipped(answers.skipped, json)
@@ -185,6 +201,21 @@ def _show(result: dict[str, Any]) -> None:
         f"(uncalibrated {percent(result['calibration_error_before'])} %, "
         f"by chance alone {percent(result['calibration_error_floor'])} %)"
     )
+
+
+def _confirm(out: Path, force: bool) -> None:
+    """Ask before a model is replaced, where there is someone to ask."""
+    import sys
+
+    from prolip.core import UsageError
+    from prolip.export.saved import CONFIG
+
+    if force or not (out / CONFIG).is_file():
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{out} holds a model: pass --force to replace it, or name another folder")
+    if not typer.confirm(printable(f"{out} holds a model: replace it?"), err=True):
+        raise UsageError(f"{out} stays as it is: name another folder")
 
 
 def _held_out(report: dict[str, Any]) -> list[list[str]]:
@@ -242,20 +273,21 @@ def _lam(lam: str | None) -> str | float | None:
 
 def _options(given: list[str] | None) -> dict[str, Any]:
     """NAME=VALUE pairs; numbers, true, false and none are what they look like, the rest are words."""
-    import json
-
     from prolip.core import UsageError
+    from prolip.core.reading import parse_json
 
     options: dict[str, Any] = {}
     for pair in given or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f"--option takes NAME=VALUE, got {pair!r}")
+            raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
         words = {"true": True, "false": False, "none": None}
         try:
-            options[name] = words[value.lower()] if value.lower() in words else json.loads(value)
+            options[name] = words[value.lower()] if value.lower() in words else parse_json(value)
         except ValueError:
             options[name] = value
+        if isinstance(options[name], (int, float)) and not abs(options[name]) <= LARGEST:
+            raise UsageError(f"--option {name} must be a number of at most {LARGEST:g}, got {value[:40]}")
     return options
 
 

@@ -9,13 +9,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Groups, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import (
+    AbsolutePaths,
+    Device,
+    Groups,
+    Json,
+    NoStore,
+    Saved,
+    SkipBad,
+    Store,
+    check_fraction,
+    load,
+    report_skipped,
+)
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
     from prolip.api.answer import Asked
     from prolip.api.sorting import Sorting
+
+
+MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 
 
 def register(app: typer.Typer) -> None:
@@ -28,10 +43,11 @@ def predict(
     images: Annotated[
         list[str],
         typer.Argument(
-            metavar="IMAGE_OR_DIR...", help="Images, or folders of them; - reads paths from standard input."
+            metavar="IMAGE_OR_DIR",
+            help="Images, or folders, tables, archives or datasets of them; - reads paths from the input.",
         ),
     ],
-    top: Annotated[int, typer.Option(help="How many classes to show for each image.")] = 1,
+    top: Annotated[int, typer.Option(min=1, max=MAX_TOP, help="Classes to show for each image.")] = 1,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A .csv or .jsonl to write to; a run that was stopped goes on."),
@@ -69,6 +85,7 @@ def predict(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    absolute_paths: AbsolutePaths = False,
     json: Json = False,
 ) -> None:
     """Tell the class of images.
@@ -87,6 +104,9 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
+    check_fraction("--false-reject", false_reject)
+    check_fraction("--false-accept", false_accept)
+    _check_way(test_time)
     clf = load(saved, device, False if no_store else store, skip_bad)
     model = clf.model_
     asked = Asked(
@@ -94,12 +114,13 @@ def predict(
         None if groups is None else read_groups(groups, model.classes),
     )  # fmt: skip
     sorting = _sorting(model, asked, sort_into, link, move, unsure)
-    file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
+    ranks = min(top, len(model.classes))
+    file = None if out is None else AnswerFile(out, ranks, reject, run_name(model, asked))
     already = set() if file is None else file.done
     if already:
         say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
-    named, total = _named(model, images)
+    named, total = _named(model, images, absolute_paths)
     if sorting is not None:
         named, already = sorting.remember(named), set()  # what has an answer may not have been sorted yet
     with bar("adapting" if test_time else "encoding", quiet=json) as progress:
@@ -153,7 +174,16 @@ def _show_sorted(sorting: Sorting, skipped: int, json: bool) -> None:
     say(f"sorted into {sorting.root}")
 
 
-def _named(model: AdaptedModel, sources: list[str]) -> tuple[Iterable[tuple[str, Any]], int | None]:
+def _check_way(way: str | None) -> None:
+    if way is not None:
+        from prolip.methods import test_time
+
+        test_time.create(way)
+
+
+def _named(
+    model: AdaptedModel, sources: list[str], absolute_paths: bool
+) -> tuple[Iterable[tuple[str, Any]], int | None]:
     """What to answer for, with the name of each, and how many; standard input is read as it comes."""
     from prolip.core.files import readable
     from prolip.data import list_images
@@ -168,8 +198,8 @@ def _named(model: AdaptedModel, sources: list[str]) -> tuple[Iterable[tuple[str,
     if sources == ["-"]:
         lines = (raw.rstrip("\r\n") for raw in sys.stdin)
         return ((readable(line), line) for line in lines if line), None
-    listed = [str(path) for path in list_images(sources)]
-    return ((readable(path), path) for path in listed), len(listed)
+    listed = list_images(sources, absolute_paths=absolute_paths)
+    return ((readable(str(image)), image) for image in listed), len(listed)
 
 
 def _show(answers: list[dict[str, Any]], json: bool) -> None:

@@ -21,6 +21,8 @@ keep no record of it.
 from __future__ import annotations
 
 import random
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -48,7 +50,23 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     >>> sample_few_shot([0, 0, 0, 1, 1, 1], shots=2, seed=1)
     [0, 2, 4, 3]
     """
+    labels = list(labels)
+    if shots is not None and short == "keep":
+        _warn_of_short_classes(labels, shots)
     return _draw(labels, shots, random.Random(seed), short)
+
+
+def _warn_of_short_classes(labels: Sequence[int], shots: int) -> None:
+    """Say where fewer images are taken than were asked for."""
+    sizes = Counter(labels).values()
+    short = sum(size < shots for size in sizes)
+    if short:
+        what = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
+        most = f"{min(sizes)} to {max(sizes)}" if short == len(sizes) else f"as few as {min(sizes)}"
+        warnings.warn(
+            f"{shots} shots were asked for, and {what} fewer images ({most}): all of theirs are taken",
+            stacklevel=3,
+        )
 
 
 def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: bool = False) -> list[int]:
