@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core import UsageError
-from prolip.core.files import appending
+from prolip.core.appending import appending
 
 FORMATS = (".csv", ".jsonl")
 FLUSH = 16  # answers

@@ -20,13 +20,29 @@ Store = Annotated[
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
 Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="NAME", help="The base model of MODEL, where it was never used here."),
+]
+TrustBase = Annotated[
+    bool, typer.Option("--trust-base", help="Open or fetch whatever base model MODEL names.")
+]
 
 
-def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+def load(
+    saved: Path,
+    device: str,
+    store: Any,
+    skip_bad: bool,
+    base: str | None = None,
+    trust_base: bool = False,
+) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
 
-    return FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
+    return FewShotClassifier.load(
+        saved, device=device, store=store, skip_bad=skip_bad, base=base, trust_base=trust_base
+    )
 
 
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:

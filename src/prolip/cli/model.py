@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli.common import (
+    Base,
     Device,
     Json,
     NoStore,
     Saved,
     SkipBad,
     Store,
+    TrustBase,
     load,
     report_skipped,
     warn_of_copies,
@@ -87,7 +89,7 @@ def fit(
     from prolip.api import FewShotClassifier
     from prolip.export.saved import check_target
 
-    check_target(out)
+    check_target(out, card)
     clf = FewShotClassifier(
         model,
         method,
@@ -114,6 +116,8 @@ def evaluate(
     source: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder per class; or one with test/ inside.")
     ],
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -124,7 +128,7 @@ def evaluate(
 
     prolip eval my-model photos/
     """
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     with bar("encoding", quiet=json) as progress:
         result = clf.evaluate(str(source), progress=progress)
     warn_of_copies(result["duplicates"])

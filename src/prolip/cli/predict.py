@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import (
+    Base,
+    Device,
+    Json,
+    NoStore,
+    Saved,
+    SkipBad,
+    Store,
+    TrustBase,
+    load,
+    report_skipped,
+)
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ def predict(
         str | None,
         typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
     ] = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -71,7 +84,7 @@ def predict(
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
     )
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     model = clf.model_
     file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
     already = set() if file is None else file.done

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError
-from prolip.core.files import cache_dir, sha256_tensors, write_tensors
+from prolip.core.files import cache_dir, sha256_tensors
+from prolip.core.writing import write_tensors
 
 
 def cached_arrays(

@@ -21,7 +21,7 @@ import numpy as np
 
 from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
-from prolip.core.files import write_atomic
+from prolip.core.writing import write_atomic
 from prolip.encoders.base import Encoder
 from prolip.features.embed import open_store
 

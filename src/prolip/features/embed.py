@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from prolip.core.appending import appending
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import appending, readable, write_error
+from prolip.core.files import readable
+from prolip.core.writing import write_error
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
 from prolip.features.images import NoImageLeft

@@ -30,7 +30,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.files import cache_dir, write_json, write_tensors
+from prolip.core.files import cache_dir
+from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 
 _FORMAT = "prolip-features"

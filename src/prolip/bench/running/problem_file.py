@@ -11,7 +11,8 @@ import numpy as np
 
 from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
-from prolip.core.files import sha256_tensors, write_tensors
+from prolip.core.files import sha256_tensors
+from prolip.core.writing import write_tensors
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 
 _PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "model", "templates", "paths")
