@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +75,7 @@ def predict(
     find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
     """
     from prolip.api.answer import Asked, answers, run_name
-    from prolip.api.answer_file import AnswerFile
+    from prolip.api.answer_file import AnswerFile, check_answers
     from prolip.core import UsageError
     from prolip.evaluate.reject import FALSE_REJECT
 
@@ -84,32 +84,43 @@ def predict(
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
     )
+    if out is not None:
+        check_answers(out)
     clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     model = clf.model_
-    file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
-    already = set() if file is None else file.done
-    if already:
-        say(f"{len(already)} answers are in {out} already", quiet=json)
-    skipped: list[tuple[str, str]] = []
     named, total = _named(model, images)
-    with bar("adapting" if test_time else "encoding", quiet=json) as progress:
-        found = answers(
-            model,
-            (pair for pair in named if pair[0] not in already),
-            asked,
-            clf.reading,
-            skipped=skipped,
-            total=None if total is None else max(0, total - len(already)),
-            progress=progress,
-        )
-        done = list(found) if file is None else file.write(found)
+    skipped: list[tuple[str, str]] = []
+
+    def find(named: Iterable[tuple[str, Any]], total: int | None, progress: Any) -> Iterator[dict[str, Any]]:
+        return answers(model, named, asked, clf.reading, skipped=skipped, total=total, progress=progress)
+
+    progress_bar = bar("adapting" if test_time else "encoding", quiet=json)
+    if out is None:
+        with progress_bar as progress:
+            shown = list(find(named, total, progress))
+        report_skipped(skipped, json)
+        _show(shown, json)
+        return
+    with AnswerFile(out, top, reject, run_name(model, asked)).opened() as file, progress_bar as progress:
+        already = len(file.done)
+        if already:
+            say(f"{already} answers are in {out} already", quiet=json)
+        left = None if total is None else max(0, total - already)
+        written = file.write(find(_unanswered(named, file.done), left, progress))
     report_skipped(skipped, json)
-    if not isinstance(done, int):
-        _show(done, json)
-    elif json:
-        print_json({"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)})
+    if json:
+        print_json({"out": str(out), "written": written, "already": already, "skipped": len(skipped)})
     else:
-        say(f"{done} answers written to {out}")
+        say(f"{written} answers written to {out}")
+
+
+def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
+    """Those that have no answer yet, each once however often it is named."""
+    seen = set(done)
+    for name, image in named:
+        if name not in seen:
+            seen.add(name)
+            yield name, image
 
 
 def _named(model: AdaptedModel, sources: list[str]) -> tuple[Iterable[tuple[str, Any]], int | None]:

@@ -195,6 +195,10 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
 def _load(file: IO[bytes], path: Path) -> Array:
     try:
         found: Array = npy.read_array(file, allow_pickle=False)
+        if found.dtype.kind == "S":
+            found = np.char.decode(found, "utf-8")
+        if found.dtype.kind == "U":
+            found.tolist()  # fails where a character is none
         return found
     except (ValueError, OSError, EOFError, MemoryError) as error:
         raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error

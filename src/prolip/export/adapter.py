@@ -25,8 +25,8 @@ from prolip.core.files import sha256_file, sha256_tensors
 from prolip.core.reading import Unreadable, read_json
 from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
-from prolip.export.checkpoint import library_model
 from prolip.export.base_model import load_base, remember
+from prolip.export.checkpoint import library_model
 from prolip.export.saved import read_checked
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
@@ -95,7 +95,7 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
 def _replaceable(encoder: Encoder) -> dict[str, tuple[int, ...]]:
     """The tensors of a model that an adapter may change, and their shapes."""
     head, text_head = encoder.head, encoder.text_head
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for pair in ((head, text_head), (replace(head), text_head), (head, replace(text_head))):
         with suppress(ModelError):  # no linear map at the end of this tower
             shapes |= {name: array.shape for name, array in encoder.folded(*pair, encoder.scale).items()}
@@ -130,5 +130,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         raise SavedModelError(f"{folder} was written by another version: export it again, or upgrade prolip")
     words = ("base_model", "fingerprint", "sha256")
     if not all(isinstance(config.get(name), str) for name in words) or "base_weights_sha256" not in config:
-        raise SavedModelError(f"{folder / CONFIG} is damaged: it lacks what an adapter says of its base model")
+        raise SavedModelError(
+            f"{folder / CONFIG} is damaged: it lacks what an adapter says of its base model"
+        )
     return config, read_checked(folder / TENSORS, config["sha256"])

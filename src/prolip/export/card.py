@@ -53,8 +53,8 @@ def _summary(config: dict[str, Any]) -> str:
     fit = config["fit"]
     text = (
         f"A classifier of {len(config['classes'])} kinds of pictures. It was made from the model "
-        f"{_code(config['model'])} and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) with "
-        f"[prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
+        f"{_code(config['model'])} and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) "
+        f"with [prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
     )
     if isinstance(config.get("lam"), (int, float)):
         text += f" (lam = {config['lam']:.3g})"
@@ -104,7 +104,9 @@ def _results(config: dict[str, Any]) -> str:
         "| --- | ---: |",
     ]
     pairs = zip(config["classes"], measured["per_class"], strict=False)
-    lines += [f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None]
+    lines += [
+        f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None
+    ]
     return "\n".join(lines)
 
 
@@ -143,7 +145,7 @@ def _origin(config: dict[str, Any]) -> str:
 
 def _plain(name: Any, table: bool = False) -> str:
     """A name as it is, where that means nothing else in Markdown; otherwise as code."""
-    return str(name) if re.fullmatch(r"\w(?:[\w ,'-]*\w)?", str(name)) else _code(name, table)
+    return str(name) if re.fullmatch(r"[^\W_](?:[\w ,'-]*[^\W_])?", str(name)) else _code(name, table)
 
 
 def _code(name: Any, table: bool = False) -> str:

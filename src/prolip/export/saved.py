@@ -163,7 +163,7 @@ def _is_left_over(file: Path) -> bool:
         return True
     named = _DATA.fullmatch(file.name)
     try:
-        return bool(named) and hashlib.sha256(read_bytes(file)).hexdigest().startswith(named[2])
+        return named is not None and hashlib.sha256(read_bytes(file)).hexdigest().startswith(named[2])
     except Unreadable:
         return False
 
