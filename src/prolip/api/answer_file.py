@@ -78,7 +78,8 @@ class AnswerFile:
         for row in self._rows(file):
             if not row.endswith(b"\n"):  # what an interruption left, unless it is something else
                 begun = header if self.csv else b'{"image": '
-                if not end and not begun.startswith(row[: len(begun)]):
+                whole = not self.csv and row.endswith(b"}")
+                if not end and (whole or not begun.startswith(row[: len(begun)])):
                     raise self._foreign("is not a file of answers")
                 break
             if self.csv and not end:

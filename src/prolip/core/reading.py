@@ -63,7 +63,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
     """The content of a regular file."""
     with open_regular(path, limit) as file:
         try:
-            return file.read(limit + 1)
+            return file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise Unreadable(Path(path), error.strerror or str(error)) from error
 
