@@ -14,7 +14,7 @@ from prolip import encoders, methods
 from prolip.api import FewShotClassifier
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.core.files import write_bytes, write_json
+from prolip.core.writing import write_bytes, write_json
 from prolip.data import BuiltinSet, builtin, sample_few_shot
 from prolip.evaluate import metrics
 from prolip.features import FeatureStore, extract

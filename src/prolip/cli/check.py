@@ -137,7 +137,7 @@ def _parts(encoder: Encoder, source: Path, classes: Any) -> tuple[Labelled, Labe
         test = read_images(source, split="test", min_classes=1)
     except MissingSplit:
         return labelled, None
-    if test.paths == train.paths:
+    if test.images == train.images:
         return labelled, None
     return labelled, read_labelled(encoder, test, None, "test", labelled.classes)
 

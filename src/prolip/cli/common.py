@@ -31,13 +31,29 @@ IMAGES = (
     "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
 )
 MAX_SEED = 2**32 - 1  # what NumPy's generators take
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="NAME", help="The base model of MODEL, where it was never used here."),
+]
+TrustBase = Annotated[
+    bool, typer.Option("--trust-base", help="Open or fetch whatever base model MODEL names.")
+]
 
 
-def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+def load(
+    saved: Path,
+    device: str,
+    store: Any,
+    skip_bad: bool,
+    base: str | None = None,
+    trust_base: bool = False,
+) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
 
-    clf = FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
+    clf = FewShotClassifier.load(
+        saved, device=device, store=store, skip_bad=skip_bad, base=base, trust_base=trust_base
+    )
     detail(f"{saved}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
     return clf
 

@@ -11,6 +11,7 @@ from prolip.cli.common import (
     IMAGES,
     MAX_SEED,
     AbsolutePaths,
+    Base,
     Device,
     Groups,
     Json,
@@ -18,6 +19,7 @@ from prolip.cli.common import (
     Saved,
     SkipBad,
     Store,
+    TrustBase,
     labelled,
     load,
     report_skipped,
@@ -102,7 +104,7 @@ def fit(
     from prolip.api import FewShotClassifier
     from prolip.export.saved import check_target
 
-    check_target(out)
+    check_target(out, card)
     _confirm(out, force)
     clf = FewShotClassifier(
         model,
@@ -131,6 +133,8 @@ def evaluate(
     source: Annotated[
         str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part test.")
     ],
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -157,7 +161,7 @@ def evaluate(
     from prolip.api.reading import read_labelled
     from prolip.cli.report import write_page
 
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
     images = labelled(source, "test", absolute_paths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from prolip.cli.common import (
     AbsolutePaths,
+    Base,
     Device,
     Groups,
     Json,
@@ -18,6 +19,7 @@ from prolip.cli.common import (
     Saved,
     SkipBad,
     Store,
+    TrustBase,
     check_fraction,
     load,
     report_skipped,
@@ -81,6 +83,8 @@ def predict(
         float | None,
         typer.Option(metavar="P", help="With --sort-into: below this probability, into the folder unsure."),
     ] = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -97,7 +101,7 @@ def predict(
     prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
     from prolip.api.answer import Asked, answers, run_name
-    from prolip.api.answer_file import AnswerFile
+    from prolip.api.answer_file import AnswerFile, check_answers
     from prolip.api.groups import read_groups
     from prolip.core import UsageError
     from prolip.evaluate.reject import FALSE_REJECT
@@ -107,44 +111,58 @@ def predict(
     check_fraction("--false-reject", false_reject)
     check_fraction("--false-accept", false_accept)
     _check_way(test_time)
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    if out is not None:
+        check_answers(out)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     model = clf.model_
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
         None if groups is None else read_groups(groups, model.classes),
     )  # fmt: skip
     sorting = _sorting(model, asked, sort_into, link, move, unsure)
-    ranks = min(top, len(model.classes))
-    file = None if out is None else AnswerFile(out, ranks, reject, run_name(model, asked))
-    already = set() if file is None else file.done
-    if already:
-        say(f"{len(already)} answers are in {out} already", quiet=json)
-    skipped: list[tuple[str, str]] = []
     named, total = _named(model, images, absolute_paths)
-    if sorting is not None:
-        named, already = sorting.remember(named), set()  # what has an answer may not have been sorted yet
-    with bar("adapting" if test_time else "encoding", quiet=json) as progress:
-        found = answers(
-            model,
-            (pair for pair in named if pair[0] not in already),
-            asked,
-            clf.reading,
-            skipped=skipped,
-            total=None if total is None else max(0, total - len(already)),
-            progress=progress,
-        )
+    skipped: list[tuple[str, str]] = []
+
+    def find(named: Iterable[tuple[str, Any]], total: int | None, progress: Any) -> Iterator[dict[str, Any]]:
         if sorting is not None:
-            found = sorting.place_all(found)
-        done = list(found) if file is None else file.write(found)
+            named = sorting.remember(named)
+        found = answers(model, named, asked, clf.reading, skipped=skipped, total=total, progress=progress)
+        return found if sorting is None else sorting.place_all(found)
+
+    progress_bar = bar("adapting" if test_time else "encoding", quiet=json)
+    if out is None:
+        with progress_bar as progress:
+            shown = list(find(named, total, progress))
+        report_skipped(skipped, json)
+        if sorting is not None:
+            _show_sorted(sorting, len(skipped), json)
+        else:
+            _show(shown, json)
+        return
+    ranks = min(top, len(model.classes))
+    with AnswerFile(out, ranks, reject, run_name(model, asked)).opened() as file, progress_bar as progress:
+        already = len(file.done)
+        if already:
+            say(f"{already} answers are in {out} already", quiet=json)
+        left = None if total is None else max(0, total - already)
+        # What has an answer may not have been sorted yet.
+        written = file.write(find(_unanswered(named, set() if sorting else file.done), left, progress))
     report_skipped(skipped, json)
     if sorting is not None:
         _show_sorted(sorting, len(skipped), json)
-    elif not isinstance(done, int):
-        _show(done, json)
     elif json:
-        print_json({"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)})
+        print_json({"out": str(out), "written": written, "already": already, "skipped": len(skipped)})
     else:
-        say(f"{done} answers written to {out}")
+        say(f"{written} answers written to {out}")
+
+
+def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
+    """Those that have no answer yet, each once however often it is named."""
+    seen = set(done)
+    for name, image in named:
+        if name not in seen:
+            seen.add(name)
+            yield name, image
 
 
 def _sorting(

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from prolip.core import ProlipError, SavedModelError, UsageError
-from prolip.core.files import sha256_tensors, write_tensors
+from prolip.core.files import sha256_tensors
+from prolip.core.writing import write_tensors
 from prolip.methods.common.method import Progress
 
 _WRITE_SECONDS = 30.0  # between checkpoints
