@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core import InputError, UsageError
-from prolip.core.files import write_json
 from prolip.core.placing import place, same_content
 from prolip.core.reading import read_json
+from prolip.core.writing import write_json
 
 LIST = "prolip-aside.json"
 _FORMAT = "prolip-aside"

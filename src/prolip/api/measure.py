@@ -19,7 +19,8 @@ from prolip.api.model import AdaptedModel
 from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import HeldOut, UsageError
 from prolip.core.arrays import Array, softmax
-from prolip.core.files import readable, write_bytes
+from prolip.core.files import readable
+from prolip.core.writing import write_bytes
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
 from prolip.features import Extraction

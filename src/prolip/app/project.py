@@ -18,16 +18,17 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any
 
 from prolip.app.state import Change, State
 from prolip.core import InputError, UsageError
+from prolip.core.appending import Lines, appending
 from prolip.core.reading import parse_json, read_json, read_text
-from prolip.core.writing import appending, drop_partial_line, write_atomic, write_error
+from prolip.core.writing import write_atomic, write_error
 
 FORMAT = 1
 UNDO = 500  # changes that can be undone
@@ -48,7 +49,7 @@ class Project:
         Lines of the journal: goes up with every change.
     """
 
-    def __init__(self, folder: Path, model: str, journal: TextIO, lines: list[str]) -> None:
+    def __init__(self, folder: Path, model: str, journal: Lines, lines: list[str]) -> None:
         self.folder, self.model = folder, model
         self.revision = len(lines)
         self._journal, self._lock = journal, Lock()
@@ -132,16 +133,12 @@ class Project:
         return state.after([change])
 
     def _write_line(self, change: Change) -> None:
-        line, handle = _json(change.as_json()) + b"\n", self._journal.fileno()
         try:
-            while line:
-                line = line[os.write(handle, line) :]
-            os.fsync(handle)
+            self._journal.write(_json(change.as_json()).decode() + "\n", sync=True)
         except OSError as error:
-            path = self.folder / "journal.jsonl"
-            with suppress(OSError):
-                drop_partial_line(path)
-            raise write_error(path, error, "what was kept before is there") from error
+            raise write_error(
+                self.folder / "journal.jsonl", error, "what was kept before is there"
+            ) from error
 
     def keep_image(self, data: bytes, thumbnail: bytes) -> str:
         """Write a picture and its small copy; returns its id."""

@@ -68,7 +68,7 @@ def check(
     from prolip.api.check import KINDS
     from prolip.core import UsageError
     from prolip.core.errors import unknown_name
-    from prolip.core.files import write_bytes
+    from prolip.core.writing import write_bytes
 
     if undo is not None:
         if source is not None or move is not None:

@@ -76,7 +76,7 @@ def write_page(
     path: Path, model: AdaptedModel, answers: LabelledAnswers, title: str, source: str, *, quiet: bool
 ) -> None:
     """Write a page about a model and its answers."""
-    from prolip.core.files import write_bytes
+    from prolip.core.writing import write_bytes
     from prolip.report import model_page
 
     with bar("fitting", "fits", quiet=quiet) as progress:

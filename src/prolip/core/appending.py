@@ -24,13 +24,15 @@ class Lines:
         os.ftruncate(handle, size)
         os.lseek(handle, 0, os.SEEK_END)
 
-    def write(self, text: str) -> None:
-        """Add text, which should end a line."""
+    def write(self, text: str, sync: bool = False) -> None:
+        """Add text, which should end a line; with `sync` it is on the disk when this returns."""
         payload = memoryview(text.encode("utf-8"))
         left = payload
         try:
             while left:
                 left = left[os.write(self._handle, left) :]
+            if sync:
+                os.fsync(self._handle)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._handle, self.size)
