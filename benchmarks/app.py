@@ -306,7 +306,11 @@ def uploads(count):
             client = Client(port, token)
             kept = client.json("GET", "/api/project")["images"]
         outside = [path.name for path in around.iterdir() if path.name != "p"]
-        inside = {path.parts[len(around.parts) + 1] for path in around.rglob("*") if len(path.parts) > len(around.parts) + 1}
+        inside = {
+            path.parts[len(around.parts) + 1]
+            for path in around.rglob("*")
+            if len(path.parts) > len(around.parts) + 1
+        }
     tracebacks = sum("Traceback" in line for line in told)
     late = memory[2:]
     found = (
@@ -333,14 +337,20 @@ def kills(count):
         for moment in range(count):
             with program("app", place, "--port", 0, "--no-browser") as (run, port, token):
                 client = Client(port, token)
-                names = {row["name"]: key for key, row in client.json("GET", "/api/project")["classes"].items()}
+                names = {
+                    row["name"]: key for key, row in client.json("GET", "/api/project")["classes"].items()
+                }
                 for name in ("one", "two"):
                     if name not in names:
                         names[name] = client.json("POST", "/api/classes", {"name": name})["classes"][0]
                 threading.Timer(rng.uniform(0.01, 0.8), os.kill, (run.pid, signal.SIGKILL)).start()
                 try:
                     for i in range(10_000):
-                        fresh = files[(moment * 37 + i) % len(files)] + moment.to_bytes(2, "big") + bytes([i % 256])
+                        fresh = (
+                            files[(moment * 37 + i) % len(files)]
+                            + moment.to_bytes(2, "big")
+                            + bytes([i % 256])
+                        )
                         status, answer = client.upload(fresh, names["one"])
                         if status == 200:
                             image = json.loads(answer)["image"]
@@ -356,7 +366,9 @@ def kills(count):
             with Project.open(place) as project:
                 state = project.state
                 lost += sum(key not in state.images or not project.image(key).is_file() for key in kept)
-                lost += sum(state.images[key].label != label for key, label in labels.items() if key in state.images)
+                lost += sum(
+                    state.images[key].label != label for key, label in labels.items() if key in state.images
+                )
         told_kept = len(kept)
         left = [path.name for path in place.iterdir() if path.name.startswith(".")]
     show(
@@ -373,7 +385,9 @@ def weight(_):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", help="the shared data, for photos in the place of drawn pictures")
     parser.add_argument("--uploads", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=50)

@@ -15,7 +15,9 @@ def test_suspects_are_the_wrong_ones_the_surest_first():
 
 
 def test_a_resaved_picture_is_found_and_others_are_not(offline):
-    pictures = [blotch(colour, 10 * k + i, 200) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
+    pictures = [
+        blotch(colour, 10 * k + i, 200) for k, colour in enumerate(COLOURS.values()) for i in range(3)
+    ]
     ramp = Image.linear_gradient("L").convert("RGB")
     x = extract(offline, [*pictures, ramp, ramp.crop((4, 4, 252, 252))]).features[0]
     assert [9, 10] in near_duplicates(x)

@@ -93,7 +93,9 @@ def test_what_is_wrong_is_told_in_a_sentence(server, path, body, kind, status):
 
 def test_one_bad_picture_does_not_spoil_the_others(server):
     good = base64.b64encode(png(PICTURES[0])).decode()
-    _, found = server.json("POST", "/predict", {"images": ["AAAA", good]}, {"Content-Type": "application/json"})
+    _, found = server.json(
+        "POST", "/predict", {"images": ["AAAA", good]}, {"Content-Type": "application/json"}
+    )
     assert "cannot read" in found["predictions"][0]["error"]
     assert found["predictions"][1]["class"] == "red"
 
@@ -119,23 +121,33 @@ def test_pictures_that_wait_together_are_encoded_together(offline):
         def encode(self, pixels):
             go.wait(5)
             sizes.append(len(pixels))
-            return np.arange(len(pixels), dtype=np.float32)[:, None] + pixels[:, 0, 0, :1]
+            return pixels[:, 0, 0, :1]
+
+    def tell(x):
+        return [(len(x), float(value)) for value in x[:, 0]]
+
+    def negate(x):
+        return (-x[:, 0]).tolist()
 
     batcher = Batcher(Slow(), room=8)
-    first = batcher.submit(np.zeros((1, 1, 3), np.float32))
+    first = batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
     while batcher.waiting():
         pass
-    rest = [batcher.submit(np.full((1, 1, 3), 10.0 * i, np.float32)) for i in range(8)]
+    asked = [negate if i == 1 else tell for i in range(8)]
+    rest = [batcher.submit(np.full((1, 1, 3), float(i), np.float32), asked[i]) for i in range(8)]
     with pytest.raises(Busy):
-        batcher.submit(np.zeros((1, 1, 3), np.float32))
+        batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
     go.set()
-    assert first.result()[0] == 0
-    assert [future.result()[0] for future in rest] == [0, 11, 22, 33, 40, 51, 62, 73]
+    assert first.result() == (1, 0)
+    found = [future.result() for future in rest]
+    assert found == [(3, 0), -1, (3, 2), (3, 3), (4, 4), (4, 5), (4, 6), (4, 7)]
     assert sizes == [1, 4, 4]
     batcher.close()
 
 
-@pytest.mark.parametrize(("host", "own"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("box", False)])
+@pytest.mark.parametrize(
+    ("host", "own"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("box", False)]
+)
 def test_others_need_a_token(host, own):
     assert is_loopback(host) == own
     if not own:

@@ -86,7 +86,9 @@ def opened(browser, address, errors_allowed=False):
     context = browser.new_context(accept_downloads=True)
     page = context.new_page()
     origin, elsewhere, failures = address.partition("#")[0], [], []
-    page.on("request", lambda request: elsewhere.append(request.url) if not own(request.url, origin) else None)
+    page.on(
+        "request", lambda request: elsewhere.append(request.url) if not own(request.url, origin) else None
+    )
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("dialog", lambda dialog: failures.append(f"a dialog: {dialog.message}"))
     page.goto(address)
@@ -134,7 +136,9 @@ def teach(page, count=4):
 def bars(page):
     """What the try-it pane shows: percent by class."""
     rows = page.locator("#bars .bar")
-    return {row.locator("span").nth(0).inner_text(): row.locator("span").nth(1).inner_text() for row in rows.all()}
+    return {
+        row.locator("span").nth(0).inner_text(): row.locator("span").nth(1).inner_text() for row in rows.all()
+    }
 
 
 def test_teach_mend_label_and_take_along(page, tmp_path):
@@ -223,7 +227,7 @@ def test_the_camera_teaches_and_is_answered(page):
 
 
 def test_hostile_names_are_text(page):
-    name = '<img src=x onerror=alert(1)>"\'&'
+    name = "<img src=x onerror=alert(1)>\"'&"
     page.get_by_label("Name of a new class").fill(name)
     page.get_by_role("button", name="Add class").click()
     expect(page.get_by_label("Name of the class")).to_have_value(name)

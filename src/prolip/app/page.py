@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -226,8 +227,8 @@ class Page:
             raise UsageError("give two classes some pictures first")
         preprocess = self.encoder.preprocess
         pixels = await self.pool.run(lambda: preprocess.centre(decode(data)))
-        x = await asyncio.wrap_future(self.batcher.submit(pixels))
-        return JSONResponse(await self.pool.run(describe, taught, taught.model, x))
+        describe = partial(answers_of, taught, taught.model)
+        return JSONResponse(await asyncio.wrap_future(self.batcher.submit(pixels, describe)))
 
     async def export(self, request: Request) -> Response:
         """The model as a .zip, checked as it is written, with a card."""
@@ -248,15 +249,21 @@ def targets(encoder: Encoder) -> list[str]:
     return ["prolip", "onnx", "adapter", *(LIBRARIES if has_library else ())]
 
 
-def describe(taught: Taught, model: AdaptedModel, x: Array) -> dict[str, Any]:
-    """The answer about features [width], as the page shows it."""
-    row = model.probabilities(x[None])[0]
-    best = np.argsort(-row, kind="stable")
-    return {
-        "none": bool(model.rejects(x[None], best[:1])[0]),
-        "answers": [{"class": taught.classes[k], "probability": float(row[k])} for k in best.tolist()],
-        "revision": taught.figures["revision"],
-    }
+def answers_of(taught: Taught, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
+    """The answers about features [b, width], as the page shows them."""
+    rows = model.probabilities(x)
+    refused = model.rejects(x, rows.argmax(axis=1)).tolist()
+    return [
+        {
+            "none": none,
+            "answers": [
+                {"class": taught.classes[k], "probability": float(row[k])}
+                for k in np.argsort(-row, kind="stable").tolist()
+            ],
+            "revision": taught.figures["revision"],
+        }
+        for row, none in zip(rows, refused, strict=True)
+    ]
 
 
 def pack(model: AdaptedModel, target: str, folder: Path, name: str) -> tuple[IO[bytes], int]:

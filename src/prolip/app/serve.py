@@ -12,10 +12,10 @@ import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
@@ -26,7 +26,7 @@ from prolip.api import keep
 from prolip.api.answer import one_answer
 from prolip.api.model import AdaptedModel
 from prolip.app.answers import ERRORS, Pool, read_object
-from prolip.app.batcher import Batcher
+from prolip.app.batcher import Batcher, Finish
 from prolip.app.guard import Access, Guard, read_body
 from prolip.app.openapi import description
 from prolip.app.pictures import UPLOAD_LIMIT, decode
@@ -64,6 +64,11 @@ class Models:
     def __init__(self, models: Mapping[str, AdaptedModel]) -> None:
         self.models = dict(models)
         self._batchers: dict[str, Batcher] = {}
+        self._finish = {
+            (name, reject): partial(_answer, model, reject)
+            for name, model in self.models.items()
+            for reject in (False, True)
+        }
         for model in self.models.values():
             encoder = _encoder(model)
             if not encoder.takes_pictures:
@@ -74,6 +79,10 @@ class Models:
     def batcher(self, model: AdaptedModel) -> Batcher:
         """Who runs the tower of a model."""
         return self._batchers[_encoder(model).fingerprint]
+
+    def finish(self, name: str, reject: bool) -> Finish:
+        """What a model makes of features; the same function for the same question, so that they are grouped."""
+        return self._finish[name, reject]
 
     def close(self) -> None:
         """Finish what waits, and stop."""
@@ -165,16 +174,16 @@ class Server:
             pixels = await self.pool.run(lambda: preprocess.centre(decode(given.data)))
         except BadImage as bad:
             return {"image": given.name, "error": f"cannot read it: {bad.reason}"}
-        x = await asyncio.wrap_future(self.models.batcher(model).submit(pixels))
-        return _describe(model, question, given.name, x)
+        finish = self.models.finish(question.model, question.reject)
+        row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(pixels, finish))
+        return one_answer(model.classes, given.name, row, question.top, refused)
 
 
-def _describe(model: AdaptedModel, question: Question, name: str, x: Array) -> dict[str, Any]:
-    row = model.probabilities(x[None])[0]
-    refused = None
-    if question.reject:
-        refused = bool(model.rejects(x[None], np.array([row.argmax()]))[0])
-    return one_answer(model.classes, name, row, question.top, refused)
+def _answer(model: AdaptedModel, reject: bool, x: Array) -> list[tuple[Array, bool | None]]:
+    """Probabilities of features [b, width], and whether each is refused where that is asked."""
+    rows = model.probabilities(x)
+    refused = model.rejects(x, rows.argmax(axis=1)).tolist() if reject else [None] * len(rows)
+    return list(zip(rows, refused, strict=True))
 
 
 async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
