@@ -32,7 +32,9 @@ MAX_SEED = 2**32 - 1  # what NumPy's generators take
 def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
+    from prolip.encoders.base import check_device
 
+    check_device(device)
     clf = FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
     detail(f"{saved}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
     return clf
