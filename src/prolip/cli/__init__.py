@@ -5,11 +5,13 @@ Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,27 +76,19 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     """Run a command; what goes wrong is told in one line."""
-    from prolip.core.errors import ProlipError
-
     try:
         return _command()(arguments, prog_name="prolip", standalone_mode=False) or 0
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
-    except ProlipError as error:
-        return _failed(str(error), error.exit_code)
-    except MemoryError:
-        return _failed("not enough memory for this: take fewer images, views or classes at a time", 1)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _failed(f"{place}{error.strerror or error}", 1)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # a defect of ours
-            raise
-        return _misused(error)
+        if hasattr(error, "format_message"):  # of typer's parser
+            return _misused(error)
+        return _failed(error)
 
 
+@functools.cache
 def _command() -> Any:
-    """The command line as typer makes it, with help that does not call a flag <bool>."""
+    """The command line as typer makes it; flags are not called <bool>, and paths are looked at first."""
     root: Any = typer.main.get_command(app)
     context = typer.Context(root, help_option_names=HELP)
     waiting = [root]
@@ -104,7 +98,22 @@ def _command() -> Any:
         for option in command.get_params(context):
             if getattr(option, "is_flag", False):
                 option.metavar = ""
+            elif option.type_descriptor.annotation is Path:
+                option.callback = _check_path
     return root
+
+
+def _check_path(context: Any, option: Any, value: Path | None) -> Path | None:
+    """Refuse a path that no file can have, before anything is loaded; one where nothing is will do."""
+    try:
+        if value is not None:
+            value.expanduser().lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError) as error:  # too long, below a file; no such user
+        reason = getattr(error, "strerror", None) or error
+        raise typer.BadParameter(f"{value}: {reason}", ctx=context, param=option) from error
+    return value
 
 
 def _anywhere(arguments: list[str]) -> list[str]:
@@ -114,20 +123,32 @@ def _anywhere(arguments: list[str]) -> list[str]:
     return [*first, *(word for word in arguments[:end] if word not in ANYWHERE), *arguments[end:]]
 
 
-def _failed(message: str, code: int) -> int:
+def _failed(error: Exception) -> int:
+    """Tell what went wrong; an error that is neither the user's nor the machine's is a defect of ours."""
+    from prolip.core.errors import ProlipError
+
+    if isinstance(error, ProlipError):
+        message = str(error)
+    elif isinstance(error, MemoryError):
+        message = "not enough memory for this: take fewer images, views or classes at a time"
+    elif isinstance(error, OSError):
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    else:
+        raise error
     if VERBOSITY.get() > 0:
         import traceback
 
-        sys.stderr.write(traceback.format_exc())
+        sys.stderr.write("".join(traceback.format_exception(error)))
     fail(message)
-    return code
+    return getattr(error, "exit_code", 1)
 
 
 def _misused(error: Any) -> int:
-    """An error of typer's parser; an empty one is a group without a command, whose help is printed."""
-    if message := error.format_message():
-        context = getattr(error, "ctx", None)
-        fail(f"{message.rstrip('.')} (help: {context.command_path if context else 'prolip'} --help)")
+    """An error of typer's parser; an empty one is a group without a command, whose help it has printed."""
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    if not message:
+        return 0
+    fail(f"{message.rstrip('.')} (help: {context.command_path if context else 'prolip'} --help)")
     return int(error.exit_code)
 
 

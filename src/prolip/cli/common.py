@@ -50,7 +50,9 @@ def load(
 ) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
+    from prolip.encoders.base import check_device
 
+    check_device(device)
     clf = FewShotClassifier.load(
         saved, device=device, store=store, skip_bad=skip_bad, base=base, trust_base=trust_base
     )

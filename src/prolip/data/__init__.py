@@ -14,7 +14,7 @@ from prolip.data.datasets_check import DatasetCheck, check_dataset, check_datase
 from prolip.data.imageset import ImageSet, class_names, clean_name
 from prolip.data.inputs import list_images, read_images
 from prolip.data.lazy import LazyImage
-from prolip.data.sampling import sample_few_shot, sample_train_val
+from prolip.data.sampling import sample_few_shot, sample_train_val, warn_of_short_classes
 from prolip.data.templates import DEFAULT, TEMPLATES, as_templates, templates_for
 
 __all__ = [
@@ -43,4 +43,5 @@ __all__ = [
     "sample_few_shot",
     "sample_train_val",
     "templates_for",
+    "warn_of_short_classes",
 ]

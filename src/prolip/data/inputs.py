@@ -21,7 +21,7 @@ from typing import Any
 
 from prolip.core.errors import InputError, UsageError, unknown_name
 from prolip.data.archives import ArchiveFolder, is_archive, open_archive
-from prolip.data.files import existing, images_below, is_image
+from prolip.data.files import existing, images_below, is_file, is_image
 from prolip.data.folders import SPLITS, Folder, choose_split, class_folders, split_of, splits_in, table_in
 from prolip.data.frames import frame_records, is_frame
 from prolip.data.hf_datasets import dataset_records, dataset_splits, is_dataset, is_saved_dataset, load_saved
@@ -190,6 +190,8 @@ def _listed(path: Path, absolute_paths: bool) -> list[Any]:
         return [row.image for row in rows]
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
+    if not is_file(path):
+        raise InputError(f"{path} is no regular file")
     return [path]
 
 

@@ -50,21 +50,18 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     >>> sample_few_shot([0, 0, 0, 1, 1, 1], shots=2, seed=1)
     [0, 2, 4, 3]
     """
-    labels = list(labels)
-    if shots is not None and short == "keep":
-        _warn_of_short_classes(labels, shots)
     return _draw(labels, shots, random.Random(seed), short)
 
 
-def _warn_of_short_classes(labels: Sequence[int], shots: int) -> None:
-    """Say where fewer images are taken than were asked for."""
-    sizes = Counter(labels).values()
-    short = sum(size < shots for size in sizes)
+def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
+    """Say where fewer images will be taken than are asked for."""
+    sizes = sorted(Counter(labels).values())
+    short = sum(shots is not None and size < shots for size in sizes)
     if short:
-        what = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
-        most = f"{min(sizes)} to {max(sizes)}" if short == len(sizes) else f"as few as {min(sizes)}"
+        which = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
         warnings.warn(
-            f"{shots} shots were asked for, and {what} fewer images ({most}): all of theirs are taken",
+            f"{shots} shots are asked for, and {which} fewer images, {sizes[0]} to {sizes[short - 1]}: "
+            "all of theirs are taken",
             stacklevel=3,
         )
 
