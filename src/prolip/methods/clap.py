@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,13 +36,12 @@ from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_ro
 from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, Trained
 from prolip.methods.common.method import Progress, Shape
-from prolip.methods.common.steps import Steps
+from prolip.methods.common.steps import clap_steps
 from prolip.methods.common.text_residual import TextResidual, raw_texts
 from prolip.solvers.threads import single_thread
 
 MULTIPLIERS = ("fixed", "adaptive")
 SOLVERS = ("exact", "sgd")
-RECIPE: dict[str, Any] = {"batch": 256, "pooled": True, "drop_last": True, "schedule": "epochs"}
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,7 @@ class CLAP(LogitBiasMethod):
         exact = self.solver == "exact"
         term = residual(task, multiplier, exact)
         total = Sum(task, [term])
-        steps = Steps(0.1, 300, "sgd", momentum=0.9, **RECIPE, seed=self.seed)
-        return term, total.minimise() if exact else total.train(steps)
+        return term, total.minimise() if exact else total.train(clap_steps(self.seed))
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
         """The moved rows, with the fixed multipliers."""

@@ -30,7 +30,8 @@ from prolip.methods.common.classifiers import affinity, products, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
 from prolip.methods.common.method import Shape
 
-GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)  # of lam, strongest first: of equals nearest to zero-shot
+# Of lam; of equals the one nearer to zero-shot wins.
+GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 DEFAULT = 10.0
 
 
@@ -109,7 +110,7 @@ class Regression:
 
 @dataclass(frozen=True, eq=False)
 class KernelClassifier(Fitted):
-    """logits = s ( f T' + exp(-beta (1 - f X')) A ): support images X, and a coefficient for each and class."""
+    """logits = s ( f T' + exp(-beta (1 - f X')) A ): support images X, and their coefficients by class."""
 
     kind: ClassVar[str] = "kernel"
 

@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress
 from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
-
-SOLVERS = ("exact", "adam")
 
 
 class PenalisedBias(LogitBias):
@@ -49,12 +47,14 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
         "exact", or "adam" for the authors' steps.
     """
 
+    solvers: ClassVar[tuple[str, ...]] = ("exact", "adam")
+
     solver: str = "exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+        if self.solver not in self.solvers:
+            raise errors.unknown_name("solver", str(self.solver), self.solvers)
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PenalisedBias:
@@ -75,7 +75,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
         term = method.bias(task, exact=False)
         trained = Sum(task, [term]).train(self.recipe(task), progress=progress)
         fitted = term.fitted(trained.parameters[0])
-        return method.finish(fitted, task, started, **figures, solver="adam", **trained.report())
+        return method.finish(fitted, task, started, **figures, solver=self.solver, **trained.report())
 
     @single_thread()
     def fit_held_out(

@@ -84,6 +84,21 @@ class Steps:
         )
 
 
+def clap_steps(seed: int) -> Steps:
+    """What CLAP's authors train every probe with, their own and those that they compare with."""
+    return Steps(
+        0.1,
+        300,
+        "sgd",
+        momentum=0.9,
+        batch=256,
+        pooled=True,
+        drop_last=True,
+        schedule="epochs",
+        seed=seed,
+    )
+
+
 class SGD:
     """Gradient descent, with momentum where there is any; the arrays change in place."""
 
