@@ -26,6 +26,7 @@ from prolip.cli.console import bar, console, escape, percent, print_json, printa
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
+    from prolip.api.reading import Labelled
 
 MAX_VIEWS = 10_000  # the paper has 300
 LARGEST = 1e12  # of a number among a method's options: beyond it, float32 has no room for what follows
@@ -134,19 +135,31 @@ def evaluate(
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
     absolute_paths: AbsolutePaths = False,
+    per_image: Annotated[
+        bool, typer.Option("--per-image", help="With --json: truth, answer and probability of every image.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
 
     prolip eval my-model photos/
     """
+    from prolip.api import measure
+    from prolip.api.reading import read_labelled
+    from prolip.core import UsageError
+
+    if per_image and not json:
+        raise UsageError("--per-image is for --json: add that option")
     clf = load(saved, device, False if no_store else store, skip_bad)
+    images = labelled(source, "test", absolute_paths)
+    asked = read_labelled(clf.model_.encoder, images, None, "test", clf.model_.classes)
     with bar("encoding", quiet=json) as progress:
-        result = clf.evaluate(labelled(source, "test", absolute_paths), progress=progress)
+        result = measure.evaluate(clf.model_, asked, clf.reading, progress)
     warn_of_copies(result["duplicates"])
     report_skipped([("", "")] * result["skipped"], json)
     if json:
-        print_json(result)
+        answers = {"answers": _answers(clf, asked, source)} if per_image else {}
+        print_json({**result, **answers})
         return
     per_class = zip(result["classes"], result["counts"], result["per_class"], strict=True)
     table(
@@ -159,6 +172,22 @@ def evaluate(
         f"(uncalibrated {percent(result['calibration_error_before'])} %, "
         f"by chance alone {percent(result['calibration_error_floor'])} %)"
     )
+
+
+def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[str, Any]]:
+    """Truth, answer and probability of every image that can be read."""
+    from prolip.core.files import readable
+
+    found = clf.features(asked.images)
+    probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()
+    pictures = clf.model_.encoder.takes_pictures
+    answers = []
+    for i, row in zip(found.kept, probabilities, strict=True):
+        best = int(row.argmax())
+        name = str(asked.images[i]) if pictures else f"{source}:{i}"
+        answer = {"image": readable(name), "truth": truths[i], "class": clf.model_.classes[best]}
+        answers.append({**answer, "probability": round(float(row[best]), 6)})
+    return answers
 
 
 def _confirm(out: Path, force: bool) -> None:
