@@ -120,7 +120,7 @@ class FewShotClassifier(Estimator):
         Parameters
         ----------
         images
-            A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or a list of
+            A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
             paths, bytes, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
         labels
             One per image, names or numbers; a folder brings its own.
