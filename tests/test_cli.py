@@ -81,6 +81,12 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
     assert 0 <= told["zero_shot_accuracy"] <= 1
     assert told["classes"] == ["blue", "green", "red"]
 
+    code, out, _ = prolip("eval", tmp_path / "model", photos, "--json", "--per-image")
+    answers = json.loads(out)["answers"]
+    assert [a["image"] for a in answers] == list(map(str, sorted((photos / "test").glob("*/*.png"))))
+    assert [a["truth"] for a in answers] == [a["class"] for a in answers]
+    assert prolip("eval", tmp_path / "model", photos, "--per-image")[0] == 2
+
     code, out, _ = prolip("predict", tmp_path / "model", photos / "test" / "red", "--json")
     answers = json.loads(out)
     assert [a["class"] for a in answers] == ["red"] * 4

@@ -120,8 +120,8 @@ class FewShotClassifier(Estimator):
         Parameters
         ----------
         images
-            A folder with a folder per class (or with train/ inside, or a metadata table); or a sequence of
-            paths, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
+            A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
+            paths, bytes, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
         labels
             One per image, names or numbers; a folder brings its own.
         text

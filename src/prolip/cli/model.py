@@ -29,6 +29,7 @@ from prolip.cli.console import bar, console, escape, percent, print_json, printa
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
+    from prolip.api.reading import Labelled
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
 MAX_VIEWS = 10_000  # the paper has 300
@@ -148,6 +149,9 @@ def evaluate(
     ] = None,
     groups: Groups = None,
     absolute_paths: AbsolutePaths = False,
+    per_image: Annotated[
+        bool, typer.Option("--per-image", help="With --json: truth, answer and probability of every image.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
@@ -160,7 +164,10 @@ def evaluate(
     from prolip.api.measure import answer_labelled, figures, write_answers
     from prolip.api.reading import read_labelled
     from prolip.cli.report import write_page
+    from prolip.core import UsageError
 
+    if per_image and not json:
+        raise UsageError("--per-image is for --json: add that option")
     clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
@@ -178,8 +185,9 @@ def evaluate(
     warn_of_copies(result["duplicates"])
     report_skipped(answers.skipped, json)
     if json:
-        written = {"out": out, "report": report}
-        print_json({**result, **{name: str(path) for name, path in written.items() if path is not None}})
+        written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
+        each = {"answers": _answers(clf, tested, source)} if per_image else {}
+        print_json({**result, **written, **each})
         return
     _show(result)
 
@@ -205,6 +213,22 @@ def _show(result: dict[str, Any]) -> None:
         f"(uncalibrated {percent(result['calibration_error_before'])} %, "
         f"by chance alone {percent(result['calibration_error_floor'])} %)"
     )
+
+
+def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[str, Any]]:
+    """Truth, answer and probability of every image that can be read."""
+    from prolip.core.files import readable
+
+    found = clf.features(asked.images)
+    probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()
+    pictures = clf.model_.encoder.takes_pictures
+    answers = []
+    for i, row in zip(found.kept, probabilities, strict=True):
+        best = int(row.argmax())
+        name = str(asked.images[i]) if pictures else f"{source}:{i}"
+        answer = {"image": readable(name), "truth": truths[i], "class": clf.model_.classes[best]}
+        answers.append({**answer, "probability": round(float(row[best]), 6)})
+    return answers
 
 
 def _confirm(out: Path, force: bool) -> None:
