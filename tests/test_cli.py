@@ -199,12 +199,12 @@ def test_json_is_utf8_whatever_is_in_it(monkeypatch, encoding):
     assert json.loads(written.getvalue().decode("utf-8")) == value
 
 
-def test_a_fit_reports_images_per_class_with_one_digit(prolip, photos, tmp_path):
+def test_a_fit_reports_the_smallest_and_the_largest_class(prolip, photos, tmp_path):
     (photos / "train" / "red" / "0.png").unlink()
     (photos / "train" / "red" / "1.png").unlink()
     code, out, err = prolip("fit", photos, "-o", tmp_path / "model [1]", "--lam", "0.01")
     assert code == 0, err
-    assert "16 (5.3 a class)" in out
+    assert "16, from 4 (red) to 6 (" in out
     assert "prolip predict" in out
     assert out.count("model [1]") == 3
 

@@ -146,7 +146,7 @@ def _page(textures: SetResult, numbers: SetResult) -> str:
         ),
         section(
             "Before and after", gallery(places),
-            note=f"Unseen textures: the answers before (zero-shot), and after {TRAIN} pictures of each class.",
+            note=f"Unseen textures: answers before (zero-shot), and after {TRAIN} pictures of each class.",
         ),
         section(
             "What is taken for what", tag("div", id="matrix"), tag("div", id="cell", aria_live="polite"),

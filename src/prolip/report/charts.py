@@ -125,9 +125,7 @@ def accuracy_chart(shots: Sequence[int], curves: Mapping[str, Sequence[Sequence[
         line = [tag("polygon", points=path, class_="band"), plot.line(enumerate(means), "curve")]
         for i, mean in enumerate(means):
             line.append(plot.mark(i, mean, f"{name}: {100 * mean:.1f} %"))
-        up = 14 if place else -8  # the first line's name above its end, the others' below
-        end = plot.x(len(shots)), plot.y(means[-1]) + up
-        line.append(_text(*end, name, "end"))
+        line.append(_text(plot.x(len(shots)), plot.y(means[-1]) + 22, name, "end"))
         parts.append(tag("g", *line, class_="second" if place else None))
     ticks = {0.0: "zero-shot"} | {i + 1.0: str(n) for i, n in enumerate(shots)}
     axes = plot.axes(ticks, "labelled images of each class", "accuracy, %")

@@ -17,7 +17,7 @@ function breakable(made, text) {
   return made;
 }
 
-const percent = (value) => (100 * value).toFixed(value > 0.995 || value < 0.005 ? 1 : 0) + "\u00a0%";
+const percent = (value) => (100 * value).toFixed(value > 0.99 || value < 0.01 ? 1 : 0) + "\u00a0%";
 
 function lines(image) {
   if (image.lines) return image.lines;
