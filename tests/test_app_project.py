@@ -145,9 +145,9 @@ def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    with Project.open(tmp_path / "p"), pytest.raises(UsageError, match="is being written"):
-        with Project.open(tmp_path / "p"):
-            pass
+    place = tmp_path / "p"
+    with Project.open(place), pytest.raises(UsageError, match="is being written"), Project.open(place):
+        pass
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):

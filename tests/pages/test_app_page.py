@@ -86,9 +86,7 @@ def opened(browser, address, errors_allowed=False):
     context = browser.new_context(accept_downloads=True)
     page = context.new_page()
     origin, elsewhere, failures = address.partition("#")[0], [], []
-    page.on(
-        "request", lambda request: elsewhere.append(request.url) if not own(request.url, origin) else None
-    )
+    page.on("request", lambda request: own(request.url, origin) or elsewhere.append(request.url))
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("dialog", lambda dialog: failures.append(f"a dialog: {dialog.message}"))
     page.goto(address)
@@ -135,10 +133,7 @@ def teach(page, count=4):
 
 def bars(page):
     """What the try-it pane shows: percent by class."""
-    rows = page.locator("#bars .bar")
-    return {
-        row.locator("span").nth(0).inner_text(): row.locator("span").nth(1).inner_text() for row in rows.all()
-    }
+    return dict(bar.locator("> span").all_inner_texts() for bar in page.locator("#bars .bar").all())
 
 
 def test_teach_mend_label_and_take_along(page, tmp_path):
@@ -306,10 +301,12 @@ def test_by_keyboard_alone(page):
 
 
 AUDIT = """() => {
-    const name = (e) => e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.[0]?.textContent || e.title;
+    const name = (e) =>
+        e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.[0]?.textContent || e.title;
     const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = (colour) =>
+        [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => sum + weight * linear(colour[i] / 255), 0);
     const behind = (e) => {
         for (; e; e = e.parentElement) {
             const colour = rgb(getComputedStyle(e).backgroundColor);
@@ -325,9 +322,11 @@ AUDIT = """() => {
         const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
         if (!own || !e.offsetParent || e.closest("svg, :disabled, .skip, confusion-matrix td")) continue;
         const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
-        if ((a + 0.05) / (b + 0.05) < 4.5) found.push(`contrast ${((a + 0.05) / (b + 0.05)).toFixed(1)}: ${e.outerHTML.slice(0, 120)}`);
+        const ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) found.push(`contrast ${ratio.toFixed(1)}: ${e.outerHTML.slice(0, 120)}`);
     }
-    if (document.documentElement.scrollWidth > innerWidth) found.push(`wider than the window: ${document.documentElement.scrollWidth}`);
+    const width = document.documentElement.scrollWidth;
+    if (width > innerWidth) found.push(`wider than the window: ${width}`);
     return found;
 }"""
 

@@ -33,7 +33,7 @@ _STATUS: dict[type[Exception], int] = {
 def error_answer(request: Request, error: Exception) -> Response:
     """An error of ours as a status and a sentence."""
     status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-    headers = {"retry-after": "1"} if status == 503 else None
+    headers = {503: {"retry-after": "1"}, 413: {"connection": "close"}}.get(status)
     return JSONResponse({"error": str(error)}, status, headers)
 
 

@@ -57,7 +57,7 @@ class Batcher:
     def submit(self, pixels: Array, finish: Finish) -> Future[Any]:
         """What `finish` makes of pixels uint8 [S, S, 3], some time from now.
 
-        It gets the features [b, width] of pictures that were submitted with it, and returns a result for each.
+        It gets the features [b, width] of pictures submitted with it, and returns a result for each.
         """
         picture = _Picture(pixels, finish)
         try:

@@ -143,7 +143,9 @@ class Guard:
             refused = 413, f"{self.limit >> 20} MB are the limit"
         if refused is not None:
             status, reason = refused
-            await JSONResponse({"error": reason}, status)(scope, receive, guarded_send)
+            # A body that is not read would be taken for the next request.
+            headers = {"connection": "close"} if status == 413 else None
+            await JSONResponse({"error": reason}, status, headers)(scope, receive, guarded_send)
             return
         received = 0
 

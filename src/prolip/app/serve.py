@@ -81,7 +81,7 @@ class Models:
         return self._batchers[_encoder(model).fingerprint]
 
     def finish(self, name: str, reject: bool) -> Finish:
-        """What a model makes of features; the same function for the same question, so that they are grouped."""
+        """What a model makes of features; one function for one question, so that they are grouped."""
         return self._finish[name, reject]
 
     def close(self) -> None:
