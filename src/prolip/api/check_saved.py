@@ -15,6 +15,7 @@ from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.reject import Outsiders
 
+LARGEST_SCORE = 1e12  # far above any, far below what float32 holds
 LARGEST = 10_000  # whole number in a fitted model's configuration: counts of words and of iterations
 
 
@@ -22,8 +23,8 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _positive(value: Any) -> bool:
-    return _number(value) and 0 < value < 1e30
+def _temperature(value: Any) -> bool:
+    return _number(value) and 1e-6 < value < 1e6
 
 
 def _text(value: Any) -> bool:
@@ -70,7 +71,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "settings": _object,
     "kind": _text,
     "config": _object,
-    "temperature": _positive,
+    "temperature": _temperature,
     "classes": _names,
     "fit": _fit,
     "held_out": _figures,
@@ -152,5 +153,5 @@ def check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, cl
     x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
     with np.errstate(all="ignore"):
         logits = fitted.logits(x)
-    if logits.shape != (2, classes) or not np.isfinite(logits).all():
+    if logits.shape != (2, classes) or not (np.abs(logits) < LARGEST_SCORE).all():
         raise SavedModelError(f"it gives no scores of its {classes} classes")

@@ -125,6 +125,8 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
             else:
                 made.replace(target)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UsageError(f"{path} holds files by now, of another process: name a new folder") from error
         raise write_error(path, error) from error
 
 

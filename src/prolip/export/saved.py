@@ -251,7 +251,8 @@ def read_checked(file: Path, expected: str) -> dict[str, Array]:
 
 
 def _checksum(config: dict[str, Any]) -> str:
+    """Of what the manifest says; a number that is not finite, or lists nested too deep, have none."""
     try:
-        return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-    except RecursionError:
-        return "nested too deep"
+        return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    except (RecursionError, ValueError) as error:
+        raise SavedModelError(f"{CONFIG} is damaged: {error}") from error

@@ -18,7 +18,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -82,9 +82,7 @@ class UnitResult:
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a plan is; `spent` and `left` are the seconds of units that ended, and of the others, as far
-    as one can tell from those of the same line: None before any is done.
-    """
+    """How far a plan is; `spent` and `left` are seconds: of units that ended, and a guess for the others."""
 
     done: int
     failed: int
@@ -107,7 +105,7 @@ def _told(method: Method) -> Method:
         try:
             return method(self, *arguments, **named)
         except sqlite3.Error as error:
-            raise ProlipError(f"{self.path} cannot be used for results: {error}") from error
+            raise self._unusable(error) from error
 
     return cast(Method, call)
 
@@ -124,26 +122,35 @@ class ResultStore:
             if target.exists():
                 open_regular(target).close()  # a pipe would hang
             self._db = sqlite3.connect(target, timeout=60.0, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if version not in (0, _VERSION):
-                raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        except (sqlite3.DatabaseError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise ProlipError(
-                f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
-            ) from error
+            with ExitStack() as stack:
+                stack.callback(self._db.close)
+                self._set_up()
+                stack.pop_all()
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+
+    def _set_up(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if version not in (0, _VERSION):
+            raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _unusable(self, error: Exception) -> ProlipError:
+        why = error.strerror if isinstance(error, OSError) else error
+        return ProlipError(
+            f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
+        )
 
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give back what is still claimed, and close the file."""
-        self.release()
-        self._db.close()
+        with closing(self._db):
+            self.release()
 
     # Plans
 
