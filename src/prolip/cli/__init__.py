@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,8 @@ app = typer.Typer(
 
 # Options of every command: they may stand behind its name, too.
 ANYWHERE = ("-q", "--quiet", "-v", "--verbose", "-V", "--version")
+
+_STOPPED = Event()
 
 
 def _version(asked: bool) -> None:
@@ -64,6 +67,8 @@ def main() -> None:
     """Run the command that was typed, and exit."""
     warnings.showwarning = _warn  # type: ignore[assignment]
     VERBOSITY.set(0)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     started = time.perf_counter()
     code = _run(_anywhere(sys.argv[1:]) or ["--help"])
     detail(f"{time.perf_counter() - started:.1f} s")
@@ -81,6 +86,8 @@ def _run(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
     except Exception as error:
+        if _STOPPED.is_set():
+            return _interrupted()
         if hasattr(error, "format_message"):  # of typer's parser
             return _misused(error)
         return _failed(error)
@@ -150,6 +157,12 @@ def _misused(error: Any) -> int:
         return 0
     fail(f"{message.rstrip('.')} (help: {context.command_path if context else 'prolip'} --help)")
     return int(error.exit_code)
+
+
+def _interrupt(*_: Any) -> None:
+    """Ctrl-C, remembered: an extension module that is being imported turns it into another error."""
+    _STOPPED.set()
+    raise KeyboardInterrupt
 
 
 def _interrupted() -> int:
