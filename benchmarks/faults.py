@@ -4,7 +4,7 @@
                                 [--only kills once disk user vanish many fuzz] [--folder /dev/shm]
 
 Prints a table: trials, tracebacks, hangs over 20 s, lost or doubled rows, silent changes, other failures. All
-but the first should be 0; the exit code is 1 otherwise. The commands are the real ones; they run in children of
+but the first should be 0; the exit code is 1 otherwise. The commands are the real ones, run in children of
 one process, which has loaded the offline encoder.
 """
 

@@ -153,5 +153,5 @@ def test_fit_tells_how_images_are_spread_over_classes(prolip, photos, tmp_path):
     }
     assert per_class["red"] == ["1", "-"]
     assert per_class["blue"][0] == "6"
-    code, out, _ = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3", "--json")
+    code, out, _ = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3", "--json", "--force")
     assert json.loads(out)["counts"] == [6, 6, 1]

@@ -26,6 +26,7 @@ from prolip.cli.common import (
     warn_of_copies,
 )
 from prolip.cli.console import bar, console, escape, percent, print_json, printable, table, warn
+from prolip.cli.fit_options import parse_lam, parse_options, parse_templates
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
 MAX_VIEWS = 10_000  # the paper has 300
-LARGEST = 1e12  # of a number among a method's options: beyond it, float32 has no room for what follows
 
 
 def register(app: typer.Typer) -> None:
@@ -110,15 +110,15 @@ def fit(
     clf = FewShotClassifier(
         model,
         method,
-        _lam(lam),
+        parse_lam(lam),
         views,
         seed,
         shots=shots,
-        templates=_templates(template),
+        templates=parse_templates(template),
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
-        options=_options(option),
+        options=parse_options(option),
         calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
@@ -287,43 +287,6 @@ def _per_class(clf: FewShotClassifier) -> None:
         title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
     console().print()
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
-
-
-def _lam(lam: str | None) -> str | float | None:
-    """A number where it is one; names stay names."""
-    if lam is None:
-        return None
-    try:
-        return float(lam)
-    except ValueError:
-        return lam
-
-
-def _options(given: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs; numbers, true, false and none are what they look like, the rest are words."""
-    from prolip.core import UsageError
-    from prolip.core.reading import parse_json
-
-    options: dict[str, Any] = {}
-    for pair in given or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
-        words = {"true": True, "false": False, "none": None}
-        try:
-            options[name] = words[value.lower()] if value.lower() in words else parse_json(value)
-        except ValueError:
-            options[name] = value
-        if isinstance(options[name], (int, float)) and not abs(options[name]) <= LARGEST:
-            raise UsageError(f"--option {name} must be a number of at most {LARGEST:g}, got {value[:40]}")
-    return options
-
-
-def _templates(given: list[str] | None) -> str | list[str] | None:
-    """A single name without {} stands for a dataset's own templates."""
-    if given and len(given) == 1 and "{}" not in given[0]:
-        return given[0]
-    return given or None
 
 
 def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
