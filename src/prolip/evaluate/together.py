@@ -1,7 +1,7 @@
 """Many images classified together: each class is a group that labelled and unlabelled images share.
 
-With f the direction of an image before the projection, in the first DIMENSIONS principal axes, classes are
-Gaussians with one covariance S,
+With f the direction of an image before the projection, in its r first principal axes, classes are Gaussians
+with one covariance S,
 
     g_ik   = f_i . S^-1 mu_k  -  mu_k' S^-1 mu_k / 2  +  tr(S^-1 W) var_k / 2
     q_ik  ~  p_ik  exp(beta g_ik)  pi_k
@@ -37,11 +37,13 @@ import numpy as np
 from prolip.core.arrays import Array, log_softmax, one_hot_sum, unit_rows
 from prolip.solvers.threads import product, single_thread
 
-DIMENSIONS = 256
+DIMENSIONS, PER_CLASS = 96, 4  # r is the larger of the first and K times the second; at most MOST
+MOST = 512
 SAMPLE = 4096  # rows that the axes are found from, and 1/8 of it those that beta is
 UNIFORM = 0.5
 TURNS = 12
-TOLERANCE = 1e-3  # mean change of an image's answers, summed over classes, at which the turns end
+RENEWED = (0, 1, 3, 7)  # turns in which the covariance is; between them it hardly changes
+TOLERANCE = 3e-3  # mean change of an image's answers, summed over classes, at which the turns end
 BETA = (math.log(1e-3), math.log(10.0))
 
 
@@ -54,23 +56,26 @@ class Axes:
     variances: Array  # [r]
 
     @classmethod
-    def of(cls, x: Array) -> Axes:
-        """The axes of inputs [n, Do]; of very many, of so many spread evenly over them."""
+    def of(cls, x: Array, classes: int) -> Axes:
+        """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
+
+        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm 4.4),
+        with a few axes more than are wanted.
+        """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
         mean = x.mean(axis=0)
         x = x - mean
-        rank = max(1, min(DIMENSIONS, len(x) - 1, x.shape[1]))
-        by_rows = len(x) <= x.shape[1]
-        scatter = (product(x, x.T) if by_rows else product(x.T, x)).astype(np.float64)
-        from scipy.linalg import eigh
-
-        top = [len(scatter) - rank, len(scatter) - 1]
+        rank = max(1, min(max(DIMENSIONS, PER_CLASS * classes), MOST, len(x) - 1, x.shape[1]))
+        start = np.random.default_rng(0).normal(size=(len(x), min(rank + 16, *x.shape)))
+        q = product(x.T, start.astype(np.float32))
         with single_thread():
-            values, vectors = eigh(scatter, subset_by_index=top, overwrite_a=True, check_finite=False)
-        values = np.maximum(values, 1e-12 * values[-1])
-        vectors = vectors.astype(np.float32)
-        axes = product(x.T, vectors) / np.sqrt(values).astype(np.float32) if by_rows else vectors
-        return cls(mean, axes, (values / len(x)).astype(np.float32))
+            for _ in range(2):
+                q = product(x.T, product(x, np.linalg.qr(q)[0]))
+            q = np.linalg.qr(q)[0]
+            inside = product(x, q)
+            values, vectors = np.linalg.eigh(inside.T @ inside)
+        axes = q @ vectors[:, ::-1][:, :rank]
+        return cls(mean, axes, np.maximum(values[::-1][:rank], 0) / len(x))
 
     def __call__(self, x: Array) -> Array:
         """Coordinates f [n, r] of inputs [n, Do]."""
@@ -118,10 +123,13 @@ def find_groups(f: Array, y: Array, pool: Array, logits: Array, weights: Array) 
     scatter = f.T @ f + product((weights * pool).T, pool)
     some = slice(None, None, -(-len(pool) * 8 // SAMPLE))
     with single_thread():
-        q, beta = _by_shares(own, weights), 1.0
-        for _ in range(TURNS):
+        q = _by_shares(own, weights)
+        for turn in range(TURNS):
             parts = weights * q
-            weight, offset = _discriminants(sums + parts.T @ pool, labelled, parts, scatter)
+            means = _Means.of(sums + parts.T @ pool, labelled, parts)
+            if turn in RENEWED:
+                precision, effective = means.precision(scatter)
+            weight, offset = means.discriminants(precision, effective)
             shares = _shares(parts)
             g = product(pool, weight.T) + offset
             beta = _likeliest_beta(g[some], np.log(shares), parts[some])
@@ -139,24 +147,41 @@ def recognise(groups: Groups, pool: Array, weights: Array, f: Array, y: Array) -
     """
     parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(groups.answers)
     scatter = product(parts.sum(axis=1)[:, None].T * pool.T, pool)
-    weight, offset = _discriminants(parts.T @ pool, np.zeros(len(groups.shares), np.float32), parts, scatter)
+    means = _Means.of(parts.T @ pool, np.zeros(len(groups.shares), np.float32), parts)
+    weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)
     return np.where(parts.sum(axis=0)[y] >= 1, right, np.nan)
 
 
-def _discriminants(sums: Array, labelled: Array, parts: Array, scatter: Array) -> tuple[Array, Array]:
-    """S^-1 mu [K, r] and the rest of g [K], of sums over the images of each class and the whole scatter."""
-    count = np.maximum(labelled + parts.sum(axis=0), 1e-6)  # [K]
-    mean = sums / count[:, None]
-    variance = (labelled + np.square(parts).sum(axis=0)) / count**2
-    rank, total = len(scatter), float(count.sum())
-    within = (scatter - (mean * count[:, None]).T @ mean) / max(total - len(count), 1.0)
-    spread = max(float(np.trace(within)) / rank, 1e-12)
-    share = 2 * rank / (2 * rank + total)
-    precision = np.linalg.inv((1 - share) * within + share * spread * np.eye(rank, dtype=within.dtype))
-    weight = mean @ precision
-    effective = float((precision * within).sum())
-    return weight, 0.5 * (effective * variance - (weight * mean).sum(axis=1))
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """Class means mu [K, r], of how many images each [K], and their variances in units of W [K]."""
+
+    mean: Array
+    count: Array
+    variance: Array
+
+    @classmethod
+    def of(cls, sums: Array, labelled: Array, parts: Array) -> _Means:
+        """Of sums [K, r] over labelled images, so many a class, and unlabelled ones in these parts [m, K]."""
+        count = np.maximum(labelled + parts.sum(axis=0), 1e-6)
+        variance = (labelled + np.square(parts).sum(axis=0)) / count**2
+        return cls(sums / count[:, None], count, variance)
+
+    def precision(self, scatter: Array) -> tuple[Array, float]:
+        """S^-1 [r, r] and tr(S^-1 W), of the whole scatter around zero."""
+        rank, total = len(scatter), float(self.count.sum())
+        between = (self.mean * self.count[:, None]).T @ self.mean
+        within = (scatter - between) / max(total - len(self.count), 1.0)
+        spread = max(float(np.trace(within)) / rank, 1e-12)
+        share = 2 * rank / (2 * rank + total)
+        inverse = np.linalg.inv((1 - share) * within + share * spread * np.eye(rank, dtype=within.dtype))
+        return inverse, float((inverse * within).sum())
+
+    def discriminants(self, precision: Array, effective: float) -> tuple[Array, Array]:
+        """S^-1 mu [K, r], and the rest of g [K]."""
+        weight = self.mean @ precision
+        return weight, 0.5 * (effective * self.variance - (weight * self.mean).sum(axis=1))
 
 
 def _shares(parts: Array) -> Array:

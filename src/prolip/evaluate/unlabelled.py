@@ -37,7 +37,7 @@ from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import product
 
 LEAST, PER_CLASS = 30, 3
-ASKED = 4096  # images of the pool that folds look at, spread evenly over it
+ASKED = 2048  # images of the pool that folds look at, spread evenly over it
 RANK = 1e-3  # as in methods.common.residual: singular values of the texts below this share are none
 
 
@@ -169,21 +169,22 @@ class _Held:
     after: Array  # logits [h, K]
 
 
-def _pool(
-    fitted: Fitted, confidence: Confidence, task: Task | None, x: Array
-) -> tuple[_Pool | None, str]:
+def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -> tuple[_Pool | None, str]:
     """The pool beside the support set, or why there is none."""
     if task is None:
         return None, "the model was saved without the features of its support set"
     if isinstance(methods.from_settings(fitted.settings), TowerMethod):
-        return None, f"{fitted.method} trains through the model itself, too long for a look at held-out images"
+        return (
+            None,
+            f"{fitted.method} trains through the model itself, too long for a look at held-out images",
+        )
     outsiders = confidence.outsiders or Outsiders.of(task)
     weights = outsiders.weights(x, task.linear)
     least = max(LEAST, PER_CLASS * task.classes)
     if weights.sum() < least:
         return None, f"{weights.sum():.0f} images that belong are too few, it takes {least}"
     inputs = [_inputs(fitted, features, task) for features in (task.x[0], x)]
-    axes = Axes.of(np.concatenate(inputs))
+    axes = Axes.of(np.concatenate(inputs), task.classes)
     return _Pool(axes, axes(inputs[0]), axes(inputs[1]), weights), ""
 
 
