@@ -30,6 +30,7 @@ from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import Array, as_features, one_hot_sum, unit_rows
 
 FALSE_REJECT = 0.05
+DOUBTFUL = 0.1  # of pictures that belong, the part whose low score is held against it
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,14 @@ class Outsiders:
         known = np.abs(self.means).sum(axis=1) > 0
         limit = self.threshold() if threshold is None else threshold
         return (self.score(x, head) < limit) & known[answers]
+
+    def weights(self, x: Any, head: Head) -> Array:
+        """How far pictures may be taken to belong, [n] from 0 to 1.
+
+        1 where a tenth of the support images score lower, less in proportion below that.
+        """
+        lower = np.searchsorted(self.scores, self.score(x, head)) / len(self.scores)
+        return np.minimum(1.0, lower / DOUBTFUL)
 
     def extended(self, classes: int) -> Outsiders:
         """The same with classes without images added at the end, `classes` in all."""
