@@ -33,7 +33,8 @@ from prolip.features import FeatureStore, extract, load_image
 from prolip.report import model_page
 
 SETS = ("pets37", "dtd10", "clothing10", "birds60")
-SHARE, SEEDS = 0.05, (0, 1, 2)
+SHARE, SEEDS = 0.05, (3, 4, 5, 6, 7)  # what label_errors.py fixes was settled on draws 0, 1, 2
+CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 
 
 def report(what: str, seen: str, asked: str, met: bool) -> None:
@@ -76,14 +77,13 @@ def show_labels(data: Path) -> None:
             print(f"      {told:<58} {precision_recall(trust < SUSPECT, wrong):>22}")
             if find_label_issues is None:
                 continue
-            ways = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
-            ranks = [-get_label_quality_scores(y, p, method=way) for way in ways]
-            theirs.append(max(average_precision(wrong, rank) for rank in ranks))
+            ranks = [-get_label_quality_scores(y, p, method=way) for way in CLEANLAB]
+            theirs.append([average_precision(wrong, rank) for rank in ranks])
             listed = find_label_issues(y, p)
             print(f"      {'cleanlab.find_label_issues':<58} {precision_recall(listed, wrong):>22}")
         mean = float(np.mean(ours))
-        best = float(np.mean(theirs)) if theirs else float("nan")
-        asked = f"cleanlab's best score, {best:.3f}, less 0.02" if theirs else "cleanlab is not installed"
+        best = float(np.mean(theirs, axis=0).max()) if theirs else float("nan")
+        asked = f"{best:.3f} (best of cleanlab's scores) less 0.02" if theirs else "cleanlab is not installed"
         met = not theirs or mean >= best - 0.02
         report(f"{name}, {SHARE:.0%} swapped: average precision", f"{mean:.3f}", asked, met)
 

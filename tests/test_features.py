@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
-from prolip.features import BadImage, FeatureStore, duplicates, extract
+from prolip.features import BadImage, FeatureStore, extract
 from prolip.features import store as store_module
 from prolip.features.embed import embed, open_store
 from prolip.features.images import Picture
@@ -146,12 +146,6 @@ def test_copies_are_encoded_once(photos, store):
     assert np.array_equal(got.features[0, 1], got.features[0, 5])
     assert np.array_equal(got.features[0, 1], got.features[0, 10])
     assert len(store.space(encoder)) == 9
-
-
-def test_duplicates_between_two_sets(photos):
-    train = extract(Fake(), photos[:6])
-    test = extract(Fake(), photos[4:])
-    assert duplicates(train.hashes, test.hashes) == [0, 1]
 
 
 def test_progress_counts_pictures_whose_features_are_there(photos):

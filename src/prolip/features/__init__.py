@@ -1,6 +1,6 @@
 """From pictures to features: loading, views, the frozen tower, and the store that remembers."""
 
-from prolip.features.extract import Extraction, duplicates, extract
+from prolip.features.extract import Extraction, extract
 from prolip.features.images import BadImage, NoImageLeft, Pictures, load_image
 from prolip.features.store import FeatureStore, Space
 
@@ -11,7 +11,6 @@ __all__ = [
     "NoImageLeft",
     "Pictures",
     "Space",
-    "duplicates",
     "extract",
     "load_image",
 ]

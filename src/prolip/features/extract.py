@@ -124,12 +124,6 @@ def _brought(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
     return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
 
 
-def duplicates(train: Sequence[bytes], test: Sequence[bytes]) -> list[int]:
-    """Which test pictures are training pictures too, by the hashes of their contents."""
-    seen = set(train)
-    return [index for index, key in enumerate(test) if key in seen]
-
-
 @dataclass(frozen=True, eq=False)
 class _Loaded:
     """A picture as a loader hands it over: rows from the store, pixels for the tower, by index in `views`."""

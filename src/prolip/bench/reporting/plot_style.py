@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours: told apart with any kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DARK = 3  # of them, the first, that white letters can be read on
-GREY, GREEN, RED = "#666666", "#00724f", "#b3261e"
+GREY, RED = "#666666", "#b3261e"
 
 
 def new_figure(width: float, height: float) -> Figure:
