@@ -23,10 +23,12 @@ lint: $(FULL)/.installed
 # The main job, where torch is not installed at all.
 light: $(LIGHT)/.test
 	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
-	$(LIGHT)/bin/pytest -n 2 --ignore tests/full
+	$(LIGHT)/bin/pytest -n 2 --ignore tests/full --ignore tests/pages
 
-# Everything, with every extra.
+# Everything, with every extra; tests of pages in a real browser, where there is one or it can be installed.
 full: $(FULL)/.installed
+	command -v chromium >/dev/null || ! command -v apt-get >/dev/null || [ $$(id -u) != 0 ] || \
+		(apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no chromium: tests/pages is left out"
 	$(FULL)/bin/pytest -n 2
 
 format: $(FULL)/.installed
