@@ -21,11 +21,11 @@ lint: $(FULL)/.installed
 	$(FULL)/bin/lint-imports
 
 # The main job, where torch is not installed at all.
-light: $(LIGHT)/.test chromium
+light: $(LIGHT)/.test
 	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
-	$(LIGHT)/bin/pytest -n 2 --ignore tests/full
+	$(LIGHT)/bin/pytest -n 2 --ignore tests/full --ignore tests/pages
 
-# Everything, with every extra.
+# Everything, with every extra; tests of pages in a real browser, where there is one or it can be installed.
 full: $(FULL)/.installed chromium
 	$(FULL)/bin/pytest -n 2
 

@@ -349,7 +349,7 @@ def kills(count):
                 for name in ("one", "two"):
                     if name not in names:
                         names[name] = client.json("POST", "/api/classes", {"name": name})["classes"][0]
-                threading.Timer(rng.uniform(0.01, 0.8), os.kill, (run.pid, signal.SIGKILL)).start()
+                threading.Timer(rng.uniform(0.05, 2.5), os.kill, (run.pid, signal.SIGKILL)).start()
                 try:
                     for i in range(10_000):
                         fresh = files[i % len(files)] + struct.pack(">HH", moment, i)  # no two are the same

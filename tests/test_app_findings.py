@@ -14,14 +14,18 @@ def test_suspects_are_the_wrong_ones_the_surest_first():
     assert suspects(probabilities, np.array([0, 0, 0, 1])).tolist() == [2, 1]
 
 
-def test_a_resaved_picture_is_found_and_others_are_not(offline):
-    pictures = [
-        blotch(colour, 10 * k + i, 200) for k, colour in enumerate(COLOURS.values()) for i in range(3)
-    ]
-    ramp = Image.linear_gradient("L").convert("RGB")
-    x = extract(offline, [*pictures, ramp, ramp.crop((4, 4, 252, 252))]).features[0]
-    assert [9, 10] in near_duplicates(x)
-    assert near_duplicates(x[:2]) == []
+def test_a_cropped_copy_is_found_and_another_colour_is_not(offline):
+    ramp = Image.linear_gradient("L")
+    pictures = [blotch(colour, 7, 256) for colour in COLOURS.values()]
+    pictures += [ramp.convert("RGB"), ramp.crop((4, 4, 252, 252)).convert("RGB")]
+    x = extract(offline, pictures).features[0]
+
+    def coarse(i):
+        return np.asarray(pictures[i].resize((16, 16)), np.float32)
+
+    assert near_duplicates(x, coarse) == [[3, 4]]
+    assert near_duplicates(x, lambda i: None) == []
+    assert near_duplicates(x[:2], coarse) == []
 
 
 def test_flips_count_pictures_that_became_right_or_wrong():

@@ -221,6 +221,14 @@ def test_a_name_is_text_and_never_a_path(page, tmp_path):
     assert page.raw("GET", "/static/../page.py")[0] == 404
 
 
+def test_a_small_copy_that_is_lost_is_drawn_again(page, tmp_path):
+    image = page.upload(png(blotch((9, 9, 9), 1)))[1]["image"]
+    (copy,) = (tmp_path / "p" / "thumbnails").rglob("*.jpg")
+    before = copy.read_bytes()
+    copy.write_bytes(b"")
+    assert page.raw("GET", f"/api/images/{image}")[2] == before
+
+
 def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(page):
     status, headers, _ = page.raw("POST", "/api/images?name=x", b"", {"Content-Length": str(1 << 40)})
     assert status == 413

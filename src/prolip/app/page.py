@@ -27,7 +27,7 @@ from prolip.app import edits
 from prolip.app.answers import ERRORS, Events, Pool, list_field, read_object, text_field
 from prolip.app.batcher import Batcher
 from prolip.app.guard import Access, Guard, read_body
-from prolip.app.pictures import LARGE, UPLOAD_LIMIT, decode, thumbnail
+from prolip.app.pictures import LARGE, THUMBNAIL, UPLOAD_LIMIT, decode, thumbnail
 from prolip.app.project import Project
 from prolip.app.state import Change
 from prolip.app.teacher import Taught, Teacher
@@ -206,18 +206,22 @@ class Page:
         image = request.path_params["image"]
         if image not in self.project.state.images:
             return JSONResponse({"error": "there is no such picture"}, 404)
-        return FileResponse(self.project.thumbnail(image), media_type="image/jpeg", headers=FOREVER)
+        path = self.project.thumbnail(image)
+        if not (path.is_file() and path.stat().st_size):
+            path.unlink(missing_ok=True)
+            self.project.keep_thumbnail(image, await self.pool.run(self._draw, image, THUMBNAIL))
+        return FileResponse(path, media_type="image/jpeg", headers=FOREVER)
 
     async def large(self, request: Request) -> Response:
         """A copy to look at."""
         image = request.path_params["image"]
         if image not in self.project.state.images:
             return JSONResponse({"error": "there is no such picture"}, 404)
+        drawn = await self.pool.run(self._draw, image, LARGE)
+        return Response(drawn, media_type="image/jpeg", headers=FOREVER)
 
-        def draw() -> bytes:
-            return thumbnail(read_bytes(self.project.image(image), UPLOAD_LIMIT), LARGE)
-
-        return Response(await self.pool.run(draw), media_type="image/jpeg", headers=FOREVER)
+    def _draw(self, image: str, side: int) -> bytes:
+        return thumbnail(read_bytes(self.project.image(image), UPLOAD_LIMIT), side)
 
     async def answer(self, request: Request) -> Response:
         """What a picture is; it is not kept."""

@@ -28,7 +28,7 @@ from prolip.app.state import Change, State
 from prolip.core import InputError, UsageError
 from prolip.core.appending import Lines, appending
 from prolip.core.reading import parse_json, read_json, read_text
-from prolip.core.writing import write_atomic, write_error
+from prolip.core.writing import write_atomic, write_bytes, write_error
 
 FORMAT = 1
 UNDO = 500  # changes that can be undone
@@ -143,10 +143,15 @@ class Project:
     def keep_image(self, data: bytes, thumbnail: bytes) -> str:
         """Write a picture and its small copy; returns its id."""
         image = hashlib.sha256(data).hexdigest()
-        for path, content in ((self.thumbnail(image), thumbnail), (self.image(image), data)):
-            if not path.is_file():
-                _write(path, content)
+        if not self.image(image).is_file():
+            _write(self.image(image), data)
+        self.keep_thumbnail(image, thumbnail)
         return image
+
+    def keep_thumbnail(self, image: str, thumbnail: bytes) -> None:
+        """Write a small copy; one that a power failure takes can be drawn again."""
+        if not self.thumbnail(image).is_file():
+            write_bytes(self.thumbnail(image), thumbnail)
 
     def image(self, image: str) -> Path:
         """The file of a picture. An id is checked where it comes in: it never holds a path."""

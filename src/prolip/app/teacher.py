@@ -18,6 +18,7 @@ import numpy as np
 
 from prolip.api.adapt import adapt, support_task
 from prolip.api.model import AdaptedModel, Recipe, Support
+from prolip.app.closer import Snapshot, curve, duplicates, queue
 from prolip.app.lesson import Lesson, figures_of
 from prolip.app.project import Project
 from prolip.app.state import State
@@ -198,14 +199,12 @@ class Teacher:
 
     def _look_closer(self) -> None:
         """Figures that take seconds, each told as soon as it is there."""
-        from prolip.app import closer
-
-        state, taught = self.project.state, self.taught
-        revision = taught.figures["revision"]
-        for make in (closer.duplicates, closer.queue, closer.curve):
-            found = make(taught.model, taught.classes, state, self.features, self._check)
+        project, taught = self.project, self.taught
+        snapshot = Snapshot(taught.model, project.state, self.features, project.thumbnail, self._check)
+        for make in (duplicates, queue, curve):
+            found = make(snapshot)
             self._check()
-            self.slow = {**self.slow, **found, "revision": revision}
+            self.slow = {**self.slow, **found, "revision": taught.figures["revision"]}
             self._publish(self.slow)
 
 

@@ -107,7 +107,7 @@ class Groups:
     answers: Array
 
     def scores(self, f: Array) -> Array:
-        """beta g [n, K] of coordinates [n, r]."""
+        """Beta g [n, K] of coordinates [n, r]."""
         return self.beta * (f @ self.weight.T + self.offset)
 
 

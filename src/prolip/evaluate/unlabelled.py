@@ -225,7 +225,7 @@ def _embedded(fitted: Projected, x: Array) -> Array:
 
 
 def _constant_direction(axes: Axes, images: int) -> Array:
-    """h [Do]: the mean, less what varies from image to image; scaled to mean . h = 1."""
+    """H [Do]: the mean, less what varies from image to image; scaled to mean . h = 1."""
     along = axes.axes.T @ axes.mean
     rank = len(along)
     ridge = 2 * rank / (2 * rank + images) * float(axes.variances.mean())

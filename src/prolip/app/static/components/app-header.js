@@ -3,7 +3,7 @@ import { actions, store } from "../store.js";
 import { h, percent, plural, style } from "../ui.js";
 
 style(`
-app-header { position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wrap; gap: 6px 22px; align-items: center; padding: 12px 20px; margin-bottom: 18px; background: color-mix(in srgb, var(--back) 88%, transparent); backdrop-filter: blur(10px); border-bottom: 1px solid var(--line); }
+app-header { position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wrap; gap: 6px 22px; align-items: center; padding: 12px 20px; background: color-mix(in srgb, var(--back) 88%, transparent); backdrop-filter: blur(10px); border-bottom: 1px solid var(--line); }
 app-header h1 { font-size: 1.02rem; margin: 0; overflow-wrap: anywhere; }
 app-header .score { display: flex; align-items: baseline; gap: 9px; }
 app-header .score strong { font-size: 1.7rem; line-height: 1; letter-spacing: -.02em; }
