@@ -16,15 +16,15 @@ the parts q_i:
 
 So a mean goes by weight n_k / (n_k + images) from its labelled images to the group around them; classes that
 are absent keep theirs. var_k is the variance of mu_k in units of W: a mean of few images is longer than the
-class's, and without this term such a class would lose what belongs to it. The shares let any number of classes
-be present; half uniform, so that none is ruled out. beta is the number at which softmax(beta g + log pi) is
-likeliest to give the q of the turn before: Gaussians in many dimensions are far too sure of themselves. r_i
-in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
+class's, and without this term such a class would lose what belongs to it. The shares let any number of
+classes be present; half uniform, so that none is ruled out. beta is the number at which softmax(beta g + log
+pi) is likeliest to give the q of the turn before: Gaussians in many dimensions are far too sure of
+themselves. r_i in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
 
 All of it is sums over images: time and memory grow in proportion to their number.
 
-Related: TransCLIP (arXiv 2406.01837) and StatA (arXiv 2501.03729) fit such mixtures, with diagonal covariances
-around text statistics. docs/unlabelled.md has what was tried and measured.
+Related: TransCLIP (arXiv 2406.01837) and StatA (arXiv 2501.03729) fit such mixtures, with diagonal
+covariances around text statistics. docs/unlabelled.md has what was tried and measured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Axes:
     def of(cls, x: Array, classes: int) -> Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
-        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm 4.4),
+        By a random start and two power steps (Halko, Martinsson and Tropp, 2011, algorithm 4.4),
         with a few axes more than are wanted.
         """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))

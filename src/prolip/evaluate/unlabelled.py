@@ -6,15 +6,15 @@ Two uses of the groups of `together`, which share their evidence:
 - `learn_from`: a pool makes another matrix, for images that are yet to come.
 
 Evidence. Every fold of the support set in turn is held out, a model is fitted on the rest with the same
-settings, and the pool is grouped with it. Images that are answered together were joined by those held out, which
-are then asked about; a matrix is asked about those it never saw. The groups are used where at least as many of
-the held-out images are right as before, each counted by its class's share of the pool: classes that are absent
-have nothing to say. (Likelihoods do not tell: a model's answer and that of the groups know much the same, and
-together are too sure.) One image per class leaves nothing to hold out: there the groups of the pool, by
-unlabelled images alone, must recognise at least half of the labelled ones.
+settings, and the pool is grouped with it. Images that are answered together were joined by those held out,
+which are then asked about; a matrix is asked about those it never saw. The groups are used where at least as
+many of the held-out images are right as before, each counted by its class's share of the pool: classes that
+are absent have nothing to say. (Likelihoods do not tell: a model's answer and that of the groups know much
+the same, and together are too sure.) One image per class leaves nothing to hold out: there the groups of the
+pool, by unlabelled images alone, must recognise at least half of the labelled ones.
 
-Of a pool of fewer than LEAST images, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images lost
-2 points on average with one image a class, and won nothing with more.
+Of a pool of fewer than LEAST images, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images
+lost 2 points on average with one image a class, and won nothing with more.
 """
 
 from __future__ import annotations
@@ -204,10 +204,10 @@ def _judge(held: Sequence[_Held], task: Task, pool: _Pool, groups: Groups) -> Ev
         return Evidence(share >= 0.5, why, asked, None, share)
     y = np.concatenate([task.y[each.images] for each in held])
     weights = groups.shares[y] / groups.shares[y].sum()
-    right = [
+    correct = [
         np.concatenate([getattr(h, name).argmax(axis=1) for h in held]) == y for name in ("before", "after")
     ]
-    before, after = (float(weights @ each) for each in right)
+    before, after = (float(weights @ each) for each in correct)
     why = f"of {len(y)} held-out labelled images {after:.1%} are right with the others, {before:.1%} alone"
     return Evidence(after >= before, why, len(y), before, after)
 
