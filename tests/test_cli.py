@@ -269,10 +269,10 @@ def test_json_on_a_terminal_holds_no_raw_control_characters(capsys):
 
 
 def test_hostile_names_in_a_whole_run(prolip, colour_model, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    saved = tmp_path / "model"
+    monkeypatch.chdir(tmp_path)
+    saved = Path("model")
     colour_model.save(saved)
-    folder = tmp_path / "in"
+    folder = Path("in")
     folder.mkdir()
     for i, name in enumerate(["a\x1b]0;owned\x07.png", "two\nlines.png", "[red]x[b].png"]):
         blotch(COLOURS["red"], i, size=8).save(folder / name)

@@ -126,7 +126,7 @@ def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch,
     assert code == 0, said.err
     assert json.loads(said.out)[0]["class"] in ("red", "green", "blue")
     assert run("fit", photos, "-o", out, "--method", "coop", "-O", "contexts")[0] == 2
-    assert run("fit", photos, "-o", out, "--method", "maple")[0] == 1
+    assert run("fit", photos, "-o", out, "--force", "--method", "maple")[0] == 1
 
 
 def test_tpt_needs_the_text_tower():
