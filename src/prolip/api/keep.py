@@ -15,6 +15,7 @@ from prolip.api.adapt import support_task
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.core import SavedModelError, Settings, Text, UsageError
 from prolip.core.arrays import Array
+from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -81,7 +82,7 @@ def load(path: Path, device: str = "auto") -> AdaptedModel:
     if config["model"] != encoder.name:
         encoder = load_base(path, config["model"], config["fingerprint"], device)
     try:
-        recipe = Recipe(**{**config["recipe"], "templates": tuple(config["recipe"]["templates"])})
+        recipe = _recipe(config["recipe"])
         settings = Settings(**config["settings"])
     except (TypeError, KeyError) as error:
         raise SavedModelError(f"{path} is damaged: {error}") from error
@@ -113,6 +114,11 @@ def export(
         raise UsageError("embeddings have no model behind them that could be exported")
     config = {**describe(model), "evaluation": evaluation}
     return write(path, model.encoder, model.fitted, config, to, force=force)
+
+
+def _recipe(saved: dict[str, Any]) -> Recipe:
+    templates, descriptions = tuple(saved["templates"]), as_descriptions(saved["descriptions"])
+    return Recipe(**{**saved, "templates": templates, "descriptions": descriptions})
 
 
 def _half(x: Array) -> Array:

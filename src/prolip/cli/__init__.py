@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prolip.cli import bench, datasets, demo, export, grow, methods, model, predict
+from prolip.cli import bench, compare, datasets, demo, export, grow, methods, model, predict
 
 app = typer.Typer(
     name="prolip",
@@ -38,7 +38,7 @@ def options(
     """Teach a CLIP-like model your own classes from a few images of each, in seconds, on a laptop."""
 
 
-for group in (demo, model, predict, grow, export, methods, datasets, bench):
+for group in (demo, model, compare, predict, grow, export, methods, datasets, bench):
     group.register(app)
 
 

@@ -19,6 +19,20 @@ Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; "
+        "arrays for an .npz of embeddings."
+    ),
+]
+Template = Annotated[
+    list[str] | None,
+    typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
+]
+Descriptions = Annotated[
+    Path | None, typer.Option(help="Sentences by class beside the templates: a .json, .csv or .tsv file.")
+]
 Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
 
 
@@ -27,6 +41,13 @@ def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassif
     from prolip.api import FewShotClassifier
 
     return FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
+
+
+def as_given(templates: list[str] | None) -> str | list[str] | None:
+    """Templates as the library takes them: a single name without {} stands for a dataset's own."""
+    if templates and len(templates) == 1 and "{}" not in templates[0]:
+        return templates[0]
+    return templates or None
 
 
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli.common import (
+    Descriptions,
     Device,
     Json,
+    Model,
     NoStore,
     Saved,
     SkipBad,
     Store,
+    Template,
+    as_given,
     load,
     report_skipped,
     warn_of_copies,
@@ -35,13 +39,7 @@ def fit(
         Path, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ inside.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; "
-            "arrays for an .npz of embeddings."
-        ),
-    ] = "offline",
+    model: Model = "offline",
     method: Annotated[str, typer.Option(help="See `prolip methods`.")] = "prolip",
     lam: Annotated[
         str | None,
@@ -52,10 +50,8 @@ def fit(
     shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
     views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
     seed: Annotated[int, typer.Option(help="Of sampling, views and folds.")] = 0,
-    template: Annotated[
-        list[str] | None,
-        typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
-    ] = None,
+    template: Template = None,
+    descriptions: Descriptions = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,7 +91,8 @@ def fit(
         views,
         seed,
         shots=shots,
-        templates=_templates(template),
+        templates=as_given(template),
+        descriptions=descriptions,
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
@@ -180,13 +177,6 @@ def _options(given: list[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
-
-
-def _templates(given: list[str] | None) -> str | list[str] | None:
-    """A single name without {} stands for a dataset's own templates."""
-    if given and len(given) == 1 and "{}" not in given[0]:
-        return given[0]
-    return given or None
 
 
 def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:

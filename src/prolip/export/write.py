@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, unknown_name
 from prolip.core.files import write_bytes, write_folder
+from prolip.core.onnx_graph import Graph
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES
@@ -75,6 +77,20 @@ def export(
 
     write_folder(path, fill, keep=force)
     return written
+
+
+def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
+    """What an adapted model can be exported to; a checkpoint under the name of the model's own library."""
+    found: list[str] = []
+    if not encoder.takes_pictures:
+        return ()
+    with suppress(UsageError):
+        fold(fitted, encoder)
+        found += [library for library in LIBRARIES if encoder.name.startswith(f"{library}:")] + ["adapter"]
+    with suppress(UsageError):
+        fitted.to_onnx(Graph(), "x")
+        found.append("onnx")
+    return tuple(found)
 
 
 def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:
