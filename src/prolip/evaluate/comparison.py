@@ -178,7 +178,8 @@ def choose(default: Judged, others: Sequence[Judged]) -> tuple[Judged, str]:
     beyond = NormalDist().inv_cdf(1 - CHANCE / len(others))
     ahead = [each for each in others if each.gap > max(MARGIN, beyond * each.error)]
     best = max(ahead or others, key=lambda each: each.gap)
-    told = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {100 * beyond * best.error:.1f}"
+    chance = 100 * beyond * best.error
+    told = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {chance:.1f}"
     if not ahead:
         return default, (
             f"nothing is ahead of {default.candidate} by more than {100 * MARGIN:g} points and beyond "

@@ -104,12 +104,12 @@ def _told(each: Judged) -> str:
 
 _SVG = (
     "text{font:13px system-ui,sans-serif;fill:#333}.grid{stroke:#e4e4e4}"
-    ".other line{stroke:#8a9bb0;stroke-width:2}.other circle{fill:#fff;stroke:#5b7390;stroke-width:2}.taken line{stroke:#1f5fa8;stroke-width:3}"
-    ".taken circle{fill:#1f5fa8}.taken text{font-weight:700}"
+    ".other line{stroke:#8a9bb0;stroke-width:2}.other circle{fill:#fff;stroke:#5b7390;stroke-width:2}"
+    ".taken line{stroke:#1f5fa8;stroke-width:3}.taken circle{fill:#1f5fa8}.taken text{font-weight:700}"
 )
 _PAGE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: #222; background: #fff }
-body { max-width: 54rem; margin: 2.5rem auto; padding: 0 1rem }
+body { max-width: 62rem; margin: 2.5rem auto; padding: 0 1rem }
 svg { max-width: 100%; height: auto } .wide { overflow-x: auto }
 table { border-collapse: collapse; margin: 1.5rem 0; font-size: .9rem }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
