@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from prolip.api.adapt import read_support
 from prolip.api.model import Recipe
 from prolip.api.reading import Labelled, Progress, Reading
+from prolip.core import UsageError
 from prolip.encoders import Encoder
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, compare_on
 from prolip.export.write import formats
+from prolip.methods.common.tower_method import TowerMethod
 
 
 def compare(
@@ -41,11 +43,12 @@ def compare(
         Called with (done, total) while images are encoded, and while methods are fitted.
     """
     recipe = recipe or Recipe()
+    if candidates is not None:
+        candidates = [DEFAULT, *(each for each in candidates if each != DEFAULT)]
+        _check(candidates, recipe.seed)
     encoder, support = read_support(
         encoder, recipe, labelled, reading or Reading(), shots=shots, progress=progress
     )
-    if candidates is not None:
-        candidates = [DEFAULT, *(each for each in candidates if each != DEFAULT)]
     return compare_on(
         support.require_task(),
         candidates,
@@ -53,3 +56,13 @@ def compare(
         exports=lambda fitted: formats(fitted, encoder),
         progress=fitting,
     )
+
+
+def _check(candidates: Sequence[Candidate], seed: int) -> None:
+    """Refuse wrong names and options before any image is encoded."""
+    for each in candidates:
+        if isinstance(each.create(seed), TowerMethod):
+            raise UsageError(
+                f"{each.method} trains through the model itself, minutes at a time: fit it, and compare what "
+                "an evaluation says"
+            )
