@@ -22,7 +22,7 @@ from prolip.core.arrays import Array
 from prolip.data import builtin, sample_few_shot
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
-from solver_tasks import imagenet, photos, whu
+from solver_tasks import imagenet, photos, training_photos, whu
 
 BACKBONES = {"whu_rn50": "rn50", "whu_vit_b_32": "vit_b_32"}
 PHOTOS = ("pets37", "dtd10", "clothing10")
@@ -97,7 +97,7 @@ def imagenet_trials(data: Path, classes: int, shots: int, seeds: int) -> Iterato
 
 def photo_trials(data: Path, name: str, shots: int, seeds: int) -> Iterator[Trial]:
     """4, 8 or 12 of the 16 photos of a class to fit; every photo takes its turn, in `seeds` random orders."""
-    task, _, _ = photos(data, name)
+    task = training_photos(data, name)
     part = min(shots, 16 - shots)
     for seed in range(1, seeds + 1):
         turn = np.empty_like(task.y)
