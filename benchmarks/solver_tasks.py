@@ -48,7 +48,7 @@ def imagenet(data: Path) -> tuple[Array, Array, Array]:
 def training_photos(data: Path, name: str) -> Task:
     """All training photos of a set with the offline encoder."""
     encoder, images = load("offline"), read_images(data / "images" / name, split="train")
-    x = extract(encoder, images.paths, store=FeatureStore()).features[0]
+    x = extract(encoder, images.images, store=FeatureStore()).features[0]
     text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
     return Task(x, images.labels, text, encoder.head, encoder.scale)
 
@@ -57,7 +57,7 @@ def training_photos(data: Path, name: str) -> Task:
 def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
     """All training photos of a set with the offline encoder, and its test features and labels."""
     images = read_images(data / "images" / name, split="test")
-    x = extract(load("offline"), images.paths, store=FeatureStore()).features[0]
+    x = extract(load("offline"), images.images, store=FeatureStore()).features[0]
     return training_photos(data, name), x, np.array(images.labels)
 
 

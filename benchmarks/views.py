@@ -28,7 +28,7 @@ def whole(encoder: Encoder, data: Path, name: str, views: int) -> Task:
     """All training pictures of a set, every view."""
     if name in PHOTOS:
         photos = read_images(data / "images" / name, split="train")
-        pictures, labels, names, templates = photos.paths, photos.labels, photos.names, TEMPLATES.get(name)
+        pictures, labels, names, templates = photos.images, photos.labels, photos.names, TEMPLATES.get(name)
     else:
         made = builtin(name, 16, seed=5, split="train")
         pictures, labels, names, templates = made.images, made.labels, made.classes, made.templates

@@ -8,16 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from prolip import methods
 from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
-from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on, wilson
-from prolip.evaluate.comparison_page import draw_page, draw_plot
+from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on
 from prolip.export.write import formats
 from prolip.methods.common.classifiers import LinearClassifier
 from prolip.methods.common.method import Method
+from prolip.report.comparison_page import comparison_page, method_chart
 from prolip.solvers.folds import assign_folds
 
 
@@ -120,12 +119,6 @@ def test_the_reason_says_what_is_given_up():
     assert "nearest is gda, +1.0 points" in stays
 
 
-@pytest.mark.parametrize(("right", "n"), [(0, 5), (7, 9), (50, 50), (123, 480)])
-def test_intervals_are_wilsons(right, n):
-    expected = binomtest(right, n).proportion_ci(0.95, "wilson")
-    assert wilson(right / n, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
 def test_one_image_of_each_class_cannot_be_compared():
     with pytest.raises(InputError, match="none can be held out"):
         compare_on(make_task(shots=1))
@@ -151,11 +144,11 @@ def test_the_plot_is_svg_and_names_are_text():
     first = judged("prolip", 0.0, 0.0)
     odd = judged("a<b>&c", -0.1, 0.01)
     found = Comparison((first, odd), first, "why <not>", 20, 4, 5.0, {"x": "<bad>"})
-    texts = [node.text for node in ElementTree.fromstring(draw_plot(found)).iter() if node.text]
+    texts = [node.text for node in ElementTree.fromstring(method_chart(found)).iter() if node.text]
     assert "prolip" in texts
     assert "a<b>&c" in texts
-    page = draw_page(found, "my <photos>")
-    assert "<b>" not in page
+    page = comparison_page(found, title="Which?", source="my <photos>")
+    assert "a<b>" not in page
     assert "<bad>" not in page
     assert "my &lt;photos&gt;" in page
 
@@ -163,7 +156,7 @@ def test_the_plot_is_svg_and_names_are_text():
 def test_the_command(prolip, photos, tmp_path):
     page = tmp_path / "compare.html"
     some = ("--method", "gda", "--method", "zero_shot")
-    code, out, err = prolip("compare", photos, *some, "-o", page, "--json")
+    code, out, err = prolip("compare", photos, *some, "--report", page, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert {m["method"] for m in found["methods"]} == {"prolip", "gda", "zero_shot"}
@@ -181,7 +174,7 @@ def test_the_command(prolip, photos, tmp_path):
     [
         (("--method", "gad"), 2, "gda"),
         (("--method", "coop"), 2, "trains through the model itself"),
-        (("-o", "plot.gif"), 2, "written as .html"),
+        (("--report", "plot.gif"), 2, "a page is an .html file"),
         (("--shots", "1"), 1, "none can be held out"),
     ],
 )

@@ -142,6 +142,6 @@ def test_the_option_of_the_command(prolip, photos, tmp_path):
     assert code == 0, err
     saved = json.loads((tmp_path / "model" / "prolip.json").read_text())
     assert saved["recipe"]["descriptions"] == SENTENCES
-    code, _, err = prolip(*arguments, "--descriptions", tmp_path / "none.json")
+    code, _, err = prolip(*arguments, "--force", "--descriptions", tmp_path / "none.json")
     assert code == 1
     assert "none.json" in err

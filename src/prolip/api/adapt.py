@@ -12,7 +12,7 @@ from prolip.api.reading import Labelled, Progress, Reading
 from prolip.api.texts import check_texts, class_texts
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
-from prolip.data import sample_few_shot
+from prolip.data import sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -55,6 +55,7 @@ def read_support(
     check_texts(encoder, recipe, classes)
     if not encoder.takes_pictures:
         encoder = _with_rows(labelled.text, list(map(str, classes)))
+    warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
     y = [labelled.y[chosen[i]] for i in found.kept]

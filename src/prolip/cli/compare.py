@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 
 from prolip.cli.common import (
+    IMAGES,
+    MAX_SEED,
+    AbsolutePaths,
     Descriptions,
     Device,
     Json,
@@ -16,9 +19,10 @@ from prolip.cli.common import (
     SkipBad,
     Store,
     Template,
-    as_given,
+    labelled,
 )
 from prolip.cli.console import bar, console, escape, print_json, say, table
+from prolip.cli.fit_options import parse_templates
 
 
 def register(app: typer.Typer) -> None:
@@ -28,26 +32,25 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ inside.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write a page with a plot, .html; or the plot alone, .svg."),
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with the plot, an .html.")] = None,
     model: Model = "offline",
     method: Annotated[
         list[str] | None,
         typer.Option(help="Hold this one against the default; may be repeated. All of them unless named."),
     ] = None,
-    shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
-    views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of sampling and folds.")] = 0,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and folds.")] = 0,
     template: Template = None,
     descriptions: Descriptions = None,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    absolute_paths: AbsolutePaths = False,
     json: Json = False,
 ) -> None:
     """Which method for these images? All that train no tower, zero-shot included, side by side.
@@ -57,27 +60,31 @@ def compare(
 
         prolip compare photos/
 
-        prolip compare photos/ --method gda --method linear_probe -o compare.html
+        prolip compare photos/ --method gda --method linear_probe --report compare.html
     """
     from prolip.api import FewShotClassifier
-    from prolip.core.files import write_bytes
+    from prolip.core import UsageError
+    from prolip.core.writing import write_bytes
     from prolip.evaluate.comparison import Candidate
-    from prolip.evaluate.comparison_page import COLUMNS, draw_page, draw_plot, page_format, table_row
+    from prolip.report.comparison_page import COLUMNS, comparison_page, table_row
 
-    style = "" if out is None else page_format(out)
+    if report is not None and report.suffix.lower() != ".html":
+        raise UsageError(f"{report}: a page is an .html file")
     candidates = None if method is None else [Candidate(name) for name in method]
     clf = FewShotClassifier(
-        model, views=views, seed=seed, shots=shots, templates=as_given(template), descriptions=descriptions,
+        model, seed=seed, shots=shots, templates=parse_templates(template), descriptions=descriptions,
         device=device, store=False if no_store else store, skip_bad=skip_bad,
     )  # fmt: skip
     with bar("encoding", quiet=json) as progress:
         fitting = progress.beside("comparing", "methods")
-        found = clf.compare(str(source), candidates=candidates, progress=progress, fitting=fitting)
-    if out is not None:
-        drawn = draw_page(found, source.name) if style == "html" else draw_plot(found)
-        write_bytes(out, drawn.encode())
+        images = labelled(source, "train", absolute_paths)
+        found = clf.compare(images, candidates=candidates, progress=progress, fitting=fitting)
+    if report is not None:
+        name = Path(source).resolve().name
+        page = comparison_page(found, title=f"Which method for {name}?", source=source)
+        write_bytes(report, page.encode("utf-8", "backslashreplace"))
     if json:
-        print_json({**found.report(), "out": None if out is None else str(out)})
+        print_json({**found.report(), "report": None if report is None else str(report)})
         return
     table(None, list(COLUMNS), [table_row(each) for each in found.judged])
     for name, why in found.left_out.items():
@@ -90,6 +97,6 @@ def compare(
     )
     console().print(
         f"\nTake [bold]{escape(str(chosen))}[/]: {escape(found.why)}.\n"
-        f"[bold]prolip fit {escape(str(source))} -o my-model{escape(flags)}[/]"
-        + (f"\nDrawn to [bold]{escape(str(out))}[/]" if out is not None else "")
+        f"[bold]prolip fit {escape(source)} -o my-model{escape(flags)}[/]"
+        + (f"\nPage: [bold]{escape(str(report))}[/]" if report is not None else "")
     )

@@ -32,7 +32,6 @@ from prolip.solvers.threads import single_thread
 
 MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
 CHANCE = 0.05
-LEVEL = 0.95  # of intervals
 
 Progress = Callable[[int, int], None]
 
@@ -214,7 +213,7 @@ def _judge(candidate: Candidate, held_out: HeldOut, right: Array | None, **known
     accuracy, n = float(hits.mean()), len(hits)
     gap = hits.astype(float) - (hits if right is None else right)
     probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y))
-    low, high = wilson(accuracy, n)
+    low, high = metrics.wilson(float(hits.sum()), n)
     return Judged(
         candidate,
         accuracy,
@@ -226,17 +225,3 @@ def _judge(candidate: Candidate, held_out: HeldOut, right: Array | None, **known
         calibration_error_floor=metrics.calibration_floor(probabilities),
         **known,
     )
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a share of n.
-
-    Examples
-    --------
-    >>> [round(end, 3) for end in wilson(1.0, 10)]
-    [0.722, 1.0]
-    """
-    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
