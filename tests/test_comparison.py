@@ -117,6 +117,7 @@ def test_the_reason_says_what_is_given_up():
     assert "no export to adapter" in why
     _, stays = choose(default, [judged("gda", 0.01, 0.01)])
     assert "nearest is gda, +1.0 points" in stays
+    assert "next is gda, -1.0 points" in choose(default, [judged("gda", -0.01, 0.01)])[1]
 
 
 def test_one_image_of_each_class_cannot_be_compared():

@@ -179,6 +179,8 @@ def choose(default: Judged, others: Sequence[Judged]) -> tuple[Judged, str]:
     best = max(ahead or others, key=lambda each: each.gap)
     chance = 100 * beyond * best.error
     told = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {chance:.1f}"
+    if best.gap <= 0:
+        return default, f"nothing is ahead of it; next is {best.candidate}, {100 * best.gap:+.1f} points"
     if not ahead:
         return default, (
             f"nothing is ahead of {default.candidate} by more than {100 * MARGIN:g} points and beyond "
