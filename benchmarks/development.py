@@ -3,11 +3,11 @@
     python benchmarks/development.py [--data ../shared/data] [--sets digits imagenet20 ..] [--shots 1 2 4 12]
                                      [--seeds 3] [--csv runs.csv]
 
-The sets are those of `lam.py`: built-in digits and textures, subsets of ImageNet's classes, training photos
-split among themselves. With one image a class: accuracy of linear_probe for each C and gda for each alpha, of
-prolip, and of averages of logits. With more: of each member, of their ensemble, and of what `auto` takes by
-held-out likelihood or accuracy, for several pools (P prolip, L linear_probe on the features before the
-projection, G gda, Z zero_shot). Members are fitted once per task for all pools. With --csv, runs that the
+The sets are those of `method_tasks.py`: built-in digits and textures, subsets of ImageNet's classes, training
+photos split among themselves. With one image a class: accuracy of linear_probe for each C and gda for each
+alpha, of prolip, and of averages of logits. With more: of each member, of their ensemble, and of what `auto`
+takes by held-out likelihood or accuracy, for several pools (P prolip, L linear_probe on the features before
+the projection, G gda, Z zero_shot). Members are fitted once per task for all pools. With --csv, runs that the
 file already has are not repeated.
 """
 
@@ -20,8 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from lam import Trial
-from method_tasks import DEVELOPMENT, has, trial
+from method_tasks import DEVELOPMENT, Trial, has, trial
 from prolip import methods
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics

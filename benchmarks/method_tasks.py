@@ -4,22 +4,25 @@ Reported: WHU-RS19 under CLIP RN50 and ViT-B/32 (N images a class to fit, all ot
 ViT-B/32 (one of its three few-shot sets to fit, the other two to test: these are training images, not
 comparable with published figures); three folders of photos under the offline encoder.
 
-Development, as in `lam.py`: the built-in textures and digits under the offline encoder, random subsets of
+Development: the built-in textures and digits under the offline encoder, random subsets of
 ImageNet's classes, and the training photos of the three folders, a part of them to fit and the others to
 test. Nothing is chosen by accuracy on test images of a reported set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from lam import Trial, builtin_trials, imagenet_trials, photo_trials
 from prolip import Task
-from prolip.data import sample_few_shot
-from solver_tasks import imagenet, photos, whu
+from prolip.core.arrays import Array
+from prolip.data import builtin, sample_few_shot
+from prolip.encoders import load
+from prolip.features import FeatureStore, extract
+from solver_tasks import imagenet, photos, training_photos, whu
 
 BACKBONES = {"whu_rn50": "rn50", "whu_vit_b_32": "vit_b_32"}
 PHOTOS = ("pets37", "dtd10", "clothing10")
@@ -27,6 +30,8 @@ REPORTED = (*BACKBONES, "imagenet", *PHOTOS)
 TRAINING = {f"{name}_train": name for name in PHOTOS}
 DEVELOPMENT = ("digits", "textures", *TRAINING, "imagenet20", "imagenet60", "imagenet200")
 SEEDS = 5
+
+Trial = tuple[Task, Array, Array]  # a task, test features, test labels
 
 
 def has(name: str, shots: int, seed: int) -> bool:
@@ -62,3 +67,43 @@ def _development(data: Path, name: str, shots: int) -> list[Trial]:
     if name.startswith("imagenet"):
         return list(imagenet_trials(data, int(name.removeprefix("imagenet")), shots, SEEDS))
     return list(builtin_trials(name, shots, SEEDS))
+
+
+def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
+    encoder = load("offline")
+    train, test = (builtin(name, count, seed=5, split=part) for count, part in ((64, "train"), (60, "test")))
+    x = extract(encoder, [*train.images, *test.images], store=FeatureStore()).features[0]
+    text = encoder.text(train.classes, train.templates)
+    for seed in range(1, seeds + 1):
+        chosen = sample_few_shot(train.labels, shots, seed)
+        y = [train.labels[i] for i in chosen]
+        task = Task(x[chosen], y, text, encoder.head, encoder.scale)
+        yield task, x[len(train) :], np.array(test.labels)
+
+
+def imagenet_trials(data: Path, classes: int, shots: int, seeds: int) -> Iterator[Trial]:
+    with np.load(data / "features" / "imagenet_fewshot_clip_vit_b_32.npz") as stored:
+        held_out = 2 if shots == 4 else 4
+        x, y = stored[f"train{shots}_x"].astype(np.float32), stored[f"train{shots}_y"]
+        x_test, y_test = stored[f"train{held_out}_x"].astype(np.float32), stored[f"train{held_out}_y"]
+        text = stored["text"]
+    for seed in range(1, seeds + 1):
+        chosen = np.sort(np.random.default_rng(seed).permutation(1000)[:classes])
+        place = np.full(1000, -1)
+        place[chosen] = np.arange(classes)
+        mine, theirs = place[y] >= 0, place[y_test] >= 0
+        yield Task(x[mine], place[y[mine]], text[chosen]), x_test[theirs], place[y_test[theirs]]
+
+
+def photo_trials(data: Path, name: str, shots: int, seeds: int) -> Iterator[Trial]:
+    """4, 8 or 12 of the 16 photos of a class to fit; every photo takes its turn, in `seeds` random orders."""
+    task = training_photos(data, name)
+    part = min(shots, 16 - shots)
+    for seed in range(1, seeds + 1):
+        turn = np.empty_like(task.y)
+        for label in range(task.classes):
+            images = np.flatnonzero(task.y == label)
+            turn[np.random.default_rng([seed, label]).permutation(images)] = np.arange(len(images)) // part
+        for k in range(16 // part):
+            fitted = turn == k if shots == part else turn != k
+            yield task.subset(np.flatnonzero(fitted)), task.x[0][~fitted], task.y[~fitted]

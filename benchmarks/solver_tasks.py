@@ -45,17 +45,20 @@ def imagenet(data: Path) -> tuple[Array, Array, Array]:
 
 
 @cache
+def training_photos(data: Path, name: str) -> Task:
+    """All training photos of a set with the offline encoder."""
+    encoder, images = load("offline"), read_images(data / "images" / name, split="train")
+    x = extract(encoder, images.images, store=FeatureStore()).features[0]
+    text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
+    return Task(x, images.labels, text, encoder.head, encoder.scale)
+
+
+@cache
 def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
     """All training photos of a set with the offline encoder, and its test features and labels."""
-    encoder = load("offline")
-    features, labels = {}, {}
-    for split in ("train", "test"):
-        images = read_images(data / "images" / name, split=split)
-        features[split] = extract(encoder, images.images, store=FeatureStore()).features[0]
-        labels[split] = np.array(images.labels)
-    text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
-    task = Task(features["train"], labels["train"], text, encoder.head, encoder.scale)
-    return task, features["test"], labels["test"]
+    images = read_images(data / "images" / name, split="test")
+    x = extract(load("offline"), images.images, store=FeatureStore()).features[0]
+    return training_photos(data, name), x, np.array(images.labels)
 
 
 def few_shot(y: Array, shots: int, seed: int) -> Array:

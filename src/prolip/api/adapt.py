@@ -9,9 +9,10 @@ from typing import Any
 
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.reading import Labelled, Progress, Reading
+from prolip.api.texts import check_texts, class_texts
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
-from prolip.data import class_names, sample_few_shot, warn_of_short_classes
+from prolip.data import sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -35,29 +36,42 @@ def adapt_to_images(
 
     `progress` counts images as they are encoded, `training` the steps of a method that takes steps.
     """
-    recipe.create()  # wrong options, and bad names, are refused before any image is encoded
+    recipe.create()  # wrong options are refused before any image is encoded
+    encoder, support = read_support(encoder, recipe, labelled, reading, shots=shots, progress=progress)
+    return adapt(encoder, recipe, labelled.classes, support, training)
+
+
+def read_support(
+    encoder: Encoder,
+    recipe: Recipe,
+    labelled: Labelled,
+    reading: Reading,
+    *,
+    shots: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Encoder, Support]:
+    """Sample images, encode them and name their classes; the encoder of embeddings knows those names then."""
     classes = labelled.classes
-    names = class_names(map(str, classes)) if encoder.takes_pictures else list(map(str, classes))
+    check_texts(encoder, recipe, classes)
     if not encoder.takes_pictures:
-        encoder = _with_rows(labelled.text, names)
+        encoder = _with_rows(labelled.text, list(map(str, classes)))
     warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
     y = [labelled.y[chosen[i]] for i in found.kept]
     fresh = fresh_images(found.hashes, y, classes, {})
     if len(fresh) < len(y):
-        warnings.warn(f"{len(y) - len(fresh)} images are copies of others and do not count", stacklevel=3)
+        warnings.warn(f"{len(y) - len(fresh)} images are copies of others and do not count", stacklevel=4)
     places, y = [chosen[found.kept[i]] for i in fresh], [y[i] for i in fresh]
     missing = [name for k, name in enumerate(classes) if k not in set(y)]
     if missing and encoder.takes_pictures:
         why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
-    text = encoder.text(names, recipe.templates)
+    text = class_texts(encoder, recipe, classes, found.features[0, fresh], y)
     task = support_task(encoder, recipe, found.features[:, fresh], y, text)
     if isinstance(task, TowerTask):
         task = replace(task, pictures=Pictures([labelled.images[i] for i in places]))
-    support = Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
-    return adapt(encoder, recipe, classes, support, training)
+    return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
 
 
 def adapt(
@@ -126,7 +140,7 @@ def fresh_images(
         warnings.warn(
             f"{len(torn)} pictures are in two classes, the first in {first!r} and {second!r}: "
             f"each counts for the class it was first seen in",
-            stacklevel=4,
+            stacklevel=5,
         )
     return fresh
 

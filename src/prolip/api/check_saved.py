@@ -12,6 +12,7 @@ from prolip.api.model import Recipe
 from prolip.core import Fitted, SavedModelError, Settings
 from prolip.core.arrays import Array
 from prolip.data import as_templates
+from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.evaluate.reject import Outsiders
 
@@ -83,6 +84,7 @@ _RECIPE: dict[str, Callable[[Any], bool]] = {
     "views": lambda value: _count(value) and value >= 1,
     "seed": _count,
     "templates": lambda value: isinstance(value, list) and all(map(_text, value)),
+    "descriptions": _object,
     "calibrate": lambda value: isinstance(value, bool),
 }
 _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _object}
@@ -99,7 +101,8 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     """The recipe, as far as it can be checked without importing the method."""
     saved = config["recipe"]
     _check("its recipe", saved, _RECIPE, exact=True)
-    return Recipe(**{**saved, "templates": as_templates(saved["templates"])})
+    templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"])
+    return Recipe(**{**saved, "templates": templates, "descriptions": descriptions})
 
 
 def settings_of(config: dict[str, Any]) -> Settings:

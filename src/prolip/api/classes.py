@@ -12,7 +12,9 @@ from prolip import methods
 from prolip.api.adapt import adapt, support_task
 from prolip.api.grow import support_of
 from prolip.api.model import AdaptedModel, Support
+from prolip.api.texts import class_texts
 from prolip.core import Text, UsageError
+from prolip.core.arrays import Array
 from prolip.core.errors import unknown_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
@@ -31,7 +33,8 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: boo
     classes = [places.get(k, name) for k, name in enumerate(model.classes)]
     _check(model, classes)
     if retext:
-        return _refit(model, classes, np.arange(len(classes)), _texts(model, classes))
+        unmoved = np.arange(len(classes))
+        return _refit(model, classes, unmoved, _texts(model, classes, unmoved))
     return _with_classes(model, classes, range(len(classes)))
 
 
@@ -52,7 +55,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
         rows[kept.index(merged[0])] = _place(model, into)
         return _refit(model, classes, place_of, model.text.subset(rows))
     if model.encoder.takes_pictures:
-        return _refit(model, classes, place_of, _texts(model, classes))
+        return _refit(model, classes, place_of, _texts(model, classes, place_of))
     means = model.text.rows[kept].copy()  # there is no text tower: the mean of the rows that there are
     means[kept.index(merged[0])] = model.text.rows[merged].mean(axis=0)
     return _refit(model, classes, place_of, Text(means))
@@ -94,10 +97,12 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
         class_names(names)
 
 
-def _texts(model: AdaptedModel, classes: Sequence[Any]) -> Text:
+def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text:
     if not model.encoder.takes_pictures:
         raise UsageError("embeddings have no text tower that could read a name: the text rows stay")
-    return model.encoder.text(class_names(map(str, classes)), model.recipe.templates)
+    task = model.support.task
+    images = () if task is None else (task.x[0], place_of[task.y])
+    return class_texts(model.encoder, model.recipe, classes, *images)
 
 
 def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Text) -> AdaptedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +10,19 @@ from prolip import encoders
 from prolip.api import answer, keep
 from prolip.api.answer import Asked
 from prolip.api.estimator import Estimator
-from prolip.api.model import AdaptedModel, Recipe
+from prolip.api.model import Recipe
 from prolip.api.reading import Labelled, Progress, Reading, read_labelled
-from prolip.core import Fitted, Projected, UsageError
+from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
+from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
-from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction, FeatureStore
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
+    from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
     from prolip.evaluate.test_time import AdaptedPredictions
@@ -50,6 +51,9 @@ class FewShotClassifier(Estimator):
         Images per class to sample for the fit; None takes all.
     templates
         A prompt with a `{}` for the class name, or several; or the name of a benchmark dataset, for its own.
+    descriptions
+        Sentences by class beside the templates, a mapping or a JSON or CSV file; weighted by how well they
+        fit the support images.
     device
         Of the towers: "auto", "cpu", "cuda" or "mps".
     store
@@ -73,8 +77,6 @@ class FewShotClassifier(Estimator):
     ['cat']
     """
 
-    model_: AdaptedModel
-
     def __init__(
         self,
         model: str | Encoder = "offline",
@@ -85,6 +87,7 @@ class FewShotClassifier(Estimator):
         *,
         shots: int | None = None,
         templates: str | Sequence[str] | None = None,
+        descriptions: Mapping[str, Sequence[str]] | str | Path | None = None,
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
@@ -98,6 +101,7 @@ class FewShotClassifier(Estimator):
         self.seed = seed
         self.shots = shots
         self.templates = templates
+        self.descriptions = descriptions
         self.device = device
         self.store = store
         self.skip_bad = skip_bad
@@ -133,17 +137,34 @@ class FewShotClassifier(Estimator):
         """
         from prolip.api.adapt import adapt_to_images
 
-        options, templates = dict(self.options or {}), tuple(as_templates(self.templates))
-        recipe = Recipe(
-            self.method, self.lam, options, self.views, self.seed, templates, calibrate=self.calibrate
-        )
-        recipe.create()  # wrong options are refused before a model is loaded
-        encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
-        labelled = read_labelled(encoder, images, labels, "train", text=text)
+        encoder, recipe, labelled = self._begin(images, labels, text)
         self.model_ = adapt_to_images(
             encoder, recipe, labelled, self.reading, shots=self.shots, progress=progress, training=training
         )
         return self
+
+    def compare(
+        self,
+        images: Any,
+        labels: Any = None,
+        *,
+        text: Any = None,
+        candidates: Sequence[Candidate] | None = None,
+        progress: Progress | None = None,
+        fitting: Progress | None = None,
+    ) -> Comparison:
+        """Methods side by side on images as `fit` takes them, and which to take; nothing is fitted here.
+
+        `candidates` are held against the default; None is every method that trains no tower. `fitting` is
+        called with (done, total) methods.
+        """
+        from prolip.api.comparing import compare
+
+        encoder, recipe, labelled = self._begin(images, labels, text)
+        return compare(
+            encoder, labelled, self.reading, recipe=recipe, candidates=candidates, shots=self.shots,
+            progress=progress, fitting=fitting,
+        )  # fmt: skip
 
     # Using
 
@@ -302,41 +323,6 @@ class FewShotClassifier(Estimator):
         targets = [to] if isinstance(to, str) else list(to)
         return keep.export(self._model(), Path(path), targets, force=force, evaluation=evaluation)
 
-    # Parts of the model
-
-    @property
-    def classes_(self) -> list[Any]:
-        """The labels, in the order of `predict_proba`'s columns."""
-        return list(self._model().classes)
-
-    @property
-    def fitted_(self) -> Fitted:
-        """The fitted method, on features."""
-        return self._model().fitted
-
-    @property
-    def info_(self) -> dict[str, Any]:
-        """Figures of the fit."""
-        return self._model().report
-
-    @property
-    def confidence_(self) -> Confidence:
-        """Temperature, outsiders, and figures on held-out support images."""
-        return self._model().confidence
-
-    @property
-    def skipped_(self) -> list[tuple[str, str]]:
-        """(image, reason) of every support image that could not be read."""
-        return list(self._model().support.skipped)
-
-    def _model(self) -> AdaptedModel:
-        if not hasattr(self, "model_"):
-            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
-        return self.model_
-
-    def _described(self) -> str:
-        return f"fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"
-
     @property
     def reading(self) -> Reading:
         """How images are read: `store` and `skip_bad`."""
@@ -344,6 +330,17 @@ class FewShotClassifier(Estimator):
         if self.store is not False:
             store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
         return Reading(store, self.skip_bad)
+
+    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Encoder, Recipe, Labelled]:
+        """What a fit starts from; wrong options are refused before a model is loaded."""
+        options, templates = dict(self.options or {}), tuple(as_templates(self.templates))
+        described = as_descriptions(self.descriptions)
+        recipe = Recipe(
+            self.method, self.lam, options, self.views, self.seed, templates, described, self.calibrate
+        )
+        recipe.create()
+        encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
+        return encoder, recipe, read_labelled(encoder, images, labels, "train", text=text)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()

@@ -13,6 +13,7 @@ from prolip.api.adapt import adapt, fresh_images, support_task
 from prolip.api.answer import features
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.reading import Labelled, Progress, Reading
+from prolip.api.texts import class_texts
 from prolip.core import HeldOut, Task, Text, UsageError
 from prolip.data import class_names
 from prolip.evaluate import metrics
@@ -53,7 +54,8 @@ def add_images(
     empty = [known[k] for k in set(labels) - set(y.tolist())]
     if empty:
         raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
-    grown = support_task(model.encoder, recipe, x, y, _text(model, known))
+    text = class_texts(model.encoder, recipe, known, x[0], y)
+    grown = support_task(model.encoder, recipe, x, y, text)
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
     return new, {
@@ -69,7 +71,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     known = [*model.classes, *new]
-    text = _text(model, known)
+    text = _more_texts(model, known)
     fitted, support = model.fitted.with_text(text), model.support
     before = after = None
     if support.task is not None:
@@ -116,7 +118,8 @@ def support_of(model: AdaptedModel) -> Task:
     task = model.support.require_task()
     needed = any(need.startswith("text features") for need in _method(model).needs)
     if needed and task.text.features is None:  # a saved model has the text rows alone
-        task = support_task(model.encoder, model.recipe, task.x, task.y, _text(model, model.classes))
+        text = class_texts(model.encoder, model.recipe, model.classes)
+        task = support_task(model.encoder, model.recipe, task.x, task.y, text)
     return task
 
 
@@ -127,11 +130,12 @@ def _method(model: AdaptedModel) -> methods.Method:
     return model.recipe.create()
 
 
-def _text(model: AdaptedModel, classes: Sequence[Any]) -> Text:
-    names = list(map(str, classes))
-    return model.encoder.text(
-        class_names(names) if model.encoder.takes_pictures else names, model.recipe.templates
-    )
+def _more_texts(model: AdaptedModel, classes: Sequence[Any]) -> Text:
+    """The texts of a model and of classes that follow its own; those that images weighted stay."""
+    text = class_texts(model.encoder, model.recipe, classes)
+    if not model.recipe.descriptions:
+        return text
+    return Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
 
 
 def _changes(

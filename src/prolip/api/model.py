@@ -14,6 +14,7 @@ from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
+from prolip.methods.common.tower_method import TowerMethod
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Recipe:
     views: int = 1  # of each support image
     seed: int = 0  # of augmented views and of folds
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
+    descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences by class (`api.texts`)
     calibrate: bool = True  # cross-validate inside the support set after the fit
 
     def create(self) -> methods.Method:
@@ -36,7 +38,11 @@ class Recipe:
         for name, value in (("lam", self.lam), ("seed", self.seed)):
             if value is not None and name in takes:
                 options.setdefault(name, value)
-        return methods.create(self.method, **options)
+        method = methods.create(self.method, **options)
+        own_texts = any(need.startswith("text features") for need in method.needs)
+        if self.descriptions and (own_texts or isinstance(method, TowerMethod)):
+            raise UsageError(f"{self.method} makes texts of the templates itself: it takes no descriptions")
+        return method
 
 
 @dataclass(frozen=True, eq=False)

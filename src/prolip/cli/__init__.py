@@ -18,7 +18,20 @@ from typing import Annotated, Any
 import typer
 
 from prolip.cli import app as page
-from prolip.cli import bench, check, classes, datasets, demo, export, grow, methods, model, predict, report
+from prolip.cli import (
+    bench,
+    check,
+    classes,
+    compare,
+    datasets,
+    demo,
+    export,
+    grow,
+    methods,
+    model,
+    predict,
+    report,
+)
 from prolip.cli.console import VERBOSITY, detail, fail, warn
 
 HELP = ["-h", "--help"]
@@ -59,7 +72,10 @@ def options(
     VERBOSITY.set(-1 if quiet else int(verbose))
 
 
-for group in (demo, model, predict, report, check, classes, grow, export, page, methods, datasets, bench):
+GROUPS = (
+    demo, model, compare, predict, report, check, classes, grow, export, page, methods, datasets, bench
+)  # fmt: skip
+for group in GROUPS:
     group.register(app)
 
 

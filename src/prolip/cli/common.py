@@ -19,6 +19,20 @@ Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; "
+        "arrays for an .npz of embeddings."
+    ),
+]
+Template = Annotated[
+    list[str] | None,
+    typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
+]
+Descriptions = Annotated[
+    Path | None, typer.Option(help="Sentences by class beside the templates: a .json, .csv or .tsv file.")
+]
 Groups = Annotated[
     Path | None,
     typer.Option(help="A .csv or .json with the group of each class: answers by group, too, or instead."),

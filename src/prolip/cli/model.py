@@ -12,13 +12,16 @@ from prolip.cli.common import (
     MAX_SEED,
     AbsolutePaths,
     Base,
+    Descriptions,
     Device,
     Groups,
     Json,
+    Model,
     NoStore,
     Saved,
     SkipBad,
     Store,
+    Template,
     TrustBase,
     labelled,
     load,
@@ -47,13 +50,7 @@ def fit(
         str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; "
-            "arrays for an .npz of embeddings."
-        ),
-    ] = "offline",
+    model: Model = "offline",
     method: Annotated[str, typer.Option(help="See `prolip methods`.")] = "prolip",
     lam: Annotated[
         str | None,
@@ -68,10 +65,8 @@ def fit(
         int, typer.Option(min=1, max=MAX_VIEWS, help="Views of each image: the centre, and augmented ones.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling, views and folds.")] = 0,
-    template: Annotated[
-        list[str] | None,
-        typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
-    ] = None,
+    template: Template = None,
+    descriptions: Descriptions = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,6 +110,7 @@ def fit(
         seed,
         shots=shots,
         templates=parse_templates(template),
+        descriptions=descriptions,
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,

@@ -73,6 +73,12 @@ def _classes(config: dict[str, Any]) -> str:
         text += f"\n\nThe model reads a class as {prompts}, with its name for `{{}}`"
         text += " (underscores are spaces)"
         text += "; the embeddings of these are averaged." if len(config["templates"]) > 1 else "."
+    if config.get("recipe", {}).get("descriptions"):
+        text += (
+            "\n\nDescriptions of the classes count as well, each by how well it fits the pictures. Their "
+            "weighted means are in prolip's own model and in `classifier.onnx`; a program that reads names "
+            "through a template leaves them out."
+        )
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, unknown_name
+from prolip.core.onnx_graph import Graph
 from prolip.core.writing import check_exchangeable, follow, write_bytes, write_folder
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
@@ -75,6 +77,20 @@ def export(
 
     write_folder(path, fill, replace=force)
     return written
+
+
+def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
+    """What an adapted model can be exported to; a checkpoint under the name of the model's own library."""
+    found: list[str] = []
+    if not encoder.takes_pictures:
+        return ()
+    with suppress(UsageError):
+        fold(fitted, encoder)
+        found += [library for library in LIBRARIES if encoder.name.startswith(f"{library}:")] + ["adapter"]
+    with suppress(UsageError):
+        fitted.to_onnx(Graph(), "x")
+        found.append("onnx")
+    return tuple(found)
 
 
 def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:

@@ -1,6 +1,7 @@
-"""Pages about a model, and about a folder of images: one file each, and no request to anywhere."""
+"""Pages about a model, a folder of images, and methods: one file each, and no request to anywhere."""
 
 from prolip.report.check_page import check_page
+from prolip.report.comparison_page import comparison_page
 from prolip.report.model_page import model_page
 
-__all__ = ["check_page", "model_page"]
+__all__ = ["check_page", "comparison_page", "model_page"]

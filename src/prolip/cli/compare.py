@@ -1,0 +1,102 @@
+"""`prolip compare`: which method for these images?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prolip.cli.common import (
+    IMAGES,
+    MAX_SEED,
+    AbsolutePaths,
+    Descriptions,
+    Device,
+    Json,
+    Model,
+    NoStore,
+    SkipBad,
+    Store,
+    Template,
+    labelled,
+)
+from prolip.cli.console import bar, console, escape, print_json, say, table
+from prolip.cli.fit_options import parse_templates
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    source: Annotated[
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
+    ],
+    report: Annotated[Path | None, typer.Option(help="Write a page with the plot, an .html.")] = None,
+    model: Model = "offline",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Hold this one against the default; may be repeated. All of them unless named."),
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and folds.")] = 0,
+    template: Template = None,
+    descriptions: Descriptions = None,
+    device: Device = "auto",
+    store: Store = None,
+    no_store: NoStore = False,
+    skip_bad: SkipBad = False,
+    absolute_paths: AbsolutePaths = False,
+    json: Json = False,
+) -> None:
+    """Which method for these images? All that train no tower, zero-shot included, side by side.
+
+    Every method is fitted on four fifths of the images and asked about the rest, five times over: the same
+    images for all. It takes some seconds for a few dozen images, minutes for a thousand.
+
+        prolip compare photos/
+
+        prolip compare photos/ --method gda --method linear_probe --report compare.html
+    """
+    from prolip.api import FewShotClassifier
+    from prolip.core import UsageError
+    from prolip.core.writing import write_bytes
+    from prolip.evaluate.comparison import Candidate
+    from prolip.report.comparison_page import COLUMNS, comparison_page, table_row
+
+    if report is not None and report.suffix.lower() != ".html":
+        raise UsageError(f"{report}: a page is an .html file")
+    candidates = None if method is None else [Candidate(name) for name in method]
+    clf = FewShotClassifier(
+        model, seed=seed, shots=shots, templates=parse_templates(template), descriptions=descriptions,
+        device=device, store=False if no_store else store, skip_bad=skip_bad,
+    )  # fmt: skip
+    with bar("encoding", quiet=json) as progress:
+        fitting = progress.beside("comparing", "methods")
+        images = labelled(source, "train", absolute_paths)
+        found = clf.compare(images, candidates=candidates, progress=progress, fitting=fitting)
+    if report is not None:
+        name = Path(source).resolve().name
+        page = comparison_page(found, title=f"Which method for {name}?", source=source)
+        write_bytes(report, page.encode("utf-8", "backslashreplace"))
+    if json:
+        print_json({**found.report(), "report": None if report is None else str(report)})
+        return
+    table(None, list(COLUMNS), [table_row(each) for each in found.judged])
+    for name, why in found.left_out.items():
+        say(f"not fitted: {name}: {why}")
+    chosen = found.chosen.candidate
+    flags = "" if chosen.method == "prolip" and not chosen.options else f" --method {chosen.method}"
+    flags += "".join(
+        f" --lam {value}" if name == "lam" else f" -O {name}={value}"
+        for name, value in chosen.options.items()
+    )
+    console().print(
+        f"\nTake [bold]{escape(str(chosen))}[/]: {escape(found.why)}.\n"
+        f"[bold]prolip fit {escape(source)} -o my-model{escape(flags)}[/]"
+        + (f"\nPage: [bold]{escape(str(report))}[/]" if report is not None else "")
+    )

@@ -1,0 +1,79 @@
+"""Descriptions: sentences about a class that stand beside its name, from a file or a mapping.
+
+    birds.json    {"barn swallow": ["a slender bird with a long forked tail", "a swallow on a wire"], ...}
+    birds.csv     barn swallow,"a slender bird with a long forked tail"       a line for each sentence,
+                  barn swallow,"a swallow on a wire"                          or several in a line
+
+Names are told apart as classes are: underscores are spaces. Case does not count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from prolip.core.errors import InputError, UsageError
+from prolip.core.reading import read_json, read_rows
+from prolip.data.imageset import clean_name
+
+HEADERS = ("class", "label", "name")  # a first cell that says what the column is
+
+
+def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
+    """Sentences by class, from what a user gives: nothing, a mapping, or a JSON or CSV file.
+
+    Examples
+    --------
+    >>> as_descriptions({"Barn_Swallow": "a swallow on a wire"})
+    {'barn swallow': ('a swallow on a wire',)}
+    """
+    if value is None:
+        return {}
+    where = "descriptions"
+    if isinstance(value, (str, os.PathLike)):
+        where, value = str(value), _read(Path(value))
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: expected sentences by class, got {type(value).__name__}")
+    return _collect(((name, _listed(own)) for name, own in value.items()), where)
+
+
+def descriptions_of(descriptions: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
+    """The sentences about one class; none where it has none."""
+    return descriptions.get(_key(name), ())
+
+
+def _read(path: Path) -> Any:
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return read_json(path)
+    if suffix not in (".csv", ".tsv"):
+        raise UsageError(f"{path}: descriptions are a .json, .csv or .tsv file")
+    rows = read_rows(path, "\t" if suffix == ".tsv" else ",")
+    if rows and rows[0][0].strip().lower() in HEADERS:
+        rows = rows[1:]
+    return _collect(((row[0], [cell for cell in row[1:] if cell.strip()]) for row in rows), str(path))
+
+
+def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, sentences in pairs:
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"{where}: {name!r} is no name of a class")
+        if not sentences:
+            raise InputError(f"{where}: class {name!r} has no description")
+        for sentence in sentences:
+            if not isinstance(sentence, str) or not sentence.strip():
+                raise InputError(f"{where}: class {name!r} has {sentence!r} in the place of a sentence")
+        kept = found.get(_key(name), ()) + tuple(" ".join(sentence.split()) for sentence in sentences)
+        found[_key(name)] = tuple(dict.fromkeys(kept))
+    return found
+
+
+def _listed(own: Any) -> Sequence[Any]:
+    return own if isinstance(own, (list, tuple)) else [own]
+
+
+def _key(name: str) -> str:
+    return clean_name(name).lower()

@@ -1,0 +1,229 @@
+"""Methods side by side on one support set, by cross-validation, and which of them to take.
+
+Every method is fitted on the rest of each fold, with whatever it searches inside that rest, and asked about
+the fold: no answer comes from a fit, nor from a choice, that saw the image. Folds are the same for all, so
+that a gap between two methods is judged by the images on which they differ.
+
+The default stays unless another method is better by more than MARGIN, and by more than chance explains: the
+gap must be beyond a one-sided 5 % of its paired standard error, shared among all methods that are tried,
+since the best of twenty equals is always a little ahead.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import NormalDist, fmean
+from typing import Any
+
+import numpy as np
+
+from prolip import methods
+from prolip.core import Fitted, HeldOut, InputError, ProlipError, Task
+from prolip.core.arrays import Array, softmax
+from prolip.evaluate import metrics
+from prolip.evaluate.calibration import fit_factor, fit_temperature
+from prolip.methods.common.cross_validation import fold_parts
+from prolip.methods.common.tower_method import TowerMethod
+from prolip.solvers.threads import single_thread
+
+MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
+CHANCE = 0.05
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with options, as a fit takes it."""
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.method} ({told})" if told else self.method
+
+    def create(self, seed: int) -> methods.Method:
+        """The method; its folds inside have this seed where it has any."""
+        seeded = {"seed": seed} if "seed" in methods.options(self.method) else {}
+        return methods.create(self.method, **seeded | self.options)
+
+
+DEFAULT = Candidate("prolip")
+EXTRA = (Candidate("prolip", {"lam": "1/N"}), Candidate("linear_probe", {"features": "pre"}))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a candidate did on held-out images."""
+
+    candidate: Candidate
+    accuracy: float
+    low: float  # Wilson's interval of the accuracy
+    high: float
+    gap: float  # accuracy over the default's, on the same images
+    error: float  # its paired standard error
+    calibration_error: float  # at the temperature that held-out images say
+    calibration_error_floor: float  # what chance alone gives
+    seconds: float  # of one fit, on the rest of a fold
+    open_class: bool
+    exports: tuple[str, ...]  # what the fitted model can be exported to
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        figures = {name: value for name, value in vars(self).items() if name != "candidate"}
+        return {**asdict(self.candidate), **figures, "exports": list(self.exports)}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Candidates from the most accurate down, which of them to take, and why."""
+
+    judged: tuple[Judged, ...]
+    chosen: Judged
+    why: str
+    images: int  # held out, each once
+    classes: int
+    shots: float
+    left_out: dict[str, str]  # methods that could not be fitted, and why
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "chosen": asdict(self.chosen.candidate),
+            "why": self.why,
+            "images": self.images,
+            "classes": self.classes,
+            "shots": self.shots,
+            "methods": [each.report() for each in self.judged],
+            "left_out": self.left_out,
+        }
+
+
+def cached_feature_methods(task: Task) -> list[Candidate]:
+    """The default, and every other method that trains no tower; a black box has one kind of features."""
+    found = [DEFAULT, *EXTRA] if not task.black_box else [DEFAULT, EXTRA[0]]
+    for name, kind in methods.available().items():
+        twin = task.black_box and name in ("rla", "prolip+rla")  # prolip itself, there
+        if not issubclass(kind, TowerMethod) and name != DEFAULT.method and not twin:
+            found.append(Candidate(name))
+    return found
+
+
+@single_thread()
+def compare_on(
+    task: Task,
+    candidates: Sequence[Candidate] | None = None,
+    *,
+    seed: int = 0,
+    exports: Callable[[Fitted], tuple[str, ...]] = lambda fitted: (),
+    progress: Progress | None = None,
+) -> Comparison:
+    """Cross-validate candidates on a support set.
+
+    Parameters
+    ----------
+    task
+        The support set; some class must have two images.
+    candidates
+        What to compare, the default first; None is every method that trains no tower.
+    seed
+        Of the folds, and of those that a method searches on inside them.
+    exports
+        What a fitted model can be exported to.
+    progress
+        Called with (done, total) candidates.
+    """
+    candidates = list(cached_feature_methods(task) if candidates is None else candidates)
+    parts = fold_parts(task, seed)
+    if not parts:
+        raise InputError(
+            "with one image of each class none can be held out, and nothing compared: take the default"
+        )
+    judged: list[Judged] = []
+    left_out: dict[str, str] = {}
+    right: Array | None = None  # which images the default gets right [m]
+    for done, candidate in enumerate(candidates):
+        if progress is not None:
+            progress(done, len(candidates))
+        method = candidate.create(seed)
+        try:
+            held_out, fitted, seconds = _held_out(method, task, parts)
+        except ProlipError as error:
+            if right is None:
+                raise
+            left_out[str(candidate)] = str(error)
+            continue
+        known = {"seconds": seconds, "open_class": method.open_class, "exports": exports(fitted)}
+        judged.append(_judge(candidate, held_out, right, **known))
+        if right is None:
+            right = held_out.logits.argmax(axis=1) == held_out.y
+    if progress is not None:
+        progress(len(candidates), len(candidates))
+    chosen, why = choose(judged[0], judged[1:])
+    ranked = tuple(sorted(judged, key=lambda each: -each.accuracy))
+    images = sum(len(held) for _, held in parts)
+    return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out)
+
+
+def choose(default: Judged, others: Sequence[Judged]) -> tuple[Judged, str]:
+    """Which to take, and why in one sentence."""
+    if not others:
+        return default, "nothing else was tried"
+    beyond = NormalDist().inv_cdf(1 - CHANCE / len(others))
+    ahead = [each for each in others if each.gap > max(MARGIN, beyond * each.error)]
+    best = max(ahead or others, key=lambda each: each.gap)
+    chance = 100 * beyond * best.error
+    told = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {chance:.1f}"
+    if best.gap <= 0:
+        return default, f"nothing is ahead of it; next is {best.candidate}, {100 * best.gap:+.1f} points"
+    if not ahead:
+        return default, (
+            f"nothing is ahead of {default.candidate} by more than {100 * MARGIN:g} points and beyond "
+            f"chance; nearest is {best.candidate}, {told}"
+        )
+    lost = [] if best.open_class or not default.open_class else ["other classes cannot be asked for"]
+    if missing := [form for form in default.exports if form not in best.exports]:
+        lost.append(f"no export to {', '.join(missing)}")
+    price = f"; what is given up: {', '.join(lost)}" if lost else ""
+    return best, f"it is ahead of {default.candidate}: {told}{price}"
+
+
+def _held_out(
+    method: methods.Method, task: Task, parts: Sequence[tuple[Array, Array]]
+) -> tuple[HeldOut, Fitted, float]:
+    """Answers, each at the scale of its fit; one of the fits; and the mean seconds of one."""
+    logits, seconds = np.zeros((task.n, task.classes), np.float32), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a fit warns of shows in its figures here
+        for kept, held in parts:
+            started = time.perf_counter()
+            fitted = method.fit(task.subset(kept))
+            seconds.append(time.perf_counter() - started)
+            logits[held] = fit_factor(fitted) * fitted.logits(task.x[0, held])
+    images = np.sort(np.concatenate([held for _, held in parts]))
+    return HeldOut(logits[images], task.y[images], images), fitted, fmean(seconds)
+
+
+def _judge(candidate: Candidate, held_out: HeldOut, right: Array | None, **known: Any) -> Judged:
+    """Figures of answers, beside which images the default gets right [m]; None where this is the default."""
+    hits = held_out.logits.argmax(axis=1) == held_out.y
+    accuracy, n = float(hits.mean()), len(hits)
+    gap = hits.astype(float) - (hits if right is None else right)
+    probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y))
+    low, high = metrics.wilson(float(hits.sum()), n)
+    return Judged(
+        candidate,
+        accuracy,
+        low,
+        high,
+        gap=float(gap.mean()),
+        error=float(gap.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0,
+        calibration_error=metrics.calibration_error(probabilities, held_out.y),
+        calibration_error_floor=metrics.calibration_floor(probabilities),
+        **known,
+    )

@@ -1,0 +1,199 @@
+"""Methods side by side: honest figures, a choice that chance does not make, and how it is shown."""
+
+import json
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from prolip import methods
+from prolip.core import Head, InputError, Task, Text, UsageError
+from prolip.core.arrays import unit_rows
+from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on
+from prolip.export.write import formats
+from prolip.methods.common.classifiers import LinearClassifier
+from prolip.methods.common.method import Method
+from prolip.report.comparison_page import comparison_page, method_chart
+from prolip.solvers.folds import assign_folds
+
+
+def make_task(shots=6, classes=4, seed=0, head=True):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), shots)
+    centres = rng.normal(size=(classes, 12))
+    x = centres[y] + 1.5 * rng.normal(size=(len(y), 12))
+    weight = rng.normal(size=(12, 8))
+    if not head:
+        return Task(x @ weight, y, centres @ weight + rng.normal(size=(classes, 8)))
+    return Task(x, y, centres @ weight + rng.normal(size=(classes, 8)), Head(weight), 10.0)
+
+
+def judged(name, gap, error, open_class=True, exports=()):
+    return Judged(Candidate(name), 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 0.1, 1.0, open_class, exports)
+
+
+@dataclass(frozen=True)
+class Memory(Method):
+    """Knows the images that it was fitted on by heart, and calls any other the class 0."""
+
+    name: ClassVar[str] = "memory"
+    summary: ClassVar[str] = ""
+    open_class: ClassVar[bool] = False
+    size: ClassVar[str] = "0"
+
+    def fit(self, task, progress=None, validation=None):
+        rows = np.zeros((task.classes, task.linear.width))
+        for k in range(task.classes):
+            for x in task.x[0][task.y == k]:
+                others = np.array([z for z in task.x[0] if z is not x and not np.array_equal(z, x)])
+                rows[k] += 1e3 * only_here(x, others)
+        fitted = LinearClassifier(task.linear, task.text, rows, np.eye(task.classes)[0], "pre")
+        return self.finish(fitted, task, time.perf_counter())
+
+    def count(self, shape):
+        return 0
+
+
+def only_here(x, others):
+    """A direction that x has a part in and the others have none."""
+    basis = np.linalg.qr(others.T)[0]
+    rest = x - basis @ (basis.T @ x)
+    return rest / (rest @ x)
+
+
+def test_figures_are_those_of_folds_written_out():
+    task = make_task()
+    found = compare_on(task, [Candidate("zero_shot"), Candidate("gda", {"alpha": 0.1})], seed=3)
+    fold, hits = assign_folds(task, 3), {}
+    for name, options in (("zero_shot", {}), ("gda", {"alpha": 0.1})):
+        right = np.zeros(task.n)
+        for k in range(fold.max() + 1):
+            fitted = methods.create(name, **options).fit(task.subset(np.flatnonzero(fold != k)))
+            held = np.flatnonzero(fold == k)
+            right[held] = fitted.logits(task.x[0, held]).argmax(axis=1) == task.y[held]
+        hits[name] = right
+    by_name = {each.candidate.method: each for each in found.judged}
+    direct = unit_rows(task.linear(task.x[0])) @ task.text.rows.T
+    assert by_name["zero_shot"].accuracy == np.mean(direct.argmax(axis=1) == task.y)
+    assert by_name["gda"].accuracy == hits["gda"].mean()
+    gap = hits["gda"] - hits["zero_shot"]
+    assert by_name["gda"].gap == pytest.approx(gap.mean())
+    assert by_name["gda"].error == pytest.approx(np.std(gap, ddof=1) / np.sqrt(task.n))
+    assert found.images == task.n
+    assert found.judged[0].accuracy >= found.judged[1].accuracy
+
+
+def test_no_answer_comes_from_a_fit_that_saw_the_image():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 5)
+    task = Task(rng.normal(size=(10, 40)), y, rng.normal(size=(2, 6)), Head(rng.normal(size=(40, 6))))
+    whole = Memory().fit(task)
+    assert (whole.logits(task.x[0]).argmax(axis=1) == y).all()
+    found = compare_on(task, [Candidate("zero_shot"), Candidate("test_comparison:Memory")])
+    memory = next(each for each in found.judged if each.candidate.method != "zero_shot")
+    assert memory.accuracy < 0.9
+
+
+def test_the_default_stays_unless_another_is_ahead_by_half_a_point_and_beyond_chance():
+    default = judged("prolip", 0.0, 0.0)
+    assert choose(default, [judged("gda", 0.004, 0.0001)])[0] is default
+    assert choose(default, [judged("gda", 0.03, 0.02)])[0] is default
+    ahead = judged("gda", 0.03, 0.01)
+    assert choose(default, [ahead])[0] is ahead
+    # 3 standard errors are much for one, and little for the best of a hundred.
+    assert choose(default, [ahead, *(judged(f"m{i}", 0.0, 0.01) for i in range(100))])[0] is default
+    better = judged("clap", 0.05, 0.01)
+    assert choose(default, [ahead, better])[0] is better
+
+
+def test_the_reason_says_what_is_given_up():
+    default = judged("prolip", 0.0, 0.0, exports=("adapter", "onnx"))
+    _, why = choose(default, [judged("gda", 0.1, 0.01, False, ("onnx",))])
+    assert "+10.0 points" in why
+    assert "other classes cannot be asked for" in why
+    assert "no export to adapter" in why
+    _, stays = choose(default, [judged("gda", 0.01, 0.01)])
+    assert "nearest is gda, +1.0 points" in stays
+    assert "next is gda, -1.0 points" in choose(default, [judged("gda", -0.01, 0.01)])[1]
+
+
+def test_one_image_of_each_class_cannot_be_compared():
+    with pytest.raises(InputError, match="none can be held out"):
+        compare_on(make_task(shots=1))
+
+
+def test_every_method_without_a_tower_is_tried_and_what_cannot_be_fitted_is_named():
+    found = compare_on(make_task(shots=2, head=False))
+    names = {str(each.candidate) for each in found.judged}
+    assert {"prolip", "prolip (lam=1/N)", "linear_probe", "gda", "zero_shot", "ensemble", "auto"} <= names
+    assert not {"rla", "coop", "full"} & names
+    assert "text features" in found.left_out["prolip_text"]
+
+
+def test_formats_are_what_export_writes(offline):
+    text = offline.text(["red", "green"], ["a photo of a {}."])
+    x = np.random.default_rng(0).normal(size=(4, offline.width)).astype(np.float32)
+    task = Task(x, [0, 0, 1, 1], text, offline.head, offline.scale)
+    assert formats(methods.create("prolip", lam=1.0).fit(task), offline) == ("adapter", "onnx")
+    assert formats(methods.create("gda").fit(task), offline) == ("onnx",)
+
+
+def test_the_plot_is_svg_and_names_are_text():
+    first = judged("prolip", 0.0, 0.0)
+    odd = judged("a<b>&c", -0.1, 0.01)
+    found = Comparison((first, odd), first, "why <not>", 20, 4, 5.0, {"x": "<bad>"})
+    texts = [node.text for node in ElementTree.fromstring(method_chart(found)).iter() if node.text]
+    assert "prolip" in texts
+    assert "a<b>&c" in texts
+    page = comparison_page(found, title="Which?", source="my <photos>")
+    assert "a<b>" not in page
+    assert "<bad>" not in page
+    assert "my &lt;photos&gt;" in page
+
+
+def test_the_command(prolip, photos, tmp_path):
+    page = tmp_path / "compare.html"
+    some = ("--method", "gda", "--method", "zero_shot")
+    code, out, err = prolip("compare", photos, *some, "--report", page, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert {m["method"] for m in found["methods"]} == {"prolip", "gda", "zero_shot"}
+    assert found["images"] == 18
+    assert found["chosen"]["method"] in ("prolip", "gda", "zero_shot")
+    assert all(0 <= m["low"] <= m["accuracy"] <= m["high"] <= 1 for m in found["methods"])
+    assert "<svg" in page.read_text(encoding="utf-8")
+    code, out, _ = prolip("compare", photos, *some)
+    assert code == 0
+    assert "prolip fit" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--method", "gad"), 2, "gda"),
+        (("--method", "coop"), 2, "trains through the model itself"),
+        (("--report", "plot.gif"), 2, "a page is an .html file"),
+        (("--shots", "1"), 1, "none can be held out"),
+    ],
+)
+def test_wrong_use_is_one_line(prolip, photos, arguments, code, message):
+    seen, out, err = prolip("compare", photos, *arguments)
+    assert (seen, out) == (code, "")
+    assert message in " ".join(err.split())
+
+
+def test_a_method_of_no_such_name_is_refused():
+    with pytest.raises(UsageError, match="unknown method"):
+        compare_on(make_task(), [Candidate("prolip"), Candidate("no_such")])
+
+
+def test_text_features_bring_the_text_projection_in():
+    task = make_task(shots=3)
+    features = np.random.default_rng(1).normal(size=(2, task.classes, 7))
+    text = Text.from_features(features, Head(np.random.default_rng(2).normal(size=(7, 8))), list("abcd"))
+    full = Task(task.x, task.y, text, task.head, task.scale)
+    found = compare_on(full, [Candidate("prolip"), Candidate("prolip_text", {"lam": 1.0})])
+    assert {str(each.candidate) for each in found.judged} == {"prolip", "prolip_text (lam=1.0)"}
