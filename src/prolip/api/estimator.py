@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from prolip.api.model import AdaptedModel
 from prolip.core import Fitted, UsageError
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
+
+if TYPE_CHECKING:
+    from typing import Self  # from Python 3.11 on
 
 
 class Estimator:
