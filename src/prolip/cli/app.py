@@ -63,7 +63,8 @@ def open_page(
         link = f"{run.address(host, at)}#{key}"
 
         def started() -> None:
-            say(f"Open {link}\nEverything is kept in {project.folder.resolve()}; Ctrl-C stops.")
+            say(f"Open {link}")
+            say(f"Everything is kept in {project.folder.resolve()}; Ctrl-C stops.")
             if not no_browser:
                 import webbrowser
 
