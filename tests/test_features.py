@@ -433,7 +433,7 @@ def test_a_store_that_cannot_be_written(photos, tmp_path):
 
 
 def test_two_processes_can_write_one_space(photos, store):
-    ours, theirs = store.space(Fake()), store.space(Fake())
+    ours, theirs = (FeatureStore(store.root).space(Fake()) for _ in range(2))
     rows = np.random.default_rng(0).normal(size=(2, WIDTH)).astype(np.float32)
     ours.add([b"a" * 32], [0], rows[:1])
     theirs.add([b"a" * 32, b"b" * 32], [0, 7], rows)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+from pictures import COLOURS, blotch
 from prolip.core import ModelError, UsageError
 from prolip.core.files import sha256_tensors
 from prolip.core.imagenet import imagenet_names
@@ -23,7 +24,6 @@ from prolip.encoders import load, onnx_tower, packaged, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.offline import fit_projection
 from prolip.features import FeatureStore
-from pictures import COLOURS, blotch
 
 TEMPLATE = "a photo of a {}."
 

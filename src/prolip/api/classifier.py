@@ -11,14 +11,14 @@ from prolip.api import answer, keep
 from prolip.api.answer import Asked
 from prolip.api.estimator import Estimator
 from prolip.api.model import AdaptedModel, Recipe
-from prolip.api.reading import Labelled, Progress, Reading, read_labelled
+from prolip.api.reading import Labelled, Progress, Reading, read_labelled, shared_store
 from prolip.core import Fitted, Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.features import Extraction, FeatureStore
+from prolip.features import Extraction
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class FewShotClassifier(Estimator):
         Where features are kept: a folder, None for the user's cache, False to keep none.
     skip_bad
         Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first.
+    exact_decode
+        Decode large images in full: several times slower, and all but the same answers.
     options
         Further options of the method.
     calibrate
@@ -88,6 +90,7 @@ class FewShotClassifier(Estimator):
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
+        exact_decode: bool = False,
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
     ) -> None:
@@ -101,6 +104,7 @@ class FewShotClassifier(Estimator):
         self.device = device
         self.store = store
         self.skip_bad = skip_bad
+        self.exact_decode = exact_decode
         self.options = options
         self.calibrate = calibrate
 
@@ -279,11 +283,11 @@ class FewShotClassifier(Estimator):
         *,
         device: str = "auto",
         store: str | Path | bool | None = None,
-        skip_bad: bool = False,
+        **reading: bool,  # skip_bad, exact_decode
     ) -> FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
         model = keep.load(Path(path), device)
-        clf = cls(model.encoder, **vars(model.recipe), device=device, store=store, skip_bad=skip_bad)
+        clf = cls(model.encoder, **vars(model.recipe), device=device, store=store, **reading)
         clf.model_ = model
         return clf
 
@@ -339,11 +343,8 @@ class FewShotClassifier(Estimator):
 
     @property
     def reading(self) -> Reading:
-        """How images are read: `store` and `skip_bad`."""
-        store = None
-        if self.store is not False:
-            store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
-        return Reading(store, self.skip_bad)
+        """How images are read: `store`, `skip_bad` and `exact_decode`."""
+        return Reading(shared_store(self.store), self.skip_bad, self.exact_decode)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()

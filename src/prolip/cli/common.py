@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on past images that cannot be read.")]
+ExactDecode = Annotated[
+    bool, typer.Option("--exact-decode", help="Decode large images in full: several times slower.")
+]
 Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
@@ -22,11 +25,15 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on d
 Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
 
 
-def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+def load(
+    saved: Path, device: str, store: Any, skip_bad: bool, exact_decode: bool = False
+) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
 
-    return FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
+    return FewShotClassifier.load(
+        saved, device=device, store=store, skip_bad=skip_bad, exact_decode=exact_decode
+    )
 
 
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, Saved, SkipBad, load, report_skipped, warn_of_copies
+from prolip.cli.common import Device, ExactDecode, Json, Saved, SkipBad, load, report_skipped, warn_of_copies
 from prolip.cli.console import bar, console, escape, print_json, say
 
 Force = Annotated[
@@ -101,6 +101,7 @@ def embed(
     ] = None,
     device: Device = "auto",
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Write features from before the projection, once; `prolip reproject` turns them into any adapted space.
@@ -135,11 +136,18 @@ def embed(
                 address=ray,
                 device=device,
                 skip_bad=skip_bad,
+                exact_decode=exact_decode,
                 progress=progress,
             ).encoded
     with bar("encoding", quiet=json) as progress:  # after Ray: what is left to do is the index
         done = write_features(
-            encoder, paths, out, shard=(int(number), int(shards)), skip_bad=skip_bad, progress=progress
+            encoder,
+            paths,
+            out,
+            shard=(int(number), int(shards)),
+            skip_bad=skip_bad,
+            exact_decode=exact_decode,
+            progress=progress,
         )
     report_skipped(done.skipped, json)
     summary = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import Device, ExactDecode, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
@@ -35,6 +35,7 @@ def add(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Add classes or images to a saved model; the images that it was fitted on are not needed.
@@ -47,7 +48,7 @@ def add(
 
     target = out or saved
     check_target(target)
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, exact_decode)
     with bar("encoding", quiet=json) as progress:
         told = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
     clf.save(target, card=(saved / CARD).is_file())
@@ -110,6 +111,7 @@ def suggest(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Which images to label next: those that stand for most of what nothing labelled resembles.
@@ -121,7 +123,7 @@ def suggest(
 
     if count < 1:
         raise UsageError(f"--count (-n) must be at least 1, got {count}")
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, exact_decode)
     paths = list_images(source)
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)

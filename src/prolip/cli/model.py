@@ -9,6 +9,7 @@ import typer
 
 from prolip.cli.common import (
     Device,
+    ExactDecode,
     Json,
     NoStore,
     Saved,
@@ -66,6 +67,7 @@ def fit(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     no_calibration: Annotated[
         bool, typer.Option("--no-calibration", help="Do not cross-validate; probabilities stay as they come.")
     ] = False,
@@ -99,6 +101,7 @@ def fit(
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
+        exact_decode=exact_decode,
         options=_options(option),
         calibrate=not no_calibration,
     )
@@ -118,13 +121,14 @@ def evaluate(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
 
     prolip eval my-model photos/
     """
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, exact_decode)
     with bar("encoding", quiet=json) as progress:
         result = clf.evaluate(str(source), progress=progress)
     warn_of_copies(result["duplicates"])

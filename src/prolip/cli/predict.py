@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import Device, ExactDecode, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def predict(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Tell the class of images.
@@ -71,7 +72,7 @@ def predict(
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
     )
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, exact_decode)
     model = clf.model_
     file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
     already = set() if file is None else file.done

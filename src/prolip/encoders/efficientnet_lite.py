@@ -6,8 +6,8 @@ The network is MobileNet's inverted residual, seven stages of it, with ReLU6 and
 
 Padding is TensorFlow's "same": where a stride does not divide the size, the odd pixel goes to the right and
 to the bottom. In the graph every batch norm is folded into the convolution before it. On a CPU, ONNX Runtime
-is several times faster than torch. The same network in whole numbers is in `efficientnet_lite_int8.py`, and in
-torch, for GPUs and for training, in `efficientnet_lite_torch.py`.
+is several times faster than torch. The same network in whole numbers is in `efficientnet_lite_int8.py`, and
+in torch, for GPUs and for training, in `efficientnet_lite_torch.py`.
 """
 
 from __future__ import annotations

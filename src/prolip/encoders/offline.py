@@ -65,7 +65,7 @@ _LOADING = Lock()  # one thread at a time makes towers and reads weights
 
 
 def load(rest: str, device: str) -> OfflineEncoder:
-    """The encoder behind `offline` and `offline:exact`. It runs on the CPU unless a GPU is asked for by name."""
+    """The encoder behind `offline` and `offline:exact`. On the CPU unless a GPU is asked for by name."""
     if rest not in ("", "exact"):
         raise UsageError(f"'offline' takes nothing after it, or 'exact', got 'offline:{rest}'")
     where = "cpu" if device == "auto" else choose_device(device)

@@ -1,8 +1,9 @@
 """A tower on ONNX Runtime, as fast as the processor's cores together.
 
-A run uses one thread, and several runs go side by side, each on a few pictures: threads that share one picture
-wait for each other at every layer, and more pictures than this push each other out of the cache. At most one
-run a core is under way, however many threads ask, so that memory does not grow with them. Nobody spins.
+A run uses one thread, and several runs go side by side, each on a few pictures: threads that share one
+picture wait for each other at every layer, and more pictures than this push each other out of the cache. At
+most one run a core is under way, however many threads ask, so that memory does not grow with them. Nobody
+spins.
 """
 
 from __future__ import annotations

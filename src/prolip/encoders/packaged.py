@@ -1,7 +1,7 @@
 """Weights that come inside installed packages: found, and checked before anything reads them.
 
-To hash a hundred megabytes at every start would take longer than most answers. What was found whole is noted in
-the cache folder with the file's size, times and inode, and hashed again once any of them is another.
+To hash a hundred megabytes at every start would take longer than most answers. What was found whole is noted
+in the cache folder with the file's size, times and inode, and hashed again once any of them is another.
 """
 
 from __future__ import annotations

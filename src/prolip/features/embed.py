@@ -57,6 +57,7 @@ def embed(
     shard: tuple[int, int] = (1, 1),
     skip_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    exact_decode: bool = False,
 ) -> Embedded:
     """Write features of images below `root`, resuming what is there.
 
@@ -68,6 +69,8 @@ def embed(
         (i, n): of n shards the i-th, counted from 1.
     skip_bad
         Pass over images that cannot be read.
+    exact_decode
+        Decode large images in full: see `extract`.
     """
     number, shards = shard
     if not 1 <= number <= shards:
@@ -80,7 +83,7 @@ def embed(
         raise write_error(root, error) from error
     store = FeatureStore(root)
     index = root / f"index-{number}-of-{shards}.jsonl"
-    changed, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder))
+    changed, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder, exact_decode))
     already, bad, encoded = len(images[number - 1 :: shards]) - len(changed), [], 0
     for start in range(0, len(changed), CHUNK):
         chunk = changed[start : start + CHUNK]
@@ -90,7 +93,9 @@ def embed(
                 progress(already + start + done, already + len(changed))
 
         try:
-            found = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=report)
+            found = extract(
+                encoder, chunk, store=store, skip_bad=skip_bad, progress=report, exact_decode=exact_decode
+            )
         except NoImageLeft as none:
             bad += none.bad
             continue
@@ -120,7 +125,7 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
     """The features of this encoder below `root`, and every image's path (as `readable` has it) and key."""
     if not _indices(root):
         raise InputError(f"{root} is no store of `prolip embed`: it has no index")
-    space = FeatureStore(root).space(encoder)
+    space = FeatureStore(root).space(encoder, exact=None)
     if not len(space):
         raise InputError(
             f"{root} has no features of {encoder.name} with these weights: embed the images with this model"
