@@ -54,10 +54,9 @@ class FewShotClassifier(Estimator):
         Of the towers: "auto", "cpu", "cuda" or "mps".
     store
         Where features are kept: a folder, None for the user's cache, False to keep none.
-    skip_bad
-        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first.
-    exact_decode
-        Decode large images in full: several times slower, and all but the same answers.
+    skip_bad, exact_decode
+        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first;
+        decode large images in full, which takes several times longer for all but the same answers.
     options
         Further options of the method.
     calibrate
@@ -256,9 +255,9 @@ class FewShotClassifier(Estimator):
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Accuracy against images per class inside the support set, and what more images would bring."""
-        from prolip.api.grow import learning_curve
+        from prolip.api import grow
 
-        return learning_curve(self._model(), progress)
+        return grow.learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `index` counts in `images`."""
@@ -283,7 +282,7 @@ class FewShotClassifier(Estimator):
         *,
         device: str = "auto",
         store: str | Path | bool | None = None,
-        **reading: bool,  # skip_bad, exact_decode
+        **reading: Any,  # skip_bad, exact_decode
     ) -> FewShotClassifier:
         """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
         model = keep.load(Path(path), device)

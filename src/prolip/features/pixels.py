@@ -64,7 +64,7 @@ def _strip(image: Image.Image) -> Image.Image:
 def turn(image: Image.Image) -> Image.Transpose | None:
     """How a picture must be turned, as its EXIF orientation says; a broken EXIF block says nothing."""
     try:
-        return _TURNS.get(image.getexif().get(_ORIENTATION))
+        return _TURNS.get(int(image.getexif().get(_ORIENTATION, 0)))
     except Exception:  # parsing a damaged block ends in many ways, and none of them spoils the pixels
         return None
 

@@ -188,7 +188,7 @@ class _Encode:
         """Keys [n, 32], numbers of view 0, features [n, V, width] and the reason why not, for each path."""
         paths = [str(path) for path in batch["path"]]
         count = len(paths)
-        made = {
+        made: dict[str, Any] = {
             "path": paths,
             "key": np.zeros((count, 32), np.uint8),
             "way": np.zeros(count, np.int64),
