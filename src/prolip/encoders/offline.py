@@ -84,7 +84,7 @@ class OfflineEncoder(Encoder):
         efficientnet_lite.SIZE, (efficientnet_lite.MEAN,) * 3, (efficientnet_lite.STD,) * 3, resize_to=256
     )
     writes_graphs = True
-    batch_size = max(32, 2 * PIECE * cores())
+    batch_size = max(16, 2 * PIECE * cores())
 
     def __init__(self, device: str = "cpu", exact: bool = False) -> None:
         self.device = device

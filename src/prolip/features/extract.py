@@ -178,8 +178,8 @@ class _Job:
 
     def run(self, workers: int) -> None:
         size, total = self.encoder.batch_size, len(self.images)
-        # Enough pictures ahead to fill two batches; with many views a picture is large, so fewer of them.
-        ahead = max(workers, -(-2 * size // len(self.views)))
+        # Enough pictures ahead to fill a batch; with many views a picture is large, so fewer of them.
+        ahead = max(workers, -(-size // len(self.views)))
         try:
             with closing(_in_order(workers, self._load, total, ahead)) as outcomes:
                 for index, outcome in enumerate(outcomes):

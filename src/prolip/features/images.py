@@ -227,7 +227,8 @@ def _memory(image: Image.Image, whole: tuple[int, int], rest: int) -> int:
     each: float = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}.get(image.mode, 4)
     if image.format not in _BY_LINES:
         each *= 2  # the decoder makes the whole picture before it hands it over
-    each += 4 / rest**2 * ((image.mode != "RGB" or rest > 1) + (turn(image) is not None))
+    turned = "exif" in image.info and turn(image) is not None  # without a block, asking would decode a PNG
+    each += 4 / rest**2 * ((image.mode != "RGB" or rest > 1) + turned)
     if image.info.get("progressive"):  # all of its coefficients are held
         each += 6 * (whole[0] * whole[1]) / (image.width * image.height)
     return int(each * image.width * image.height)
