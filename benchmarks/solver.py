@@ -26,7 +26,8 @@ import torch
 
 from prolip import Task
 from prolip.core.arrays import Array, unit_rows
-from prolip.solvers import automatic, exact, regime
+from prolip.methods.common.automatic import automatic
+from prolip.solvers import exact, regime
 from solver_tasks import few_shot, lifted_imagenet, lifted_whu, photos, whu
 
 RATES = (1e-3, 1e-4, 1e-2, 1e-5)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
 from prolip.api.reading import Progress, Reading, as_images
 from prolip.core import UsageError
@@ -31,23 +32,14 @@ CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
 
 @dataclass(frozen=True)
 class Asked:
-    """What an answer is to hold.
+    """What an answer is to hold."""
 
-    Attributes
-    ----------
-    top
-        How many classes each answer ranks.
-    reject, false_reject, false_accept
-        Whether pictures that seem to belong to no class get the class None, and how strictly.
-    test_time
-        A way to adapt to each image first.
-    """
-
-    top: int = 1
-    reject: bool = False
+    top: int = 1  # how many classes are ranked
+    reject: bool = False  # whether pictures that seem to belong to no class get the class None
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
-    test_time: str | None = None
+    test_time: str | None = None  # a way to adapt to each image first
+    groups: Groups | None = None  # to answer with, in the place of the classes
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -154,8 +146,11 @@ def _chunk(
         seen = features(model, images, reading).features[0] if x is None else x
         best = probabilities.argmax(axis=1)
         refused = model.rejects(seen, best, asked.false_reject, asked.false_accept).tolist()
+    classes = model.classes
+    if asked.groups is not None:
+        classes, probabilities = asked.groups.names, asked.groups.sum(probabilities)
     for i, row, no in zip(found.kept, probabilities, refused, strict=True):
-        yield one_answer(model.classes, names[i], row, asked.top, no)
+        yield one_answer(classes, names[i], row, asked.top, no)
 
 
 def one_answer(

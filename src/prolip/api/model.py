@@ -18,29 +18,15 @@ from prolip.evaluate.reject import FALSE_REJECT
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is fitted, and fitted again when it grows: what the user asked for, not what came of it.
-
-    Attributes
-    ----------
-    method, lam, options
-        The method; lam, where it takes one and None is not given; and its further options.
-    views
-        Views of each support image.
-    seed
-        Of augmented views and of folds.
-    templates
-        Prompts with a `{}` for the class name.
-    calibrate
-        Whether to cross-validate inside the support set after the fit.
-    """
+    """How a model is fitted, and fitted again when it grows: what the user asked for, not what came of it."""
 
     method: str = "prolip"
-    lam: str | float | None = "auto"
-    options: dict[str, Any] = field(default_factory=dict)
-    views: int = 1
-    seed: int = 0
+    lam: str | float | None = "auto"  # where the method takes one; None is its own default
+    options: dict[str, Any] = field(default_factory=dict)  # further ones, of the method
+    views: int = 1  # of each support image
+    seed: int = 0  # of augmented views and of folds
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
-    calibrate: bool = True
+    calibrate: bool = True  # cross-validate inside the support set after the fit
 
     def create(self) -> methods.Method:
         """The method with its options."""
@@ -55,21 +41,11 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """What a model was fitted on.
+    """What a model was fitted on."""
 
-    Attributes
-    ----------
-    hashes
-        SHA-256 of each image's content.
-    task
-        Features, labels and class texts; None where a saved model came without them.
-    skipped
-        (image, reason) of images that could not be read.
-    """
-
-    hashes: tuple[bytes, ...]
-    task: Task | None
-    skipped: tuple[tuple[str, str], ...] = ()
+    hashes: tuple[bytes, ...]  # SHA-256 of each image's content
+    task: Task | None  # features, labels and class texts; None where a saved model came without them
+    skipped: tuple[tuple[str, str], ...] = ()  # (image, reason) of images that could not be read
 
     def require_task(self) -> Task:
         """The task, or what to do without it."""
@@ -83,36 +59,16 @@ class Support:
 
 @dataclass(frozen=True, eq=False)
 class AdaptedModel:
-    """A base model and what it has learned.
+    """A base model and what it has learned."""
 
-    Attributes
-    ----------
-    encoder
-        The base model, as it was before the fit.
-    recipe
-        How it was fitted.
-    fitted
-        The fitted method, on features.
-    classes
-        The labels as the user has them; columns of `logits` are in this order.
-    text
-        Their text rows, from the base model.
-    confidence
-        Temperature, outsiders, and figures on held-out support images.
-    support
-        What it was fitted on.
-    report
-        Figures of the fit, for people to read.
-    """
-
-    encoder: Encoder
-    recipe: Recipe
-    fitted: Fitted
-    classes: tuple[Any, ...]
-    text: Text
-    confidence: Confidence
-    support: Support
-    report: dict[str, Any]
+    encoder: Encoder  # the base model, as it was before the fit
+    recipe: Recipe  # how it was fitted
+    fitted: Fitted  # the fitted method, on features
+    classes: tuple[Any, ...]  # the labels as the user has them; columns of `logits` are in this order
+    text: Text  # their text rows, from the base model
+    confidence: Confidence  # temperature, outsiders, and figures on held-out support images
+    support: Support  # what it was fitted on
+    report: dict[str, Any]  # figures of the fit, for people to read
 
     def logits(self, x: Array) -> Array:
         """Calibrated scores [n, K] of features [n, width]."""

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import ModelError, ProlipError
-from prolip.core.files import cache_dir, sha256_file, write_json
+from prolip.core.files import cache_dir, sha256_file
 from prolip.core.reading import read_json
+from prolip.core.writing import write_json
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Confidence:
         outsiders = Outsiders.of(task)
         if not len(held_out):
             trained = isinstance(fitted, Projected) and (fitted.tuned or fitted.adapter is not None)
-            temperature = ONE_SHOT if trained else 1.0
+            temperature = ONE_SHOT if trained and not fitted.settings.options.get("fit_scale") else 1.0
             return cls(temperature, outsiders, {"images": 0, "temperature": temperature}, held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
         temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)

@@ -30,6 +30,7 @@ from PIL import Image
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.machine import cores
+from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, NoImageLeft, Picture, file_state
@@ -214,7 +215,7 @@ class _Job:
 
     def _name(self, index: int) -> str:
         image = self.images[index]
-        return str(image) if isinstance(image, (str, os.PathLike)) else f"number {index}"
+        return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
     def _load(self, index: int) -> _Loaded | BadImage:
         source, name = self.images[index], self._name(index)
@@ -274,8 +275,9 @@ class _Job:
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key
-        if self.store and outcome.state:
-            self.read.append((os.fspath(self.images[index]), outcome.state, outcome.key))
+        source = self.images[index]
+        if self.store and outcome.state and isinstance(source, (str, os.PathLike)):
+            self.read.append((os.fspath(source), outcome.state, outcome.key))
         for slot, row in outcome.rows.items():
             self.features[slot, index] = row
         self.waiting += [(outcome, slot) for slot in outcome.pixels]

@@ -25,6 +25,7 @@ from PIL import Image, UnidentifiedImageError
 from prolip.core.errors import InputError
 from prolip.core.reading import Unreadable, open_regular
 from prolip.data.files import IMAGE_FORMATS
+from prolip.data.lazy import LazyImage
 from prolip.features.memory import PICTURES, VARIABLE
 from prolip.features.pixels import from_array, to_rgb, turn
 
@@ -53,22 +54,27 @@ class NoImageLeft(InputError):  # noqa: N818
         self.bad = bad
 
 
-def load_image(source: Any, name: str | None = None) -> Image.Image:
+def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
     """An RGB picture, the right way up.
 
     Parameters
     ----------
     source
-        A path, the bytes of a file, a PIL image, or an array: [H, W], [H, W, 1], [H, W, 3] or [H, W, 4] of
-        uint8, uint16, bool, or floats in 0 .. 1.
+        A path, the bytes of a file, a PIL image, an array: [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4
+        channels, of uint8, uint16, bool, or floats in 0 .. 1; or what gives one of these when it is loaded.
     name
         What an error calls it; a path names itself.
+    near
+        A side, in pixels, that is enough: a larger picture is shrunk while it is decoded, not below that.
     """
+    if isinstance(source, LazyImage):
+        return load_image(_loaded(source), name or source.name, near)
+    shrink: Shrink | None = None if near is None else lambda size: max(1, min(size) // near)
     if isinstance(source, (str, os.PathLike)):
-        with Picture.open(source, name or str(source)).pixels() as (image, _):
+        with Picture.open(source, name or str(source)).pixels(shrink) as (image, _):
             return image
     if isinstance(source, (bytes, bytearray, memoryview)):
-        with _decoded(io.BytesIO(source), name or "in memory") as (image, _):
+        with _decoded(io.BytesIO(source), name or "in memory", shrink) as (image, _):
             return image
     name = name or "in memory"
     try:
@@ -111,7 +117,9 @@ class Picture:
 
     @classmethod
     def open(cls, source: Any, name: str) -> Picture:
-        """Read a path, bytes, PIL image or array; of a large file only its content's hash is kept."""
+        """Read a path, bytes, PIL image or array, or what gives one; a large file is not kept in memory."""
+        if isinstance(source, LazyImage):
+            source = _loaded(source)
         if isinstance(source, (str, os.PathLike)):
             return _read(Path(source), name)
         if isinstance(source, bytes):
@@ -138,6 +146,16 @@ class Picture:
                     raise BadImage(self.name, "it changed while it was being read")
                 with _decoded(file, self.name, shrink) as found:
                     yield found
+
+
+def _loaded(image: LazyImage) -> Any:
+    """What a lazy image gives; whatever its source raises is about this image."""
+    try:
+        return image.load()
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise BadImage(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
 
 
 def file_state(found: os.stat_result) -> tuple[int, ...]:

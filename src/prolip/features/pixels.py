@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.errors import InputError
+from prolip.data.pixels import channels_last
 
 _STRIP = 1 << 20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # EXIF
@@ -102,13 +103,14 @@ def _grey(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
 
 
 def from_array(source: Any) -> Image.Image:
-    """A picture of an array: [H, W], [H, W, 1], [H, W, 3] or [H, W, 4]."""
-    values = np.asarray(source)
+    """A picture of an array: [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
+    values = channels_last(source)
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
     if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in (3, 4))) or not values.size:
         raise InputError(
-            f"an image array must be [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], got {list(values.shape)}"
+            "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
+            f"got {list(values.shape)}"
         )
     if values.dtype == np.bool_:
         values = values.astype(np.uint8) * 255

@@ -35,7 +35,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.files import cache_dir, write_json, write_tensors
+from prolip.core.files import cache_dir
+from prolip.core.reading import open_regular
+from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.features.contents import Contents
 
@@ -53,13 +55,15 @@ class FeatureStore:
     Parameters
     ----------
     root
-        Where; None is `features` in the cache folder.
+        Where; None is `features` in the cache folder. That one may be missing: where it cannot be written,
+        features are not kept, and `Space.problems` says so. A folder that was named must take them.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = cache_dir() / "features" if root is None else Path(root)
         self.contents = Contents(self.root / "contents.sqlite")
         self._spaces: dict[str, Space] = {}
+        self.required = root is not None
 
     def space(self, encoder: Encoder, exact: bool | None = False) -> Space:
         """The features of this encoder, of pictures decoded in the exact way or quickly; None reads either.
@@ -80,8 +84,8 @@ class FeatureStore:
         if key in self._spaces:
             self._spaces[key].refresh()
         else:
-            manifest = {"model": encoder.name, **identity}
-            self._spaces[key] = Space(self.root / digest[:20], digest, encoder.width, manifest, exact)
+            place, manifest = self.root / digest[:20], {"model": encoder.name, **identity}
+            self._spaces[key] = Space(place, digest, encoder.width, manifest, self.required, exact)
         return self._spaces[key]
 
 
@@ -89,11 +93,19 @@ class Space:
     """The stored rows of one encoder, by content and view."""
 
     def __init__(
-        self, path: Path, digest: str, width: int, manifest: dict[str, Any], exact: bool | None = False
+        self,
+        path: Path,
+        digest: str,
+        width: int,
+        manifest: dict[str, Any],
+        required: bool = True,
+        exact: bool | None = False,
     ) -> None:
         self.path = path
         self.width = width
         self.exact = exact
+        self._required = required
+        self._unwritable: ProlipError | None = None
         self._unusable: list[str] = []
         self._damaged: list[Path] = []  # the shard of each damaged row; loader threads append
         self._digest = digest
@@ -121,8 +133,9 @@ class Space:
         """What was found damaged since this was last asked, a line for each shard."""
         unusable, self._unusable = self._unusable, []
         damaged, self._damaged = self._damaged, []
-        rows = Counter(damaged).items()
-        return unusable + [f"{path}: damaged rows ({n}) are encoded again" for path, n in rows]
+        unwritable = [f"features are not kept: {self._unwritable}"] if self._unwritable else []
+        rows = [f"{path}: damaged rows ({n}) are encoded again" for path, n in Counter(damaged).items()]
+        return unwritable + unusable + rows
 
     def get(self, key: bytes, view: int) -> np.ndarray | None:
         """The row [width] of a picture and view, or None; safe to call from any thread."""
@@ -142,7 +155,15 @@ class Space:
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
         """Write rows [R, width] as one shard, whole or not at all; for view 0 see `WAYS`."""
         with self._lock:
-            self._write(keys, views, features)
+            try:
+                if self._unwritable is None:
+                    self._write(keys, views, features)
+            except ProlipError as error:
+                if self._required:
+                    raise
+                self._unwritable = error
+            if self._unwritable is not None:
+                return
             small = [shard for shard in self._shards if len(shard) < _SMALL]
             if len(small) > _MANY:
                 with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
@@ -194,7 +215,7 @@ class Space:
             return _Shard.open(file, self._digest, self.width)
         except FileNotFoundError:  # merged by another process since the folder was listed
             return None
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
             with suppress(OSError):
                 file.replace(file.with_suffix(".damaged"))
@@ -214,6 +235,7 @@ class _Shard:
 
     @classmethod
     def open(cls, path: Path, digest: str, width: int) -> _Shard:
+        open_regular(path).close()  # a pipe would hang
         state = _state(path)
         handle = safe_open(path, framework="np")
         metadata = handle.metadata() or {}
@@ -227,6 +249,8 @@ class _Shard:
         shapes = features.get_shape(), keys.shape, checks.shape
         if shapes != ([rows, width], (rows, 32), (rows,)) or features.get_dtype() != "F32":
             raise ValueError("its tensors have the wrong shapes")
+        if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
+            raise ValueError("its tensors are of the wrong kinds")
         return cls(path, keys, views, checks, features, state)
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ from prolip.core import Task
 from prolip.methods.common.classifiers import LinearClassifier, unit_features
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.method import Shape
-from prolip.methods.common.softmax_regression import SoftmaxRegression
+from prolip.solvers.regression import SoftmaxRegression
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class CrossModal(PenaltySearch):
         f, labels = np.concatenate([images, texts]), np.concatenate([y, np.arange(len(texts))])
         weights = np.concatenate([np.full(len(rows), 0.5 / len(rows)) for rows in (images, texts)])
         base = s * (f @ texts.T)
-        problem = SoftmaxRegression(f, labels, task.classes, base=base, weights=weights, intercept=False)
+        problem = SoftmaxRegression(
+            f, labels, task.classes, base=base, weights=weights[:, None], intercept=False
+        )
         start = None
         tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
         for lam in lams:

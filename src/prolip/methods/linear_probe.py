@@ -25,7 +25,7 @@ from prolip.methods.common import cross_validation
 from prolip.methods.common.classifiers import SPACES, LinearClassifier, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch, in_parallel
 from prolip.methods.common.method import Shape
-from prolip.methods.common.softmax_regression import LinearSolution, SoftmaxRegression
+from prolip.solvers.regression import Coefficients, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
@@ -120,7 +120,7 @@ class _Sweep:
     def _fit(self, exponent: float) -> None:
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)
 
-        def solve(i: int) -> LinearSolution:
+        def solve(i: int) -> Coefficients:
             problem = self.problems[i]
             lam = 1 / (2 * len(problem.y) * 10**exponent)
             start = None if near is None else self.starts[near][i]

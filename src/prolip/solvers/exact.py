@@ -6,7 +6,7 @@ the solve for its orthogonal complement take turns, each to a finer tolerance th
 Not every problem has a minimum to go to. Where lam is small for the encoder, and an image far from its text,
 the cheapest way to please it is an embedding that shrinks to nothing and leaves in the right direction: the
 objective falls for ever, its slope grows, and what is left to say is when to stop. (With `offline` this
-happens from lam = 1/N down; the restrained form, where lengths count by their root, was not seen to do it.)
+happens from lam = 1/N down; the regression that lam = "auto" fits is convex.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prolip.solvers.complement import Complement, solve_complement
 from prolip.solvers.folds import own_order
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.objective import ReducedObjective
-from prolip.solvers.reduction import Reduction, reduce
+from prolip.solvers.reduction import reduce
 from prolip.solvers.regime import Regime
 from prolip.solvers.solution import Solution
 from prolip.solvers.threads import single_thread
@@ -36,8 +36,8 @@ REMAINING = 1e-6  # share of the objective that may be left when the turns end
 MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 
-def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | None = None) -> Solution:
-    """Minimise the objective over W [Do, D], with the weight lam of |W - W0|^2; options as `path` has them.
+def exact(task: Task, lam: float, *, regime: Regime | None = None) -> Solution:
+    """Minimise the objective over W [Do, D], with the weight lam of |W - W0|^2.
 
     Examples
     --------
@@ -46,18 +46,16 @@ def exact(task: Task, lam: float, *, restrained: bool = False, regime: Regime | 
     >>> solution.converged, solution.objective < solution.start_objective
     (True, True)
     """
-    return path(task, [lam], restrained=restrained, regime=regime)[0]
+    return path(task, [lam], regime=regime)[0]
 
 
-def path(
-    task: Task, lams: Sequence[float], *, restrained: bool = False, regime: Regime | None = None
-) -> list[Solution]:
+def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> list[Solution]:
     """Solutions for several lam, with one decomposition and warm starts: large to small is the quick order.
 
-    `restrained` fits the form of the objective that lam = "auto" has (`selection`); every view counts as rows
-    of its own; the regime, precision and threads, is chosen by size unless it is given.
+    Every view counts as rows of its own; the regime, precision and threads, is chosen by size unless it is
+    given.
     """
-    began = time.perf_counter()
+    began, solutions = time.perf_counter(), []
     if min(lams) == 0:
         warnings.warn(
             "lam = 0 has no penalty: the fit memorises the support set and forgets the pretrained model; "
@@ -65,34 +63,25 @@ def path(
             stacklevel=3,
         )
     with single_thread():
-        reduction = reduce(task.subset(own_order(task)), whole=restrained, regime=regime)
-        return solve(reduction, lams, None, restrained, began)
-
-
-def solve(
-    reduction: Reduction, lams: Sequence[float], z: Array | None, restrained: bool, began: float
-) -> list[Solution]:
-    """Solutions for several lam, from Z Q [r, k], of a problem that is reduced already."""
-    rows, solutions = len(reduction.y), []
-    objective = ReducedObjective(reduction, np.full((rows, 1), 1 / rows), lams[0], restrained)
-    zero = np.zeros(objective.shape, reduction.regime.sums)
-    start_value, _ = objective(zero)
-    z = zero if z is None else z.reshape(objective.shape).astype(zero.dtype)
-    for lam in lams:
-        found, complement = take_turns(objective.at(lam), z, restrained)
-        z, now = found.x, time.perf_counter()
-        weight = reduction.weight(z[:, 0], None if complement is None else complement.step)
-        values = reduction.scale, found.value, start_value, found.evaluations, now - began
-        solutions.append(Solution(weight, lam, *values, "exact", found.converged))
-        began = now
+        reduction = reduce(task.subset(own_order(task)), regime)
+        objective = ReducedObjective(reduction, lams[0])
+        z = np.zeros(objective.shape, reduction.regime.sums)
+        start_value, _ = objective(z)
+        for lam in lams:
+            found, complement = take_turns(objective.at(lam), z)
+            z, now = found.x, time.perf_counter()
+            weight = reduction.weight(z, None if complement is None else complement.step)
+            values = reduction.scale, found.value, start_value, found.evaluations, now - began
+            solutions.append(Solution(weight, lam, *values, "exact", found.converged))
+            began = now
     return solutions
 
 
-def take_turns(objective: ReducedObjective, z: Array, restrained: bool) -> tuple[Minimum, Complement | None]:
+def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Complement | None]:
     """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small."""
     reduction, lam = objective.reduction, objective.lam
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
-    if reduction.outside is None or restrained or lam == 0:
+    if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
     complement: Complement | None = None
@@ -109,6 +98,6 @@ def take_turns(objective: ReducedObjective, z: Array, restrained: bool) -> tuple
         converged = found.converged and gain * gain <= REMAINING * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
-        complement = solve_complement(reduction, objective.c[:, 0], lam)
-        objective, penalty = objective.at(lam, complement.squared[:, None]), lam * complement.penalty
+        complement = solve_complement(reduction, objective.c, lam)
+        objective, penalty = objective.at(lam, complement.squared), lam * complement.penalty
     return Minimum(z, value, evaluations, converged), complement

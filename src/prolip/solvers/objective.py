@@ -8,8 +8,6 @@ For embeddings v_i = x_i W + b, unit text rows t_k and scale s, with z_i = v_i /
 
 Two products with T, and no graph to keep. c_i is the slope in half the squared length of v_i: positive where
 the sample is classified well and wants to be shorter, so that its cosines grow.
-
-The restrained form (`selection` tells why) has sqrt(|v_i| a_i) in the place of |v_i|, with a_i fixed.
 """
 
 from __future__ import annotations
@@ -72,25 +70,21 @@ def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Ar
 
 
 class ReducedObjective:
-    """The objective of B weighted problems on one reduction, as a function of Z Q [r, B, k].
+    """The objective on a reduction, as a function of Z Q [r, k].
 
-    Its value is the sum over the problems, which share nothing: what minimises it minimises each. `weights`
-    [n, B] are those of the rows in each problem, every column summing to one; `outside` [n, B] is the |v_|^2
-    that embeddings have outside span(T). `c` is w c [n, B] of the last evaluation.
+    `outside` [n] is the |v_|^2 that embeddings have outside span(T); `c` is c / n [n] of the last evaluation.
     """
 
-    def __init__(self, reduction: Reduction, weights: Array, lam: float, restrained: bool = False) -> None:
-        sums = reduction.regime.sums
-        self.reduction, self.weights, self.lam = reduction, weights.astype(sums), lam
-        rows, self.problems = weights.shape
-        self.shape = len(reduction.spectrum), self.problems, len(reduction.curvature)
+    def __init__(self, reduction: Reduction, lam: float) -> None:
+        sums, rows = reduction.regime.sums, len(reduction.y)
+        self.reduction, self.lam = reduction, lam
+        self.shape = len(reduction.spectrum), len(reduction.curvature)
         inside = np.einsum("nk,nk->n", reduction.base, reduction.base)
-        outside = np.maximum(reduction.squared - inside, 0) if reduction.outside is not None else 0 * inside
-        self.outside = np.repeat(outside[:, None], self.problems, axis=1)
-        self.anchor = self._anchor() if restrained else None
-        self.c = np.zeros((rows, self.problems), sums)
-        self._losses = np.zeros((rows, self.problems))
-        self._slope = np.empty((rows, self.problems * self.shape[2]), reduction.regime.products)
+        self.outside = (
+            np.maximum(reduction.squared - inside, 0) if reduction.outside is not None else 0 * inside
+        )
+        self.c, self._losses = np.zeros(rows, sums), np.zeros(rows)
+        self._slope = np.empty((rows, self.shape[1]), reduction.regime.products)
 
     def at(self, lam: float, outside: Array | None = None) -> ReducedObjective:
         """The same with another lam, and another |v_|^2 where that is given; the two share their arrays."""
@@ -99,51 +93,33 @@ class ReducedObjective:
         return other
 
     def __call__(self, z: Array) -> tuple[float, Array]:
-        """The value at Z Q [r, B, k], and the gradient in the same shape."""
-        reduction, regime = self.reduction, self.reduction.regime
-        flat = z.reshape(len(z), -1).astype(regime.products, copy=False)
-        gradient = np.empty(flat.shape, regime.products)
+        """The value at Z Q [r, k], and the gradient in the same shape."""
+        reduction, regime, rows = self.reduction, self.reduction.regime, len(self.reduction.y)
+        narrow = z.astype(regime.products, copy=False)
+        gradient = np.empty(narrow.shape, regime.products)
 
-        def losses(rows: slice) -> None:
-            v = self._embeddings(rows, flat)  # [m B, k]
-            squared = np.einsum("nk,nk->n", v, v) + self.outside[rows].ravel()
-            share = None
-            if self.anchor is not None:  # |v| a in the place of |v|^2, with half the slope in the length
-                share = np.sqrt(self.anchor[rows].ravel() / np.maximum(squared, TINY))
-                squared = squared * share
-            labels, weights = np.repeat(reduction.y[rows], self.problems), self.weights[rows].ravel()
-            found, slope, c = softmax_losses(v @ reduction.text.T, squared, labels, reduction.scale, weights)
-            if share is not None:
-                c *= 0.5 * share
+        def losses(part: slice) -> None:
+            v = (reduction.factor[part] @ narrow).astype(regime.sums, copy=False)  # V Q [m, k]
+            v += reduction.base[part]
+            squared = np.einsum("nk,nk->n", v, v) + self.outside[part]
+            products, y = v @ reduction.text.T, reduction.y[part]
+            self._losses[part], slope, c = softmax_losses(products, squared, y, reduction.scale, 1 / rows)
             v *= c[:, None]
             v += slope @ reduction.text
-            self._losses[rows] = found.reshape(-1, self.problems)
-            self.c[rows] = c.reshape(-1, self.problems)
-            self._slope[rows] = v.reshape(-1, flat.shape[1])
+            self.c[part], self._slope[part] = c, v
 
         def adjoint(part: slice) -> None:
             np.matmul(reduction.factor[:, part].T, self._slope, out=gradient[part])
 
-        run_all(losses, cut(len(reduction.y), regime.pieces), regime.threads)
+        run_all(losses, cut(rows, regime.pieces), regime.threads)
         run_all(adjoint, cut(len(gradient), regime.pieces), regime.threads)
-        value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
-        gradient = gradient.reshape(z.shape).astype(z.dtype, copy=False)
+        value = float(self._losses.mean()) + self.lam * float(np.vdot(z, z))
+        gradient = gradient.astype(z.dtype, copy=False)
         gradient += 2 * self.lam * z
         return value, gradient
 
-    def cosines(self, z: Array, problem: Array) -> Array:
-        """Cosines [n, K] of each row with the texts, in the problem [n] named for it."""
-        flat, cosines = z.reshape(len(z), -1).astype(self.reduction.regime.products), []
-        for rows in cut(len(problem), self.reduction.regime.pieces):
-            every = np.arange(rows.stop - rows.start)
-            own = problem[rows]
-            v = self._embeddings(rows, flat).reshape(-1, *self.shape[1:])[every, own]
-            squared = np.einsum("nk,nk->n", v, v) + self.outside[rows][every, own]
-            cosines.append((v @ self.reduction.text.T) / np.sqrt(np.maximum(squared, TINY))[:, None])
-        return np.concatenate(cosines)
-
     def preconditioner(self) -> Array:
-        """A guess of the inverse Hessian's diagonal [r, B, k].
+        """A guess of the inverse Hessian's diagonal [r, k].
 
         The curvature is known at W0 and falls by an order of magnitude on the way, as samples come to be
         classified with confidence; less where classes are as many as dimensions. Of 0.02, 0.05, 0.1 and 0.2
@@ -153,19 +129,4 @@ class ReducedObjective:
         share = (0.3 if reduction.outside is None else 0.05) / len(reduction.y)
         kronecker = share * reduction.spectrum[:, None] * reduction.curvature
         inverse = 1 / (kronecker + max(2 * self.lam, 1e-6 * float(kronecker.max())))
-        return np.repeat(inverse[:, None], self.problems, axis=1).astype(reduction.regime.sums)
-
-    def _embeddings(self, rows: slice, flat: Array) -> Array:
-        """V Q [m B, k] of m rows."""
-        reduction, (_, problems, columns) = self.reduction, self.shape
-        v = (reduction.factor[rows] @ flat).astype(reduction.regime.sums, copy=False)
-        v = v.reshape(-1, problems, columns)
-        v += reduction.base[rows, None]
-        return v.reshape(-1, columns)
-
-    def _anchor(self) -> Array:
-        """a^2 [n, B]: as long as the inputs are, and on average as the embeddings are at W0."""
-        x = self.reduction.inputs
-        inputs = np.einsum("nd,nd->n", x, x)[:, None].astype(self.weights.dtype)
-        means = [(self.weights * s).sum(axis=0) for s in (self.reduction.squared[:, None], inputs)]
-        return np.maximum(inputs * (means[0] / np.maximum(means[1], TINY)), 1e-6 * means[0])
+        return inverse.astype(reduction.regime.sums)

@@ -10,7 +10,7 @@ Left. The gradient with respect to W is X' (something), so W - W0 = X' A at ever
     (B) rows >  Do   X' X = U diag(e) U',  F = X U,        B = U
 
 In both W - W0 = B Z, B has orthonormal columns, F'F = diag(e), and X (W - W0) = F Z. One decomposition serves
-every lam and every fold of a cross-validation (a fold gives the rows that it holds out the weight 0).
+every lam.
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has in the orthogonal
 complement of span(T) enters by its length alone (`complement`). So the unknowns are Z Q, [r, K]. Where K is
@@ -78,20 +78,15 @@ class Reduction:
         return step
 
 
-def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | None = None) -> Reduction:
-    """Reduce a task; every view is rows of its own.
-
-    `whole`: nothing is fitted outside span(T), so split it off while K is below D at all. `folds`, how many
-    problems are solved at once, counts in the choice of the regime, unless that is given.
-    """
+def reduce(task: Task, regime: Regime | None = None) -> Reduction:
+    """Reduce a task; every view is rows of its own."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
     x = np.ascontiguousarray(x)
     w0 = task.linear.weight.astype(x.dtype, copy=False)
     classes, dim = task.text.rows.shape
-    split = classes < (1.0 if whole else SPLIT) * dim
-    rank, columns = min(x.shape), folds * (classes if split else dim)
-    regime = regime or choose_regime(len(x), rank, columns)
+    split = classes < SPLIT * dim
+    regime = regime or choose_regime(len(x), min(x.shape), classes if split else dim)
     v0 = (x if task.black_box else product(x, w0)).astype(regime.sums, copy=False)
     if fixed is not None:
         v0 = v0 + fixed.astype(regime.sums, copy=False)
@@ -100,14 +95,14 @@ def reduce(task: Task, *, whole: bool = False, folds: int = 1, regime: Regime | 
     basis, curvature = _text_basis(v0, squared, text, task.scale, split)
     base = v0 @ basis
     outside = (v0 - product(base, basis.T)).astype(regime.products) if split else None
-    factor, back, spectrum = _factor(x, regime)
+    factor, back, spectrum = factorise(x, regime)
     return Reduction(
         regime, x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside,
         squared,
     )  # fmt: skip
 
 
-def _factor(x: Array, regime: Regime) -> tuple[Array, Array, Array]:
+def factorise(x: Array, regime: Regime) -> tuple[Array, Array, Array]:
     """F, U / sqrt(e) or U, and e."""
     wide = x.astype(regime.products, copy=False)
     if len(x) <= x.shape[1]:

@@ -14,6 +14,7 @@ import numpy as np
 from prolip import solvers
 from prolip.core import HeldOut, Projected, Task, UsageError, errors
 from prolip.core.arrays import Array
+from prolip.methods.common import automatic
 from prolip.methods.common.cross_validation import cross_validate
 from prolip.methods.common.logit_bias import LogitBiasMethod, Pullback, normalised, row_space
 from prolip.methods.common.method import Progress
@@ -63,7 +64,8 @@ class Projection(LogitBiasMethod):
     Parameters
     ----------
     lam
-        Weight of the penalty |W - W0|^2: "auto" (chosen inside the support set), "1/N", "1/N^2" or a number.
+        Weight of the penalty |W - W0|^2: "1/N", "1/N^2" or a number, the paper's objective; or "auto", which
+        settles everything inside the support set (`prolip.methods.common.automatic`).
     scale
         What cosines are multiplied by: "fixed" (the model's own), "auto" (chosen along with lam="auto"), or
         a number.
@@ -73,9 +75,9 @@ class Projection(LogitBiasMethod):
         Of "adam".
     seed
         Of the folds that lam="auto" is chosen on.
-    fit_scale, restrained
-        What cosines are multiplied by in the fit, where not by `scale`; and whether to fit the restrained
-        form of the objective (`prolip.solvers.selection`). lam="auto" settles both.
+    trust, share, fit_scale
+        What lam="auto" settled on: with `trust` the fit is a regression on top of zero-shot scores
+        (`prolip.methods.common.residual`), b and m there; and what its own cosines were multiplied by.
     """
 
     in_sum: ClassVar[dict[str, Any]] = {"lam": "1/N", "scale": "fixed"}
@@ -86,8 +88,9 @@ class Projection(LogitBiasMethod):
     lr: float = 1e-4
     epochs: int = 300
     seed: int = 0
+    trust: float | None = None
+    share: float = 1.0
     fit_scale: float | None = None
-    restrained: bool = False
 
     def __post_init__(self) -> None:
         if self.solver not in ("exact", "adam"):
@@ -105,6 +108,7 @@ class Projection(LogitBiasMethod):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Choose lam (and scale) where that is asked for, then fit the matrix."""
+        self.check_validation(task, validation)
         return self._fit(task, progress, validation)[0]
 
     def fit_held_out(
@@ -125,16 +129,16 @@ class Projection(LogitBiasMethod):
         started = time.perf_counter()
         if self.lam == "auto" and self.solver == "exact" and validation is None:
             task = self._scaled(task)
-            solution, choice = solvers.automatic(self.inner(task), scale=self._scale_rule(), seed=self.seed)
+            solution, choice = automatic.automatic(self.inner(task), scale=self._scale_rule(), seed=self.seed)
             task, chosen, figures = self._take(task, choice)
             held_out = choice.held_out
         else:
             task, chosen, figures = self.resolve(task, validation)
             inner, lam, held_out = self.inner(task), float(chosen.lam), None
-            if chosen.fit_scale is not None:
-                inner = inner.with_scale(chosen.fit_scale)
-            if self.solver == "exact":
-                solution = solvers.exact(inner, lam, restrained=chosen.restrained)
+            if chosen.trust is not None:
+                solution = automatic.residual_fit(inner, lam, chosen.trust, chosen.share)
+            elif self.solver == "exact":
+                solution = solvers.exact(inner, lam)
             else:
                 solution = solvers.adam(inner, lam, lr=self.lr, epochs=self.epochs, progress=progress)
         figures |= {
@@ -147,6 +151,10 @@ class Projection(LogitBiasMethod):
         }
         return chosen.finish(self.place(task, solution.weight), task, started, **figures), held_out
 
+    def resolves(self) -> bool:
+        """Whether lam is "auto"."""
+        return self.lam == "auto"
+
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
         """Choose lam and scale, where they are "auto"."""
         task = self._scaled(task)
@@ -155,7 +163,7 @@ class Projection(LogitBiasMethod):
             lam = solvers.lam_value(self.lam, task)
         elif validation is None:
             return self._take(
-                task, solvers.choose(self.inner(task), scale=self._scale_rule(), seed=self.seed)
+                task, automatic.choose(self.inner(task), scale=self._scale_rule(), seed=self.seed)
             )
         else:
             judged = self.inner(validation.with_scale(task.scale))
@@ -164,20 +172,25 @@ class Projection(LogitBiasMethod):
             figures["validation_accuracy"] = accuracies[lam]
         return task, replace(self, lam=lam, scale=task.scale), figures | {"lam": lam}
 
-    def _take(self, task: Task, choice: solvers.Choice) -> tuple[Task, Projection, dict[str, Any]]:
+    def _take(self, task: Task, choice: automatic.Choice) -> tuple[Task, Projection, dict[str, Any]]:
         """The task and the method as lam="auto" chose them, and what it tells about that."""
         described = {
             "reason": choice.reason,
-            "unit": choice.unit,
-            "fit_scale": task.scale,
-            "restrained": True,
-            "lam": [trial.lam for trial in choice.tried],
+            "share": [trial.share for trial in choice.tried],
             "scale": [trial.scale for trial in choice.tried],
             "accuracy": [round(trial.accuracy, 4) for trial in choice.tried],
             "likelihood": [round(trial.log_likelihood, 4) for trial in choice.tried],
         }
-        chosen = replace(self, lam=choice.lam, scale=choice.scale, fit_scale=task.scale, restrained=True)
-        return task.with_scale(choice.scale), chosen, {"lam": choice.lam, "choice": described}
+        chosen = replace(
+            self,
+            lam=choice.lam,
+            scale=choice.scale,
+            trust=choice.trust,
+            share=choice.share,
+            fit_scale=choice.fit_scale,
+        )
+        figures = {"lam": choice.lam, "trust": choice.trust, "share": choice.share, "choice": described}
+        return task.with_scale(choice.scale), chosen, figures
 
     def bias(self, task: Task, exact: bool) -> Matrix:
         """The matrix as a term."""

@@ -8,11 +8,13 @@ from scipy.optimize import minimize
 
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax, unit_rows
+from prolip.methods.common import automatic as module
+from prolip.methods.common.automatic import STRENGTH, automatic, choose, residual_fit
 from prolip.methods.common.projection import validation_accuracies
+from prolip.methods.common.residual import Residual
 from prolip.methods.prolip import ProLIP
-from prolip.solvers import automatic, choose, exact, path, selection
+from prolip.solvers import path
 from prolip.solvers.folds import assign_folds, some_classes
-from prolip.solvers.selection import PRIOR
 
 
 def make_task(shots=6, classes=5, width=24, dim=16, *, noise=1.0, seed=0, views=1, scale=20.0):
@@ -30,43 +32,98 @@ def logits(task, solution):
     return solution.scale * unit_rows(embedded) @ task.text.rows.T
 
 
+def regress(task, rows, trust, share, lam):
+    """The regression written out, minimised by SciPy on these images: scores, objective, unit of lengths."""
+    x = task.x.astype(float)
+    lengths = np.linalg.norm(x, axis=2, keepdims=True)
+    bias = 0.0 if task.linear.bias is None else task.linear.bias
+    embedded = x @ task.linear.weight.astype(float)
+    c = math.sqrt(np.square(embedded + bias).sum() / np.square(lengths).sum())
+    base = trust * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
+    f, every = x / lengths, np.tile(np.arange(task.n), task.views)
+    own = np.isin(every, rows)
+    features, scores = f.reshape(-1, f.shape[2])[own], base.reshape(-1, task.classes)[own]
+    y = np.tile(task.y, task.views)[own]
+
+    def objective(flat):
+        coefficients = flat.reshape(f.shape[2], -1)
+        logits = scores + features @ coefficients
+        slope = np.exp(log_softmax(logits))
+        slope[np.arange(len(y)), y] -= 1
+        gradient = features.T @ slope / len(y) + 2 * lam * coefficients
+        return cross_entropy(logits, y).mean() + lam * np.square(flat).sum(), gradient.ravel()
+
+    start = np.zeros(f.shape[2] * task.classes)
+    options = {"maxiter": 5000, "ftol": 1e-14, "gtol": 1e-10}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    coefficients = found.x.reshape(-1, task.classes)
+    return base + f @ coefficients, found.fun, c * lengths / trust
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("shots", "classes"), [(2, 3), (12, 3), (3, 8)])
+def test_one_matrix_gives_the_scores_of_the_regression(monkeypatch, shots, classes, bias):
+    monkeypatch.setattr(module, "FINE", 1e-9)
+    monkeypatch.setattr(module, "MOST", 2000)
+    task = make_task(shots=shots, noise=1.5, width=8, dim=8, classes=classes)
+    if bias:
+        head = Head(task.head.weight, np.linspace(-0.5, 0.5, 8))
+        task = Task(task.x, task.y, task.text, head, task.scale)
+    scores, value, unit = regress(task, np.arange(task.n), 7.0, 0.5, 1e-3)
+    solution = residual_fit(task, 1e-3, 7.0, 0.5)
+    assert solution.objective == pytest.approx(value, rel=1e-5)
+    products = task.linear.with_weight(solution.weight)(task.x[0]) @ task.text.rows.T
+    np.testing.assert_allclose(products / unit[0], scores[0], atol=0.01 * np.abs(scores).max())
+
+
+def test_trust_maximises_the_likelihood_of_the_labels_under_the_texts():
+    task = make_task(noise=2.0)
+    trust = Residual.of(task).trust()
+    cosines = Residual.of(task).zero_shot()
+
+    def posterior(b):
+        return -cross_entropy(b * cosines, task.y).sum() - 0.5 * (b / task.scale) ** 2
+
+    around = [posterior(trust * factor) for factor in (0.97, 1.0, 1.03)]
+    assert around[1] >= max(around) - 1e-3
+    misled = Task(task.x, np.roll(task.y, 6), task.text, task.head, task.scale)
+    assert Residual.of(misled).trust() < 0.1 * trust
+
+
 def test_a_choice_says_what_was_tried():
     task = make_task()
-    choice = choose(task)
+    choice = choose(task, scale="fixed")
     assert choice.reason == "cross-validation"
-    assert choice.lam in [trial.lam for trial in choice.tried]
+    assert choice.lam == pytest.approx(1 / (STRENGTH * task.shots))
+    assert [trial.share for trial in choice.tried] == [1.0, 0.5, 0.25, 0.125]
+    assert choice.share in [trial.share for trial in choice.tried]
     assert choice.scale == task.scale
     assert all(0 <= trial.accuracy <= 1 and trial.log_likelihood < 0 for trial in choice.tried)
-    lams = [trial.lam for trial in choice.tried]
-    assert lams == sorted(lams, reverse=True)
 
 
 @pytest.mark.parametrize("views", [1, 2])
-def test_scores_and_answers_are_those_of_separate_fits(monkeypatch, views):
-    """Hold out each fold by hand, fit the rest alone, and score: the folds that are solved as one agree."""
-    monkeypatch.setattr(selection, "TOL", 1e-7)
-    monkeypatch.setattr(selection, "FINE", 1e-8)
-    monkeypatch.setattr(selection, "MAX_EVALUATIONS", 400)
+def test_answers_about_held_out_images_are_those_of_separate_fits(monkeypatch, views):
+    """Hold out each fold by hand, fit the rest with SciPy, and ask: folds that are solved as one agree."""
+    monkeypatch.setattr(module, "TOL", 1e-9)
+    monkeypatch.setattr(module, "EVALUATIONS", 2000)
+    monkeypatch.setattr(module, "STRENGTH", 1e3)
     task = make_task(shots=4, noise=1.5, views=views)
-    choice = choose(task, seed=3)
+    choice = choose(task, scale="fixed", seed=3)
     fold = assign_folds(task, seed=3)
-    place = [trial.lam for trial in choice.tried].index(choice.lam)
-    expected, right, losses = np.zeros((task.n, task.classes)), [], []
+    right, expected = [], np.zeros((task.n, task.classes))
     for held in range(4):
-        train, test = np.flatnonzero(fold != held), np.flatnonzero(fold == held)
-        weight = exact(task.subset(train), choice.lam, restrained=True).weight
-        for view in range(views):
-            scores = task.scale * unit_rows(task.linear.with_weight(weight)(task.x[view, test]))
-            scores = scores @ task.text.rows.T
-            losses += cross_entropy(scores, task.y[test]).tolist()
-            right += (scores.argmax(axis=1) == task.y[test]).tolist()
-            if view == 0:
-                expected[test] = scores
-    assert choice.tried[place].log_likelihood == pytest.approx(-np.mean(losses), abs=0.01)
-    assert choice.tried[place].accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
+        lam = 1 / (1e3 * task.shots)
+        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.trust, choice.share, lam)
+        expected[fold == held] = scores[0][fold == held]
+        right += (scores[:, fold == held].argmax(axis=2) == task.y[fold == held]).ravel().tolist()
+    trial = next(trial for trial in choice.tried if trial.share == choice.share)
+    assert trial.accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
     np.testing.assert_array_equal(choice.held_out.images, np.arange(task.n))
     np.testing.assert_array_equal(choice.held_out.y, task.y)
-    np.testing.assert_allclose(choice.held_out.logits, expected, atol=0.3)
+    found = choice.held_out.logits  # the same up to one positive factor for each image
+    factors = (found * expected).sum(axis=1) / np.square(expected).sum(axis=1)
+    assert (factors > 0).all()
+    np.testing.assert_allclose(found, factors[:, None] * expected, atol=0.02 * np.abs(found).max())
 
 
 @pytest.mark.parametrize(("shots", "folds"), [(2, 2), (4, 4), (9, 5)])
@@ -87,20 +144,20 @@ def test_the_only_image_of_a_class_is_never_held_out():
     np.testing.assert_array_equal(choice.held_out.images, np.flatnonzero(fold >= 0))
 
 
-def test_one_image_per_class_takes_the_prior():
+def test_with_one_image_per_class_the_texts_count_in_full():
     choice = choose(make_task(shots=1), scale="auto")
     assert choice.reason == "one image per class"
-    assert choice.lam == pytest.approx(PRIOR * choice.unit)
-    assert choice.tried == ()
-    assert choice.held_out is None
+    assert (choice.share, choice.tried, choice.held_out) == (1.0, (), None)
 
 
-def test_images_can_overrule_the_prior():
-    """Labels that have nothing to do with the images: only a strong pull to zero-shot helps."""
-    task = make_task(shots=10, noise=3.0)
-    shuffled = np.random.default_rng(0).permutation(task.y)
-    choice = choose(Task(task.x, shuffled, task.text, task.head, task.scale))
-    assert choice.lam > 10 * PRIOR * choice.unit
+def test_texts_that_say_nothing_are_left_behind():
+    task = make_task(shots=10, noise=1.0, width=30)
+    rng = np.random.default_rng(0)
+    strange = Task(task.x, task.y, rng.normal(size=task.text.rows.shape), task.head, task.scale)
+    fresh = make_task(shots=10, noise=1.0, width=30, views=2)
+    solution, _ = automatic(strange)
+    embedded = strange.linear.with_weight(solution.weight)(fresh.x[1])
+    assert ((embedded @ strange.text.rows.T).argmax(axis=1) == fresh.y).mean() > 0.9
 
 
 def test_the_same_seed_gives_the_same_choice():
@@ -124,8 +181,8 @@ def test_rescaled_features_are_the_same_problem(factor):
     rescaled = Task(task.x * factor, task.y, task.text, Head(task.head.weight / factor), task.scale)
     first, choice = automatic(task)
     second, again = automatic(rescaled)
-    assert again.lam / again.unit == pytest.approx(choice.lam / choice.unit)
-    assert again.unit == pytest.approx(choice.unit * factor**2, rel=1e-4)
+    assert (again.lam, again.share) == (choice.lam, choice.share)
+    assert again.trust == pytest.approx(choice.trust, rel=1e-3)
     np.testing.assert_allclose(logits(rescaled, second), logits(task, first), atol=0.05)
 
 
@@ -139,37 +196,13 @@ def test_the_fit_stays_within_the_span_of_the_texts():
     assert np.linalg.norm(outside) < 1e-4 * np.linalg.norm(change)
 
 
-def test_the_fit_is_that_of_the_chosen_lam_from_any_start():
+def test_a_settled_fit_is_the_chosen_one_again():
     task = make_task(noise=1.5)
-    solution, choice = automatic(task, scale="fixed")
-    alone = exact(task, choice.lam, restrained=True)
-    assert solution.objective == pytest.approx(alone.objective, rel=1e-4)
-    np.testing.assert_allclose(logits(task, solution), logits(task, alone), atol=0.1)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("shots", [2, 9])
-def test_the_restrained_fit_is_the_minimum_that_scipy_finds(shots, bias):
-    """Written out over all of [Do, k], with SciPy's own differences for a gradient."""
-    task = make_task(shots=shots, noise=1.5, width=6, dim=5, classes=3)
-    b = np.linspace(-0.5, 0.5, 5) if bias else None
-    weight, text = task.head.weight.astype(float), task.text.rows.astype(float)
-    task = Task(task.x[0].astype(float), task.y, text, Head(weight, b), task.scale)
-    x, basis, lam = task.x[0], np.linalg.qr(text.T)[0], 0.05
-    start = np.square(task.linear(x)).sum(axis=1).mean()
-    anchor = np.linalg.norm(x, axis=1) * np.sqrt(start / np.square(x).sum(axis=1).mean())
-
-    def objective(flat):
-        step = flat.reshape(len(weight), -1)
-        v = x @ (weight + step @ basis.T) + (0 if b is None else b)
-        scores = task.scale * v @ text.T / np.sqrt(np.linalg.norm(v, axis=1) * anchor)[:, None]
-        return cross_entropy(scores, task.y).mean() + lam * np.square(step).sum()
-
-    best = minimize(objective, np.zeros(basis.shape[1] * len(weight)), method="BFGS", options={"gtol": 1e-7})
-    solution = exact(task, lam, restrained=True)
-    assert solution.objective == pytest.approx(best.fun, rel=1e-5)
-    found = weight + best.x.reshape(len(weight), -1) @ basis.T
-    assert np.linalg.norm(solution.weight - found) < 1e-2 * np.linalg.norm(found - weight)
+    fitted = ProLIP().fit(task)
+    again = ProLIP(**fitted.settings.options).fit(task)
+    assert again.settings == fitted.settings
+    expected = fitted.logits(task.x[0])
+    np.testing.assert_allclose(again.logits(task.x[0]), expected, atol=0.03 * np.abs(expected).max())
 
 
 def test_a_chosen_scale_predicts_held_out_images_better():
@@ -185,7 +218,7 @@ def test_a_chosen_scale_predicts_held_out_images_better():
 
 def test_many_classes_are_sampled(monkeypatch):
     task = make_task(shots=3, classes=12)
-    monkeypatch.setattr(selection, "CLASSES", 5)
+    monkeypatch.setattr(module, "CLASSES", 5)
     choice = choose(task)
     assert choice.held_out is None
     assert automatic(task)[0].weight.shape == task.head.weight.shape
@@ -227,17 +260,3 @@ def test_the_papers_grid_warns_of_nothing():
     ties = [lam for lam in accuracies if accuracies[lam] == max(accuracies.values())]
     assert len(ties) > 1
     assert ProLIP().fit(task, validation=task).report["lam"] == max(ties)
-
-
-def test_a_path_ends_where_the_best_is_far_behind():
-    rng = np.random.default_rng(3)
-    noise = [0.1 * rng.normal(size=100) for _ in range(4)]
-
-    def past(*means):
-        return selection.is_past([mean + each for mean, each in zip(means, noise, strict=False)])
-
-    assert past(-1.5, -1.0, -1.3, -1.6)
-    assert not past(-1.5, -1.0, -1.3)  # fell once
-    assert not past(-1.5, -1.0, -1.6, -1.3)  # rises again
-    assert not past(-1.0, -1.01, -1.02)  # within what chance does
-    assert not past(-1.5)
