@@ -282,7 +282,7 @@ class FewShotClassifier(Estimator):
         base: str | Encoder | None = None,
         trust_base: bool = False,
     ) -> FewShotClassifier:
-        """Read a saved classifier. A base model that was never used here must be named, or the file trusted."""
+        """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
         model = keep.load(Path(path), device, base=base, trust_base=trust_base)
         how: dict[str, Any] = {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode}
         clf = cls(model.encoder, **vars(model.recipe), device=device, **how)
