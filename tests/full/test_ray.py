@@ -1,6 +1,11 @@
-"""The same units and the same features on a local Ray cluster. One test: starting it is what takes time."""
+"""The same units and the same features on a local Ray cluster, though a worker is killed in the middle."""
 
+import os
+import signal
+import threading
+import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,38 +14,106 @@ from prolip.bench.running.result_store import ResultStore
 from prolip.bench.running.unit_loop import ThisProcess, run_plan
 from prolip.features import FeatureStore, extract
 from test_bench import TinyEncoder, accuracies, planned
+from test_features import noise
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster():
+    """One for all tests: starting it is what takes time."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        warnings.simplefilter("ignore")
+        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_cluster_gives_the_same_results_and_features(cluster, photos, tmp_path, monkeypatch, offline):
-    from prolip.bench.running.ray_pool import RayPool
+def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline):
     from prolip.features.ray_extract import extract_on_ray
 
-    paths = sorted((photos / "test").rglob("*.png"))
-    (photos / "test" / "broken.png").write_bytes(b"not a picture")
+    paths = [*sorted((photos / "test").rglob("*.png")), photos / "large.jpg"]
+    noise(1, (1400, 1100)).save(paths[-1])
+    broken = photos / "broken.png"
+    broken.write_bytes(b"not a picture")
     store = FeatureStore(tmp_path / "store")
-    found = extract_on_ray(
-        "offline", [*paths, photos / "test" / "broken.png"], store, views=(0, 1), workers=1, skip_bad=True
-    )
-    assert (found.known, found.encoded, len(found.bad)) == (0, 12, 1)
+    found = extract_on_ray("offline", [*paths, broken], store, views=(0, 1), workers=1, skip_bad=True)
+    assert (found.known, found.encoded, len(found.bad)) == (0, 13, 1)
+    here = extract(offline, paths, views=(0, 1))
     stored = extract(offline, paths, views=(0, 1), store=store)
     assert stored.encoded == 0
-    assert np.allclose(stored.features, extract(offline, paths, views=(0, 1)).features, atol=1e-5)
+    np.testing.assert_allclose(stored.features, here.features, atol=1e-5)
+    exact = extract_on_ray("offline", paths, store, views=(0, 1), workers=1, exact_decode=True)
+    assert (exact.known, exact.encoded) == (12, 1)
+    assert extract(offline, paths, store=store, exact_decode=True).encoded == 0
+    assert extract_on_ray("offline", paths, store, views=(0, 1)).encoded == 0
+
+
+def encoding_workers():
+    """Processes of Ray that encode; they change their command line to say so."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if line.startswith(b"ray::") and b"_Encode" in line:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by Linux's /proc")
+def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path, offline):
+    from prolip.features.ray_extract import extract_on_ray
+
+    folder = tmp_path / "many"
+    folder.mkdir()
+    paths = [folder / f"{i}.png" for i in range(500)]
+    for i, path in enumerate(paths):
+        noise(i, (160, 120)).save(path)
+    killed = []
+
+    def kill():
+        while not killed:
+            for worker in encoding_workers():
+                time.sleep(1.0)  # into its work
+                os.kill(worker, signal.SIGKILL)
+                killed.append(worker)
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    store = FeatureStore(tmp_path / "store")
+    found = extract_on_ray("offline", paths, store, workers=2)
+    thread.join(10)
+    assert killed
+    assert (found.known, found.encoded, found.bad) == (0, 500, [])
+    stored = extract(offline, paths, store=store)
+    assert stored.encoded == 0
+    some = [0, 99, 250, 499]
+    here = extract(offline, [paths[i] for i in some])
+    np.testing.assert_allclose(stored.features[:, some], here.features, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
+    code, _, err = prolip("embed", photos / "train", "-o", tmp_path / "store", "--ray", "local", "--json")
+    assert code == 0, err
+    code, out, _ = prolip("embed", photos / "train", "-o", tmp_path / "store", "--json")
+    assert code == 0
+    assert '"already": 18' in out
+
+
+@pytest.mark.slow
+def test_units_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
+    from prolip.bench.running.ray_pool import RayPool
 
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
-    (photos / "test" / "broken.png").unlink()
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
         plan, prepared, _ = planned(photos, here)
         run_plan(here, plan, prepared.files_of, ThisProcess())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,9 @@ from prolip.features import Extraction, NoImageLeft
 if TYPE_CHECKING:
     from prolip.evaluate.test_time import AdaptedPredictions
 
-CHUNK = 512
+CHUNK = 512  # images that are read together, at most
+FIRST_CHUNK = 32
+BEHIND = 1.0  # seconds of work in a chunk
 CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
 
 
@@ -96,7 +99,9 @@ def answers(
     is how many images there are, where that is known.
     """
     source, done = iter(images), 0
-    while batch := list(itertools.islice(source, CHUNK_ADAPTED if asked.test_time else CHUNK)):
+    size, most = (CHUNK_ADAPTED, CHUNK_ADAPTED) if asked.test_time else (FIRST_CHUNK, CHUNK)
+    while batch := list(itertools.islice(source, size)):
+        began = time.monotonic()
         names, pictures = [name for name, _ in batch], [image for _, image in batch]
 
         def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
@@ -111,6 +116,9 @@ def answers(
             if skipped is not None:
                 skipped += none.bad
         done += len(batch)
+        if not asked.test_time:  # no answer waits much longer than a second for those beside it
+            pace = len(batch) / max(time.monotonic() - began, 1e-6)
+            size = int(min(most, 2 * size, max(FIRST_CHUNK, BEHIND * pace)))
 
 
 def _chunk(

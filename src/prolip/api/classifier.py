@@ -11,14 +11,14 @@ from prolip.api import answer, keep
 from prolip.api.answer import Asked
 from prolip.api.estimator import Estimator
 from prolip.api.model import Recipe
-from prolip.api.reading import Labelled, Progress, Reading, read_labelled
+from prolip.api.reading import Labelled, Progress, Reading, read_labelled, shared_store
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.evaluate.reject import FALSE_REJECT
-from prolip.features import Extraction, FeatureStore
+from prolip.features import Extraction
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class FewShotClassifier(Estimator):
         Of the towers: "auto", "cpu", "cuda" or "mps".
     store
         Where features are kept: a folder, None for the user's cache, False to keep none.
-    skip_bad
-        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first.
+    skip_bad, exact_decode
+        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first;
+        decode large images in full, which takes several times longer for all but the same answers.
     options
         Further options of the method.
     calibrate
@@ -91,6 +92,7 @@ class FewShotClassifier(Estimator):
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
+        exact_decode: bool = False,
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
     ) -> None:
@@ -105,6 +107,7 @@ class FewShotClassifier(Estimator):
         self.device = device
         self.store = store
         self.skip_bad = skip_bad
+        self.exact_decode = exact_decode
         self.options = options
         self.calibrate = calibrate
 
@@ -269,9 +272,9 @@ class FewShotClassifier(Estimator):
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Accuracy against images per class inside the support set, and what more images would bring."""
-        from prolip.api.grow import learning_curve
+        from prolip.api import grow
 
-        return learning_curve(self._model(), progress)
+        return grow.learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Which of these unlabelled images to label next; `index` counts in `images`."""
@@ -296,15 +299,14 @@ class FewShotClassifier(Estimator):
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
+        exact_decode: bool = False,
         base: str | Encoder | None = None,
         trust_base: bool = False,
     ) -> FewShotClassifier:
-        """Read a saved classifier; refuse it where its base model is not the one it was fitted on.
-
-        A base that was never used here must be named (`base`, or an encoder), or the file trusted.
-        """
+        """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
         model = keep.load(Path(path), device, base=base, trust_base=trust_base)
-        clf = cls(model.encoder, **vars(model.recipe), device=device, store=store, skip_bad=skip_bad)
+        how: dict[str, Any] = {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode}
+        clf = cls(model.encoder, **vars(model.recipe), device=device, **how)
         clf.model_ = model
         return clf
 
@@ -325,11 +327,8 @@ class FewShotClassifier(Estimator):
 
     @property
     def reading(self) -> Reading:
-        """How images are read: `store` and `skip_bad`."""
-        store = None
-        if self.store is not False:
-            store = FeatureStore(None if self.store in (None, True) else Path(str(self.store)))
-        return Reading(store, self.skip_bad)
+        """How images are read: `store`, `skip_bad` and `exact_decode`."""
+        return Reading(shared_store(self.store), self.skip_bad, self.exact_decode)
 
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Encoder, Recipe, Labelled]:
         """What a fit starts from; wrong options are refused before a model is loaded."""

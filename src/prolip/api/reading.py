@@ -6,12 +6,15 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from prolip.core import InputError, UsageError
+from prolip.core.files import cache_dir
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
@@ -25,12 +28,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Reading:
-    """How images are read: where their features are kept, and whether those that cannot be read are passed
-    over.
+    """How images are read: where their features are kept, whether those that cannot be read are passed over,
+    and whether large ones are decoded in full (see `extract`).
     """
 
     store: FeatureStore | None = None
     skip_bad: bool = False
+    exact_decode: bool = False
 
     def features(
         self, encoder: Encoder, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
@@ -38,8 +42,26 @@ class Reading:
         """Pre-projection features of images, whatever they come as."""
         listed = as_images(images) if encoder.takes_pictures else images
         return extract(
-            encoder, listed, views=views, store=self.store, skip_bad=self.skip_bad, progress=progress
+            encoder,
+            listed,
+            views=views,
+            store=self.store,
+            skip_bad=self.skip_bad,
+            progress=progress,
+            exact_decode=self.exact_decode,
         )
+
+
+def shared_store(named: str | Path | bool | None) -> FeatureStore | None:
+    """The store in a folder, the user's own for None and True, none for False; opened once for a process."""
+    if named is False:
+        return None
+    return _opened(None if named in (None, True) else str(named), cache_dir())
+
+
+@lru_cache(maxsize=8)
+def _opened(named: str | None, user: Path) -> FeatureStore:
+    return FeatureStore(named)
 
 
 @dataclass(frozen=True, eq=False)

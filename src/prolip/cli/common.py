@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on past images that cannot be read.")]
+ExactDecode = Annotated[
+    bool, typer.Option("--exact-decode", help="Decode large images in full: several times slower.")
+]
 Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
@@ -61,6 +64,7 @@ def load(
     skip_bad: bool,
     base: str | None = None,
     trust_base: bool = False,
+    exact_decode: bool = False,
 ) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
@@ -68,7 +72,13 @@ def load(
 
     check_device(device)
     clf = FewShotClassifier.load(
-        saved, device=device, store=store, skip_bad=skip_bad, base=base, trust_base=trust_base
+        saved,
+        device=device,
+        store=store,
+        skip_bad=skip_bad,
+        exact_decode=exact_decode,
+        base=base,
+        trust_base=trust_base,
     )
     detail(f"{saved}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
     return clf

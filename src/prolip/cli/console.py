@@ -7,13 +7,17 @@ them can move the cursor, change colours or end a line.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
+
+LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 # -1 with -q, 1 with -v.
 VERBOSITY: ContextVar[int] = ContextVar("verbosity", default=0)
@@ -59,10 +63,14 @@ def console(stderr: bool = False) -> Any:
 
 
 class Display:
-    """A display of progress on standard error that begins when there is something to wait for."""
+    """A display of progress on standard error that begins when there is something to wait for.
+
+    Where that is no terminal, but a log, there is a line now and then instead.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
+        self.terminal = sys.stderr.isatty()
         self._drawn: Any = None
 
     def drawn(self) -> Any:
@@ -95,11 +103,16 @@ class Bar:
         self._display, self._label, self._unit = display, label, unit
         self._task: Any = None
         self._note = ""
+        self._began: tuple[float, int] | None = None  # when, and what was done by then
+        self._told = 0.0
 
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
         waiting = done < total and total > 1
         if self._display.quiet or (self._task is None and not waiting):
+            return
+        if not self._display.terminal:
+            self._line(done, total)
             return
         drawn = self._display.drawn()
         if self._task is None:
@@ -107,6 +120,19 @@ class Bar:
         speed = next(task.speed for task in drawn.tasks if task.id == self._task)
         rate = f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s" if speed else ""
         drawn.update(self._task, completed=done, total=total, rate=f"{rate}  {self._note}".rstrip())
+
+    def _line(self, done: int, total: int) -> None:
+        """A line for a log, every ten seconds."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began, self._told = (now, done), now
+        if now - self._told < LINE_SECONDS:
+            return
+        self._told = now
+        rate = (done - self._began[1]) / (now - self._began[0])
+        pace = f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
+        left = f", {datetime.timedelta(seconds=round((total - done) / rate))} left" if rate else ""
+        say(f"{self._label}: {done:,} of {total:,}, {pace}{left}  {self._note}".rstrip())
 
     def note(self, text: str) -> None:
         """A word on how it goes, from the next call on."""
@@ -119,8 +145,8 @@ class Bar:
 
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
-    """A progress bar, where standard error is a terminal."""
-    display = Display(quiet or VERBOSITY.get() < 0 or not sys.stderr.isatty())
+    """A progress bar on standard error; a line every ten seconds where that is no terminal."""
+    display = Display(quiet or VERBOSITY.get() < 0)
     try:
         yield Bar(display, label, unit)
     finally:

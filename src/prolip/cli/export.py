@@ -10,6 +10,7 @@ import typer
 from prolip.cli.common import (
     Base,
     Device,
+    ExactDecode,
     Json,
     Saved,
     SkipBad,
@@ -113,6 +114,7 @@ def embed(
     ] = None,
     device: Device = "auto",
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Write features from before the projection, once; `prolip reproject` turns them into any adapted space.
@@ -149,11 +151,18 @@ def embed(
                 address=ray,
                 device=device,
                 skip_bad=skip_bad,
+                exact_decode=exact_decode,
                 progress=progress,
             ).encoded
     with bar("encoding", quiet=json) as progress:  # after Ray: what is left to do is the index
         done = write_features(
-            encoder, paths, out, shard=(int(number), int(shards)), skip_bad=skip_bad, progress=progress
+            encoder,
+            paths,
+            out,
+            shard=(int(number), int(shards)),
+            skip_bad=skip_bad,
+            exact_decode=exact_decode,
+            progress=progress,
         )
     report_skipped(done.skipped, json)
     summary = {

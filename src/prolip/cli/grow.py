@@ -11,6 +11,7 @@ from prolip.cli.common import (
     IMAGES,
     Base,
     Device,
+    ExactDecode,
     Json,
     NoStore,
     Saved,
@@ -49,6 +50,7 @@ def add(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Add classes or images to a saved model; the images that it was fitted on are not needed.
@@ -63,7 +65,7 @@ def add(
     target, card = out or saved, has_card(saved)
     check_target(target, card)
     before = version(target)
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     with bar("encoding", quiet=json) as progress:
         report = clf.add(source, names=name_only or (), progress=progress)
     keep.save(clf.model_, target, card=card, over=before)
@@ -132,6 +134,7 @@ def suggest(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Which images to label next: those that stand for most of what nothing labelled resembles.
@@ -140,7 +143,7 @@ def suggest(
     """
     from prolip.data import list_images
 
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     paths = list_images(source)
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)

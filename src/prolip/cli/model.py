@@ -14,6 +14,7 @@ from prolip.cli.common import (
     Base,
     Descriptions,
     Device,
+    ExactDecode,
     Groups,
     Json,
     Model,
@@ -77,6 +78,7 @@ def fit(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     no_calibration: Annotated[
         bool, typer.Option("--no-calibration", help="Do not cross-validate; probabilities stay as they come.")
     ] = False,
@@ -114,6 +116,7 @@ def fit(
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
+        exact_decode=exact_decode,
         options=parse_options(option),
         calibrate=not no_calibration,
     )
@@ -136,6 +139,7 @@ def evaluate(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page too: confusions, mistakes as pictures, and more.")
     ] = None,
@@ -164,7 +168,7 @@ def evaluate(
 
     if per_image and not json:
         raise UsageError("--per-image is for --json: add that option")
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
     images = labelled(source, "test", absolute_paths)

@@ -13,6 +13,7 @@ from prolip.cli.common import (
     AbsolutePaths,
     Base,
     Device,
+    ExactDecode,
     Groups,
     Json,
     NoStore,
@@ -89,6 +90,7 @@ def predict(
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     absolute_paths: AbsolutePaths = False,
     json: Json = False,
 ) -> None:
@@ -113,7 +115,7 @@ def predict(
     _check_way(test_time)
     if out is not None:
         check_answers(out)
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,

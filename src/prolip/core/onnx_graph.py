@@ -26,7 +26,7 @@ IR_VERSION = 8  # the one that came with opset 18
 # Name: (element type of an array, the array's shape; a word is a size that is known at run time).
 Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 
-_TYPES = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9}
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9}
 
 
 class Graph:

@@ -6,14 +6,15 @@ The network is MobileNet's inverted residual, seven stages of it, with ReLU6 and
 
 Padding is TensorFlow's "same": where a stride does not divide the size, the odd pixel goes to the right and
 to the bottom. In the graph every batch norm is folded into the convolution before it. On a CPU, ONNX Runtime
-is several times faster than torch; the same network in torch, for GPUs and for training, is in
-`efficientnet_lite_torch.py`.
+is several times faster than torch. The same network in whole numbers is in `efficientnet_lite_int8.py`, and
+in torch, for GPUs and for training, in `efficientnet_lite_torch.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -68,49 +69,110 @@ def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def add_to_graph(graph: Graph, weights: Mapping[str, Array], pixels: str) -> str:
-    """Add the tower to a graph: uint8 pixels [batch, 224, 224, 3] to pooled features [batch, 1280].
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A convolution with the batch norm after it folded in.
+
+    Attributes
+    ----------
+    name
+        In the published checkpoint.
+    weight, bias
+        [outputs, inputs of a group, k, k] and [outputs].
+    mean, deviation
+        [outputs]: of what comes out on ImageNet, before any ReLU6. The batch norm knows.
+    relu
+        Whether a ReLU6 follows.
+    """
+
+    name: str
+    weight: Array
+    bias: Array
+    mean: Array
+    deviation: Array
+    stride: int
+    pads: tuple[int, int]
+    relu: bool
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel is a group of its own."""
+        return "depthwise" in self.name
+
+    def attributes(self) -> dict[str, Any]:
+        """Those of the node in a graph."""
+        groups = len(self.weight) if self.depthwise else 1
+        return {"strides": [self.stride] * 2, "pads": sorted(self.pads * 2), "group": groups}
+
+
+T = TypeVar("T")
+
+
+def walk(
+    weights: Mapping[str, Array], x: T, convolve: Callable[[T, Convolution], T], add: Callable[[T, T], T]
+) -> T:
+    """The network from normalised pixels to its last feature map, whatever a tensor is.
 
     `weights` has the names of the published checkpoint.
     """
     size = SIZE
 
-    def convolve(x: str, conv: str, norm: str, stride: int = 1, relu: bool = True) -> str:
+    def layer(x: T, conv: str, norm: str, stride: int = 1, relu: bool = True) -> T:
         nonlocal size
-        weight = weights[f"{conv}.weight"]  # [outputs, inputs of a group, kernel, kernel]
-        gain = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + EPS)
-        shift = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * gain
-        before, after = same_pads(size, weight.shape[2], stride)
+        weight = weights[f"{conv}.weight"]
+        scale, shift = weights[f"{norm}.weight"], weights[f"{norm}.bias"]
+        gain = scale / np.sqrt(weights[f"{norm}.running_var"] + EPS)
+        pads = same_pads(size, weight.shape[2], stride)
         size = -(-size // stride)
-        y = graph.node(
-            "Conv",
-            x,
-            weight * gain[:, None, None, None],
-            shift,
-            strides=[stride, stride],
-            pads=[before, before, after, after],
-            group=len(weight) if "depthwise" in conv else 1,
-        )
-        return graph.node("Clip", y, 0.0, 6.0) if relu else y
+        bias = shift - weights[f"{norm}.running_mean"] * gain
+        folded = weight * gain[:, None, None, None]
+        return convolve(x, Convolution(conv, folded, bias, shift, np.abs(scale), stride, pads, relu))
 
-    x = graph.node("Transpose", graph.node("Cast", pixels, to=1), perm=[0, 3, 1, 2])  # 1: float32
-    x = graph.node("Mul", graph.node("Sub", x, 255 * MEAN), 1 / (255 * STD))
-    x = convolve(x, "_conv_stem", "_bn0", stride=2)
+    x = layer(x, "_conv_stem", "_bn0", stride=2)
     for i, block in enumerate(blocks()):
         y, name = x, f"_blocks.{i}."
         if block.expansion != 1:
-            y = convolve(y, f"{name}_expand_conv", f"{name}_bn0")
-        y = convolve(y, f"{name}_depthwise_conv", f"{name}_bn1", block.stride)
-        y = convolve(y, f"{name}_project_conv", f"{name}_bn2", relu=False)
-        x = graph.node("Add", x, y) if block.residual else y
-    x = convolve(x, "_conv_head", "_bn1")
+            y = layer(y, f"{name}_expand_conv", f"{name}_bn0")
+        y = layer(y, f"{name}_depthwise_conv", f"{name}_bn1", block.stride)
+        y = layer(y, f"{name}_project_conv", f"{name}_bn2", relu=False)
+        x = add(x, y) if block.residual else y
+    return layer(x, "_conv_head", "_bn1")
+
+
+def normalised(graph: Graph, pixels: str) -> str:
+    """Add the change of uint8 pixels [batch, S, S, 3] to what the first convolution takes."""
+    x = graph.node("Transpose", graph.node("Cast", pixels, to=1), perm=[0, 3, 1, 2])  # 1: float32
+    return graph.node("Mul", graph.node("Sub", x, 255 * MEAN), 1 / (255 * STD))
+
+
+def convolution(graph: Graph, x: str, layer: Convolution) -> str:
+    """Add a convolution and its ReLU6, in floating point."""
+    y = graph.node("Conv", x, layer.weight, layer.bias, **layer.attributes())
+    return graph.node("Clip", y, 0.0, 6.0) if layer.relu else y
+
+
+def add_to_graph(graph: Graph, weights: Mapping[str, Array], pixels: str) -> str:
+    """Add the tower to a graph: uint8 pixels [batch, 224, 224, 3] to pooled features [batch, 1280]."""
+    x = walk(
+        weights,
+        normalised(graph, pixels),
+        lambda x, layer: convolution(graph, x, layer),
+        lambda x, y: graph.node("Add", x, y),
+    )
+    return pooled(graph, x)
+
+
+def pooled(graph: Graph, x: str) -> str:
+    """Add the mean over places."""
     return graph.node("Flatten", graph.node("GlobalAveragePool", x))
 
 
-def to_onnx(weights: Mapping[str, Array]) -> bytes:
-    """The tower alone as an ONNX model: `pixels` to `features`."""
+def to_onnx(
+    weights: Mapping[str, Array], add: Callable[[Graph, Mapping[str, Array], str], str] = add_to_graph
+) -> bytes:
+    """The tower alone as an ONNX model, `pixels` to `features`; `add` puts it into a graph."""
     graph = Graph()
-    graph.node("Identity", add_to_graph(graph, weights, "pixels"), output="features")
+    graph.node("Identity", add(graph, weights, "pixels"), output="features")
     return graph.to_bytes(
         {"pixels": ("uint8", ("batch", SIZE, SIZE, 3))}, {"features": ("float32", ("batch", WIDTH))}
     )

@@ -1,13 +1,22 @@
-"""Weights that come inside installed packages: found, and checked before anything reads them."""
+"""Weights that come inside installed packages: found, and checked before anything reads them.
+
+To hash a hundred megabytes at every start would take longer than most answers. What was found whole is noted
+in the cache folder with the file's size, times and inode, and hashed again once any of them is another.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from prolip.core.errors import ModelError
-from prolip.core.files import sha256_file
+from prolip.core.errors import ModelError, ProlipError
+from prolip.core.files import cache_dir, sha256_file
+from prolip.core.reading import read_json
+from prolip.core.writing import write_json
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,29 @@ class PackagedFile:
             raise ModelError(
                 f"{self.package} lacks {self.inside}: pip install --force-reinstall {self.distribution}"
             )
-        found = sha256_file(path)
+        found = _digest(path)
         if found != self.digest:
             raise ModelError(
                 f"{path.name} of {self.package} was altered: expected SHA-256 {self.digest}, found {found}; "
                 f"pip install --force-reinstall {self.distribution}"
             )
         return path
+
+
+def _digest(path: Path) -> str:
+    """The SHA-256 of a file; that of last time where the file is as it was then."""
+    note = cache_dir() / "checked" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    seen = _state(path)
+    with suppress(ProlipError):
+        known = read_json(note)
+        if isinstance(known, dict) and known.get("state") == seen:
+            return str(known.get("sha256"))
+    found = sha256_file(path)
+    with suppress(ProlipError):  # a cache that cannot be written is done without
+        write_json(note, {"path": str(path), "state": seen, "sha256": found})
+    return found
+
+
+def _state(path: Path) -> list[Any]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]

@@ -60,6 +60,7 @@ def embed(
     shard: tuple[int, int] = (1, 1),
     skip_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    exact_decode: bool = False,
 ) -> Embedded:
     """Write features of images below `root`, resuming what is there.
 
@@ -71,6 +72,8 @@ def embed(
         (i, n): of n shards the i-th, counted from 1.
     skip_bad
         Pass over images that cannot be read.
+    exact_decode
+        Decode large images in full: see `extract`.
     """
     number, shards = shard
     if not 1 <= number <= shards:
@@ -79,7 +82,8 @@ def embed(
     if target.exists() and not target.is_dir():
         raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
     with appending(target / f"index-{number}-of-{shards}.jsonl") as index:
-        return _embed(encoder, images[number - 1 :: shards], target, index, skip_bad, progress)
+        mine = images[number - 1 :: shards]
+        return _embed(encoder, mine, target, index, skip_bad, progress, exact_decode)
 
 
 def _embed(
@@ -89,10 +93,11 @@ def _embed(
     index: Lines,
     skip_bad: bool,
     progress: Callable[[int, int], None] | None,
+    exact_decode: bool,
 ) -> Embedded:
     """Add to the index, a chunk at a time, what is not listed as it is now."""
     store = FeatureStore(root)
-    changed, sizes = _changed(images, _latest(root), store.space(encoder))
+    changed, sizes = _changed(images, _latest(root), store.space(encoder, exact_decode))
     already, bad, encoded = len(images) - len(changed), [], 0
     for start in range(0, len(changed), CHUNK):
         chunk = changed[start : start + CHUNK]
@@ -102,7 +107,9 @@ def _embed(
                 progress(already + start + done, already + len(changed))
 
         try:
-            found = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=report)
+            found = extract(
+                encoder, chunk, store=store, skip_bad=skip_bad, progress=report, exact_decode=exact_decode
+            )
         except NoImageLeft as none:
             bad += none.bad
             continue
@@ -140,7 +147,7 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
     """The features of this encoder below `root`, and every image's path and key."""
     if not _indices(root):
         raise InputError(f"{root} is no store of `prolip embed`: it has no index")
-    space = FeatureStore(root).space(encoder)
+    space = FeatureStore(root).space(encoder, exact=None)
     if not len(space):
         raise InputError(
             f"{root} has no features of {encoder.name} with these weights: embed the images with this model"

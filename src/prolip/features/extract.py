@@ -1,10 +1,11 @@
 """Run the frozen tower over pictures, once.
 
 A few threads read, hash and decode pictures ahead of the tower; the tower runs on the calling thread. What
-the store has is not decoded; what it lacks is encoded in batches and written as the run goes, so that an
-interrupted run loses seconds, not hours.
+the store has is not decoded, and not even opened where its file is as it was when it was last read; what it
+lacks is encoded in batches and written as the run goes, so that an interrupted run loses seconds, not hours.
 
-View 0 is the evaluation view. View v >= 1 is a random crop and flip, drawn from a stream that is seeded by
+View 0 is the evaluation view; for it, large pictures are shrunk while they are decoded, unless the exact way
+is asked for. View v >= 1 is a random crop and flip, drawn from a stream that is seeded by
 the picture's content and v alone: it is the same whatever else is in the run, and in whatever order.
 """
 
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -32,8 +33,8 @@ from prolip.core.machine import cores
 from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, NoImageLeft, Picture
-from prolip.features.store import FeatureStore, Space
+from prolip.features.images import BadImage, NoImageLeft, Picture, file_state
+from prolip.features.store import WAYS, FeatureStore, Space
 
 Progress = Callable[[int, int], None]
 
@@ -59,6 +60,8 @@ class Extraction:
         Views that the tower was run on; the rest came from the store, or were copies.
     seconds
         Of the whole extraction.
+    large
+        Contents of those among the encoded that are large enough for `exact_decode` to matter.
     """
 
     features: Array
@@ -67,6 +70,7 @@ class Extraction:
     bad: list[tuple[str, str]]
     encoded: int
     seconds: float
+    large: frozenset[bytes] = frozenset()
 
 
 def extract(
@@ -77,6 +81,7 @@ def extract(
     skip_bad: bool = False,
     progress: Progress | None = None,
     workers: int | None = None,
+    exact_decode: bool = False,
 ) -> Extraction:
     """Pre-projection features of pictures.
 
@@ -95,7 +100,9 @@ def extract(
     progress
         Called as `progress(done, total)`, in pictures, on this thread.
     workers
-        Threads that load; by default one per core, 2 to 16.
+        Threads that load; by default one per core, 2 to 16. With 0 everything runs on this thread.
+    exact_decode
+        Decode large pictures in full for view 0, too: six times slower, and all but the same features.
     """
     started = time.perf_counter()
     if not encoder.takes_pictures:
@@ -105,12 +112,13 @@ def extract(
         raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
-    space = None if store is None else store.space(encoder)
-    job = _Job(encoder, images, views, space, skip_bad, progress or (lambda done, total: None))
+    space = None if store is None else store.space(encoder, exact_decode)
+    told = progress or (lambda done, total: None)
+    job = _Job(encoder, images, views, store, space, exact_decode, skip_bad, told)
     try:
-        job.run(workers or min(16, max(2, cores())))
+        job.run(min(16, max(2, cores())) if workers is None else workers)
     finally:
-        for problem in space.problems if space else ():
+        for problem in space.take_problems() if space else ():
             warnings.warn(problem, stacklevel=2)
     return job.result(time.perf_counter() - started)
 
@@ -130,6 +138,8 @@ class _Loaded:
 
     index: int
     key: bytes
+    state: tuple[int, ...] | None = None  # of its file, if that was read
+    way: int = 0  # view 0 as the store numbers it
     rows: dict[int, Array] = field(default_factory=dict)  # [width]
     pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
 
@@ -141,7 +151,9 @@ class _Job:
     encoder: Encoder
     images: Sequence[Any]
     views: list[int]
+    store: FeatureStore | None
     space: Space | None
+    exact: bool
     skip_bad: bool
     progress: Progress
 
@@ -154,18 +166,17 @@ class _Job:
         self.first: dict[bytes, int] = {}  # content: the picture that brings its features
         self.lock = Lock()
         self.waiting: list[tuple[_Loaded, int]] = []  # picture and index in `views`, next for the tower
-        self.unwritten: list[tuple[int, int]] = []  # picture and index in `views`, next for the store
+        self.unwritten: list[tuple[int, int, int]] = []  # picture, index in `views`, view: next for the store
+        self.large: set[bytes] = set()
+        self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
     def run(self, workers: int) -> None:
         size, total = self.encoder.batch_size, len(self.images)
-        # Enough pictures ahead to fill two batches; with many views a picture is large, so fewer of them.
-        ahead = max(workers, -(-2 * size // len(self.views)))
+        # Enough pictures ahead to fill a batch; with many views a picture is large, so fewer of them.
+        ahead = max(workers, -(-size // len(self.views)))
         try:
-            with (
-                ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool,
-                closing(_in_order(pool, self._load, total, ahead)) as outcomes,
-            ):
+            with closing(_in_order(workers, self._load, total, ahead)) as outcomes:
                 for index, outcome in enumerate(outcomes):
                     self._receive(index, outcome)
                     while len(self.waiting) >= size:
@@ -194,30 +205,60 @@ class _Job:
             raise NoImageLeft(bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
-        return Extraction(features, kept, hashes, bad, self.encoded, seconds)
+        return Extraction(features, kept, hashes, bad, self.encoded, seconds, frozenset(self.large))
 
     def _name(self, index: int) -> str:
         image = self.images[index]
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
     def _load(self, index: int) -> _Loaded | BadImage:
+        source, name = self.images[index], self._name(index)
         try:
-            picture = Picture.open(self.images[index], self._name(index))
+            if (known := self._known(source)) is not None and (rows := self._rows(known)) is not None:
+                with self.lock:
+                    self.first.setdefault(known, index)
+                return _Loaded(index, known, rows=rows)
+            picture = Picture.open(source, name)
             with self.lock:
                 first = self.first.setdefault(picture.key, index)
-            loaded = _Loaded(index, picture.key)
-            if first != index:
-                return loaded
-            for slot, view in enumerate(self.views):
-                if self.space and (row := self.space.get(picture.key, view)) is not None:
-                    loaded.rows[slot] = row
-            if missing := [slot for slot in range(len(self.views)) if slot not in loaded.rows]:
-                image = picture.load()
-                for slot in missing:
-                    loaded.pixels[slot] = _view(self.encoder.preprocess, image, picture.key, self.views[slot])
-            return loaded
+            loaded = _Loaded(index, picture.key, picture.state)
+            return loaded if first != index else self._fill(loaded, picture)
         except BadImage as bad:
             return bad
+
+    def _known(self, source: Any) -> bytes | None:
+        """The content of a file, where that can be told without opening it."""
+        if self.store is None or not isinstance(source, (str, os.PathLike)):
+            return None
+        with suppress(OSError, ValueError):  # opening it will say why
+            return self.store.contents.get(os.fspath(source), file_state(os.stat(source)))  # noqa: PTH116
+        return None
+
+    def _rows(self, key: bytes) -> dict[int, Array] | None:
+        """All of a picture's rows, or None if one is missing."""
+        rows = {slot: self.space.get(key, view) for slot, view in enumerate(self.views) if self.space}
+        whole = {slot: row for slot, row in rows.items() if row is not None}
+        return whole if len(whole) == len(self.views) else None
+
+    def _fill(self, loaded: _Loaded, picture: Picture) -> _Loaded:
+        """Take rows from the store, and make pixels for the rest."""
+        for slot, view in enumerate(self.views):
+            if self.space and (row := self.space.get(picture.key, view)) is not None:
+                loaded.rows[slot] = row
+        missing = [slot for slot in range(len(self.views)) if slot not in loaded.rows]
+        small = [slot for slot in missing if self.views[slot] == 0 and not self.exact]
+        whole, large = [slot for slot in missing if slot not in small], False
+        preprocess = self.encoder.preprocess
+        if whole:
+            with picture.pixels() as (image, _):
+                large = preprocess.shrink(image.size) > 1
+                whole, small = (whole, small) if large else (missing, [])
+                for slot in whole:
+                    loaded.pixels[slot] = _view(preprocess, image, picture.key, self.views[slot])
+        for slot in small:
+            with picture.pixels(preprocess.shrink) as (image, large):
+                loaded.pixels[slot] = preprocess.centre(image)
+        return replace(loaded, way=WAYS[self.exact] if large else 0)
 
     def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
@@ -228,6 +269,9 @@ class _Job:
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key
+        source = self.images[index]
+        if self.store and outcome.state and isinstance(source, (str, os.PathLike)):
+            self.read.append((os.fspath(source), outcome.state, outcome.key))
         for slot, row in outcome.rows.items():
             self.features[slot, index] = row
         self.waiting += [(outcome, slot) for slot in outcome.pixels]
@@ -249,20 +293,22 @@ class _Job:
                     f"{self._name(loaded.index)}: look at the image, or take another device or model"
                 )
             self.features[slot, loaded.index] = row
-            self.unwritten.append((loaded.index, slot))
+            self.unwritten.append((loaded.index, slot, self.views[slot] or loaded.way))
+            if loaded.way:
+                self.large.add(loaded.key)
         if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
 
     def _write(self) -> None:
-        pairs, self.unwritten = self.unwritten, []
-        if self.space is None or not pairs:
+        rows, self.unwritten = self.unwritten, []
+        read, self.read = self.read, []
+        if self.space is None or self.store is None:
             return
-        indices, slots = [index for index, _ in pairs], [slot for _, slot in pairs]
-        self.space.add(
-            [self.keys[index] for index in indices],
-            [self.views[slot] for slot in slots],
-            self.features[slots, indices],
-        )
+        if rows:
+            indices, slots, views = zip(*rows, strict=True)
+            keys = [self.keys[index] for index in indices]
+            self.space.add(keys, views, self.features[list(slots), list(indices)])
+        self.store.contents.add(read)
         self.written_at = time.monotonic()
 
 
@@ -275,17 +321,21 @@ def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> 
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, load: Callable[[int], _Loaded | BadImage], count: int, ahead: int
+    workers: int, load: Callable[[int], _Loaded | BadImage], count: int, ahead: int
 ) -> Generator[_Loaded | BadImage, None, None]:
     """Results of `load(0)`, `load(1)`, ..., with at most `ahead` of them under way or ready."""
+    if not workers:
+        yield from map(load, range(count))
+        return
     futures: deque[Future[_Loaded | BadImage]] = deque()
-    try:
-        for index in range(count):
-            futures.append(pool.submit(load, index))
-            if len(futures) >= ahead:
+    with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
+        try:
+            for index in range(count):
+                futures.append(pool.submit(load, index))
+                if len(futures) >= ahead:
+                    yield futures.popleft().result()
+            while futures:
                 yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
-    finally:
-        for future in futures:
-            future.cancel()
+        finally:
+            for future in futures:
+                future.cancel()

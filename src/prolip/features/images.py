@@ -1,8 +1,8 @@
-"""Any picture to upright 8-bit RGB.
+"""Any picture to upright 8-bit RGB, or the reason why not.
 
-Transparency is laid on white. 16-bit greyscale is scaled, where a plain conversion would clip it to white.
-CMYK is converted without its colour profile, as the pipelines that CLIP-like models are trained with do it;
-Pillow undoes the inversion of Adobe's JPEGs. Animations give their first frame.
+Only regular files are opened. Large pictures may be shrunk by a whole factor on the way: a JPEG while it is
+decoded, which takes a sixth of the time, others by the mean of so many pixels. Pictures whose pixels would
+take more memory than `memory.py` allows are refused. Animations give their first frame.
 """
 
 from __future__ import annotations
@@ -13,29 +13,26 @@ import hashlib
 import importlib
 import io
 import os
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from prolip.core.errors import InputError
+from prolip.core.reading import Unreadable, open_regular
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.lazy import LazyImage
-from prolip.data.pixels import channels_last
+from prolip.features.memory import PICTURES, VARIABLE
+from prolip.features.pixels import from_array, to_rgb, turn
 
-_ORIENTATION = 0x0112  # EXIF
-_TURN = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+Shrink = Callable[[tuple[int, int]], int]  # by which whole factor a picture of this size may shrink
+
+_AT_ONCE = 8 << 20  # bytes; a larger file is not read into memory as a whole
+_BY_LINES = ("JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "TGA", "PCX", "SGI")  # decoded into place
 
 
 class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caught
@@ -68,18 +65,20 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
     name
         What an error calls it; a path names itself.
     near
-        A side, in pixels, that is enough: a large JPEG is then decoded at a fraction of its size, not below
-        that, in a fraction of the time.
+        A side, in pixels, that is enough: a larger picture is shrunk while it is decoded, not below that.
     """
     if isinstance(source, LazyImage):
-        return load_image(_loaded(source), name or source.name)
+        return load_image(_loaded(source), name or source.name, near)
+    shrink: Shrink | None = None if near is None else lambda size: max(1, min(size) // near)
     if isinstance(source, (str, os.PathLike)):
-        return load_image(_read(source), name or str(source), near)
+        with Picture.open(source, name or str(source)).pixels(shrink) as (image, _):
+            return image
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _decode(bytes(source), name or "in memory", near)
+        with _decoded(io.BytesIO(source), name or "in memory", shrink) as (image, _):
+            return image
     name = name or "in memory"
     try:
-        return _rgb(source if isinstance(source, Image.Image) else _from_array(source))
+        return to_rgb(source if isinstance(source, Image.Image) else from_array(source))
     except InputError:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
@@ -107,28 +106,46 @@ class Picture:
     ----------
     key
         SHA-256 of the file's content; of size and pixels where there is no file.
+    state
+        Of the file, when its content was read: see `file_state`.
     """
 
     name: str
     key: bytes
-    source: bytes | Image.Image
+    source: bytes | Path | Image.Image
+    state: tuple[int, ...] | None = None
 
     @classmethod
     def open(cls, source: Any, name: str) -> Picture:
-        """Read a path, bytes, PIL image or array, or what gives one."""
+        """Read a path, bytes, PIL image or array, or what gives one; a large file is not kept in memory."""
         if isinstance(source, LazyImage):
             source = _loaded(source)
         if isinstance(source, (str, os.PathLike)):
-            source = _read(source)
+            return _read(Path(source), name)
         if isinstance(source, bytes):
             return cls(name, hashlib.sha256(source).digest(), source)
         image = load_image(source, name)
         size = f"pixels {image.width} {image.height};".encode()
         return cls(name, hashlib.sha256(size + image.tobytes()).digest(), image)
 
-    def load(self) -> Image.Image:
-        """The pixels, upright, in RGB."""
-        return self.source if isinstance(self.source, Image.Image) else load_image(self.source, self.name)
+    @contextmanager
+    def pixels(self, shrink: Shrink | None = None) -> Iterator[tuple[Image.Image, bool]]:
+        """The pixels, upright, in RGB, and whether they are fewer than there were.
+
+        The memory that they take counts as taken while they are looked at.
+        """
+        if isinstance(self.source, Image.Image):
+            factor = shrink(self.source.size) if shrink else 1
+            yield self.source.reduce(factor) if factor > 1 else self.source, factor > 1
+        elif isinstance(self.source, bytes):
+            with _decoded(io.BytesIO(self.source), self.name, shrink) as found:
+                yield found
+        else:
+            with _open(self.source, self.name) as file:
+                if file_state(os.fstat(file.fileno())) != self.state:
+                    raise BadImage(self.name, "it changed while it was being read")
+                with _decoded(file, self.name, shrink) as found:
+                    yield found
 
 
 def _loaded(image: LazyImage) -> Any:
@@ -141,30 +158,98 @@ def _loaded(image: LazyImage) -> Any:
         raise BadImage(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
+def file_state(found: os.stat_result) -> tuple[int, ...]:
+    """Size, times and inode: as long as they stay, so does the content."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
-def _decode(data: bytes, name: str, near: int | None = None) -> Image.Image:
-    if not data:
-        raise BadImage(name, "the file is empty")
+def _open(path: Path, name: str) -> IO[bytes]:
     try:
-        with Image.open(io.BytesIO(data), formats=_formats()) as image:
-            if near is not None:
-                image.draft(None, (near, near))
+        return open_regular(path)
+    except Unreadable as error:
+        raise BadImage(name, error.reason) from error
+
+
+def _read(path: Path, name: str) -> Picture:
+    with _open(path, name) as file:
+        try:
+            state = file_state(os.fstat(file.fileno()))
+            start = file.read(_AT_ONCE + 1)
+            if len(start) <= _AT_ONCE:
+                return Picture(name, hashlib.sha256(start).digest(), start, state)
+            digest = hashlib.sha256(start)
+            while block := file.read(_AT_ONCE):
+                digest.update(block)
+        except OSError as error:
+            raise BadImage(name, error.strerror or str(error)) from error
+    return Picture(name, digest.digest(), path, state)
+
+
+@contextmanager
+def _decoded(
+    stream: IO[bytes], name: str, shrink: Shrink | None = None
+) -> Iterator[tuple[Image.Image, bool]]:
+    """What a stream holds, shrunk by a whole factor: of a JPEG, as far as that goes, while it is decoded."""
+    with _reasons(name):
+        image = _opened(stream)
+        if image.width == 0 or image.height == 0:
+            raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
+        whole, factor = image.size, shrink(image.size) if shrink else 1
+        if factor > 1:
+            image.draft(image.mode, (image.width // factor, image.height // factor))
+        rest = shrink(image.size) if shrink else 1
+        needed = _memory(image, whole, rest)
+    if needed > PICTURES.limit:
+        raise BadImage(
+            name,
+            f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, "
+            f"{PICTURES.limit // 10**6} are the limit: set {VARIABLE}={-(-needed // 10**6)} for more",
+        )
+    with PICTURES.hold(needed):
+        with _reasons(name):
             image.load()
-            return _rgb(image)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BadImage(name, "it claims more pixels than is safe to decode") from error
+            picture = to_rgb(image, rest)
+        del image
+        yield picture, factor > 1
+
+
+@contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Whatever goes wrong inside is a picture that cannot be read, and why."""
+    try:
+        yield
+    except (MemoryError, BadImage):
+        raise
     except UnidentifiedImageError as error:
         raise BadImage(name, _unidentified(name)) from error
-    except MemoryError:
-        raise
     except Exception as error:  # Pillow's decoders raise nearly anything on a damaged file
         raise BadImage(name, " ".join(str(error).split()) or type(error).__name__) from error
+
+
+def _opened(stream: IO[bytes]) -> Image.Image:
+    """As Pillow's own `open`, but for its limit on pixels, which is the same for all and not for threads."""
+    start = stream.read(16)
+    if not start:
+        raise ValueError("the file is empty")
+    for kind in _formats():
+        factory, accept = Image.OPEN[kind]
+        with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
+            if accept is None or accept(start) is True:
+                stream.seek(0)
+                return factory(stream, "")
+    raise UnidentifiedImageError
+
+
+def _memory(image: Image.Image, whole: tuple[int, int], rest: int) -> int:
+    """Bytes at most that it takes to decode a picture and to bring it into upright RGB."""
+    each: float = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}.get(image.mode, 4)
+    if image.format not in _BY_LINES:
+        each *= 2  # the decoder makes the whole picture before it hands it over
+    turned = "exif" in image.info and turn(image) is not None  # without a block, asking would decode a PNG
+    each += 4 / rest**2 * ((image.mode != "RGB" or rest > 1) + turned)
+    if image.info.get("progressive"):  # all of its coefficients are held
+        each += 6 * (whole[0] * whole[1]) / (image.width * image.height)
+    return int(each * image.width * image.height)
 
 
 def _unidentified(name: str) -> str:
@@ -180,68 +265,3 @@ def _formats() -> tuple[str, ...]:
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()
     return tuple(name for name in IMAGE_FORMATS if name in Image.OPEN)
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    image = _upright(image)
-    if image.width == 0 or image.height == 0:
-        raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
-    if image.mode.startswith("I") or image.mode == "F":
-        image = Image.fromarray(_grey(np.asarray(image)))
-    if image.mode in ("La", "RGBa"):  # premultiplied, which only converts to its own plain kind
-        image = image.convert(image.mode.upper())
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    picture = image.convert("RGBA")
-    white = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(white, picture).convert("RGB")
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """The picture as its EXIF orientation says; a broken EXIF block says nothing."""
-    try:
-        orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # parsing a damaged block ends in many ways, and none of them spoils the pixels
-        return image
-    return image.transpose(_TURN[orientation]) if orientation in _TURN else image
-
-
-def _grey(values: np.ndarray) -> np.ndarray:
-    """Greyscale of more than 8 bits [H, W] to uint8.
-
-    16-bit integers span 0 .. 65535. Wider integers and floats have no agreed range: floats within 0 .. 1 or
-    0 .. 255 span that, and anything else is stretched from its least to its greatest value.
-    """
-    if not np.isfinite(values).all():
-        raise ValueError("it holds NaN or infinite values")
-    low, high = float(values.min()), float(values.max())
-    for agreed in (65535.0,) if values.dtype.kind in "iu" else (1.0, 255.0):
-        if low >= 0 and high <= agreed:
-            low, high = 0.0, agreed
-            break
-    return ((values - low) * (255 / max(high - low, 1e-12))).round().astype(np.uint8)
-
-
-def _from_array(source: Any) -> Image.Image:
-    values = channels_last(source)
-    if values.ndim == 3 and values.shape[2] == 1:
-        values = values[:, :, 0]
-    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in (3, 4))) or not values.size:
-        raise InputError(
-            "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
-            f"got {list(values.shape)}"
-        )
-    if values.dtype == np.bool_:
-        values = values.astype(np.uint8) * 255
-    elif values.dtype == np.uint16:
-        values = (values / 257).round().astype(np.uint8)
-    elif values.dtype.kind == "f":
-        if not (values.min() >= 0 and values.max() <= 1):
-            raise InputError(
-                f"a float image array must lie in 0 .. 1, got {values.min():.4g} .. {values.max():.4g}; "
-                "for 0 .. 255 convert it to uint8"
-            )
-        values = (values.astype(np.float64) * 255).round().astype(np.uint8)
-    elif values.dtype != np.uint8:
-        raise InputError(f"an image array must be uint8, uint16, bool or float, got {values.dtype}")
-    return Image.fromarray(np.ascontiguousarray(values))

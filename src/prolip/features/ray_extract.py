@@ -11,8 +11,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,13 @@ import numpy as np
 from prolip import encoders
 from prolip.core.errors import InputError, ModelError
 from prolip.features.extract import extract
-from prolip.features.images import BadImage, Picture
-from prolip.features.store import FeatureStore, Space
+from prolip.features.images import BadImage, NoImageLeft, Picture, file_state
+from prolip.features.store import WAYS, FeatureStore, Space
 
 Progress = Callable[[int, int], None]
 
 _BATCH = 64
+_CHUNK = 4096  # files that are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def extract_on_ray(
     device: str = "auto",
     skip_bad: bool = False,
     progress: Progress | None = None,
+    exact_decode: bool = False,
 ) -> RayExtraction:
     """Encode pictures into a store on a Ray cluster.
 
@@ -79,6 +81,8 @@ def extract_on_ray(
         Leave out pictures that cannot be read; otherwise the first of them is an error.
     progress
         Called as `progress(done, total)`, in pictures.
+    exact_decode
+        Decode large pictures in full: see `extract`.
     """
     try:
         import ray
@@ -87,8 +91,8 @@ def extract_on_ray(
     names, views = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
     if not names:
         raise InputError("no images to encode")
-    space = store.space(encoders.load(model, device))
-    missing, bad = _missing(space, names, views)
+    space = store.space(encoders.load(model, device), exact_decode)
+    missing, bad = _missing(store, space, names, views)
     _refuse(bad, skip_bad)
     known, done = len(names) - len(missing) - len(bad), len(names) - len(missing)
     if progress is not None:
@@ -96,10 +100,11 @@ def extract_on_ray(
     encoded = 0
     if missing:
         with _cluster(ray, address):
-            for keys, features, failed in _batches(ray, model, device, missing, views, workers):
+            encode = (model, device, views, exact_decode)
+            for keys, ways, features, failed in _batches(ray, encode, missing, workers):
                 for slot, view in enumerate(views):
                     if keys:
-                        space.add(keys, [view] * len(keys), features[slot])
+                        space.add(keys, [view] * len(keys) if view else ways, features[slot])
                 bad += failed
                 _refuse(failed, skip_bad)
                 encoded += len(keys)
@@ -108,32 +113,47 @@ def extract_on_ray(
     return RayExtraction(known, encoded, bad)
 
 
-def _missing(space: Space, paths: list[str], views: list[int]) -> tuple[list[str], list[tuple[str, str]]]:
+def _missing(
+    store: FeatureStore, space: Space, paths: list[str], views: list[int]
+) -> tuple[list[str], list[tuple[str, str]]]:
     """Paths whose features the store lacks, and those that cannot be read at all."""
+    missing: list[str] = []
+    bad: list[tuple[str, str]] = []
 
-    def is_stored(path: str) -> bool | BadImage:
+    def stored(path: str) -> Picture | BadImage | None:
+        with suppress(OSError, ValueError):  # opening it will say why
+            key = store.contents.get(path, file_state(os.stat(path)))  # noqa: PTH116
+            if key is not None and all(space.get(key, view) is not None for view in views):
+                return None
         try:
-            key = Picture.open(path, path).key
-        except BadImage as bad:
-            return bad
-        return all(space.get(key, view) is not None for view in views)
+            return replace(Picture.open(path, path), source=b"")
+        except BadImage as error:
+            return error
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(is_stored, paths))
-    bad = [
-        (path, state.reason) for path, state in zip(paths, found, strict=True) if isinstance(state, BadImage)
-    ]
-    return [path for path, state in zip(paths, found, strict=True) if state is False], bad
+        for start in range(0, len(paths), _CHUNK):
+            chunk = paths[start : start + _CHUNK]
+            read = []
+            for path, found in zip(chunk, pool.map(stored, chunk), strict=True):
+                if isinstance(found, BadImage):
+                    bad.append((path, found.reason))
+                elif found is not None and found.state is not None:
+                    read.append((path, found.state, found.key))
+                    if any(space.get(found.key, view) is None for view in views):
+                        missing.append(path)
+            store.contents.add(read)
+    return missing, bad
 
 
-EncodedBatch = tuple[list[bytes], np.ndarray, list[tuple[str, str]]]  # keys, features [V, n, width], bad
+# Keys, numbers of view 0 (see `store.WAYS`), features [V, n, width], and what could not be read.
+EncodedBatch = tuple[list[bytes], list[int], np.ndarray, list[tuple[str, str]]]
 
 
 def _batches(
-    ray: Any, model: str, device: str, paths: list[str], views: list[int], workers: int | None
+    ray: Any, encode: tuple[str, str, list[int], bool], paths: list[str], workers: int | None
 ) -> Iterator[EncodedBatch]:
     resources = ray.cluster_resources()
-    on_gpu = device != "cpu" and resources.get("GPU", 0) > 0
+    on_gpu = encode[1] != "cpu" and resources.get("GPU", 0) > 0
     count = workers or max(1, int(resources["GPU" if on_gpu else "CPU"]) - (0 if on_gpu else 1))
     blocks = max(count, -(-len(paths) // (4 * _BATCH)))
     rows = ray.data.from_items(
@@ -141,7 +161,7 @@ def _batches(
     )
     encoded = rows.map_batches(
         _Encode,
-        fn_constructor_args=(model, device, views),
+        fn_constructor_args=(*encode, None if on_gpu else 0),
         batch_size=_BATCH,
         batch_format="numpy",
         compute=ray.data.ActorPoolStrategy(size=min(count, len(paths))),
@@ -152,32 +172,46 @@ def _batches(
         failed = [(str(batch["path"][i]), str(batch["reason"][i])) for i in np.flatnonzero(~sound)]
         keys = [row.tobytes() for row in np.asarray(batch["key"])[sound]]
         features = np.asarray(batch["features"])[sound]  # [n, V, width]
-        yield keys, features.transpose(1, 0, 2), failed
+        yield keys, np.asarray(batch["way"])[sound].tolist(), features.transpose(1, 0, 2), failed
 
 
 class _Encode:
-    """One encoder on one worker."""
+    """One encoder on one worker; on a processor it runs on one thread, as Ray counts processors."""
 
-    def __init__(self, model: str, device: str, views: list[int]) -> None:
+    def __init__(
+        self, model: str, device: str, views: list[int], exact_decode: bool, threads: int | None
+    ) -> None:
         self.encoder, self.views = encoders.load(model, device), views
+        self.exact_decode, self.threads = exact_decode, threads
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Keys [n, 32], features [n, V, width] and the reason why not, for each path."""
+        """Keys [n, 32], numbers of view 0, features [n, V, width] and the reason why not, for each path."""
         paths = [str(path) for path in batch["path"]]
         count = len(paths)
-        keys = np.zeros((count, 32), np.uint8)
-        features = np.zeros((count, len(self.views), self.encoder.width), np.float32)
-        reasons = [""] * count
+        made: dict[str, Any] = {
+            "path": paths,
+            "key": np.zeros((count, 32), np.uint8),
+            "way": np.zeros(count, np.int64),
+            "features": np.zeros((count, len(self.views), self.encoder.width), np.float32),
+            "reason": [""] * count,
+        }
         try:
-            found = extract(self.encoder, paths, views=self.views, skip_bad=True)
-        except InputError as error:  # not one of them can be read
-            return {"path": paths, "key": keys, "features": features, "reason": [str(error)] * count}
-        kept = np.asarray(found.kept)
-        keys[kept] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(-1, 32)
-        features[kept] = found.features.transpose(1, 0, 2)
+            found = extract(
+                self.encoder,
+                paths,
+                self.views,
+                skip_bad=True,
+                workers=self.threads,
+                exact_decode=self.exact_decode,
+            )
+        except NoImageLeft as error:
+            return {**made, "reason": [reason for _, reason in error.bad]}
+        made["key"][found.kept] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(-1, 32)
+        made["way"][found.kept] = [WAYS[self.exact_decode] * (key in found.large) for key in found.hashes]
+        made["features"][found.kept] = found.features.transpose(1, 0, 2)
         for name, reason in found.bad:
-            reasons[paths.index(name)] = reason
-        return {"path": paths, "key": keys, "features": features, "reason": reasons}
+            made["reason"][paths.index(name)] = reason
+        return made
 
 
 def _refuse(bad: list[tuple[str, str]], skip_bad: bool) -> None:

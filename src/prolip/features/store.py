@@ -9,6 +9,10 @@ where a key is the SHA-256 of the picture's content. A file that moves keeps its
 loses them. Shards are written whole, under names of their own, and never changed, so that any number of
 processes can read and write one space. A check is the CRC-32 of a row with its key and view: a damaged row is
 noticed when it is read, and encoded again.
+
+Large pictures are shrunk while they are decoded, unless the exact way is asked for; that changes their view 0
+a little. Where both ways are the same, as with small pictures, the row has view 0, and serves both; where
+they differ, each way has a number of its own (`WAYS`).
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -34,11 +39,14 @@ from prolip.core.files import cache_dir
 from prolip.core.reading import open_regular
 from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
+from prolip.features.contents import Contents
 
 _FORMAT = "prolip-features"
-_VERSION = 1  # goes up with any change to what a row means: decoding, views, layout
+_VERSION = 2  # goes up with any change to what a row means: decoding, views, layout
 _SMALL = 512  # rows; shards below this are merged once there are many
 _MANY = 64
+# View 0 of large pictures: exact, and shrunk. Training views do not come near these numbers.
+WAYS = {True: 2**31 - 1, False: 2**31 - 2}
 
 
 class FeatureStore:
@@ -53,10 +61,15 @@ class FeatureStore:
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = cache_dir() / "features" if root is None else Path(root)
+        self.contents = Contents(self.root / "contents.sqlite")
+        self._spaces: dict[str, Space] = {}
         self.required = root is not None
 
-    def space(self, encoder: Encoder) -> Space:
-        """The features of this encoder."""
+    def space(self, encoder: Encoder, exact: bool | None = False) -> Space:
+        """The features of this encoder, of pictures decoded in the exact way or quickly; None reads either.
+
+        A space that was opened before is opened again, with what was added to it since.
+        """
         if not encoder.takes_pictures:
             raise UsageError(f"{encoder.name!r} stands for embeddings that you have: name an encoder")
         identity = {
@@ -67,43 +80,71 @@ class FeatureStore:
             "width": encoder.width,
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        manifest = {"model": encoder.name, **identity}
-        return Space(self.root / digest[:20], digest, encoder.width, manifest, self.required)
+        key = f"{digest}-{exact}"
+        if key in self._spaces:
+            self._spaces[key].refresh()
+        else:
+            place, manifest = self.root / digest[:20], {"model": encoder.name, **identity}
+            self._spaces[key] = Space(place, digest, encoder.width, manifest, self.required, exact)
+        return self._spaces[key]
 
 
 class Space:
     """The stored rows of one encoder, by content and view."""
 
     def __init__(
-        self, path: Path, digest: str, width: int, manifest: dict[str, Any], required: bool = True
+        self,
+        path: Path,
+        digest: str,
+        width: int,
+        manifest: dict[str, Any],
+        required: bool = True,
+        exact: bool | None = False,
     ) -> None:
         self.path = path
         self.width = width
+        self.exact = exact
         self._required = required
         self._unwritable: ProlipError | None = None
         self._unusable: list[str] = []
         self._damaged: list[Path] = []  # the shard of each damaged row; loader threads append
         self._digest = digest
         self._manifest = {**manifest, "space": digest}
-        self._shards = [shard for file in sorted(path.glob("*.safetensors")) if (shard := self._open(file))]
-        self._index = _Index.of(self._shards)
+        self._shards: list[_Shard] = []
+        self._index = _Index.of([])
+        self._lock = Lock()
+        self.refresh()
 
     def __len__(self) -> int:
         return len(self._index.prefixes)
 
-    @property
-    def problems(self) -> list[str]:
-        """What was found damaged so far, a line for each shard."""
-        rows = Counter(self._damaged).items()
+    def refresh(self) -> None:
+        """Take in what other processes have added or changed since this was last opened."""
+        with self._lock:
+            files = {file: _state(file) for file in sorted(self.path.glob("*.safetensors"))}
+            kept = [shard for shard in self._shards if files.get(shard.path) == shard.state]
+            known = {shard.path for shard in kept}
+            added = [shard for file in files if file not in known and (shard := self._open(file))]
+            if added or len(kept) < len(self._shards):
+                self._shards = [*kept, *added]
+                self._index = _Index.of(self._shards)
+
+    def take_problems(self) -> list[str]:
+        """What was found damaged since this was last asked, a line for each shard."""
+        unusable, self._unusable = self._unusable, []
+        damaged, self._damaged = self._damaged, []
         unwritable = [f"features are not kept: {self._unwritable}"] if self._unwritable else []
-        return (
-            unwritable
-            + self._unusable
-            + [f"{path}: damaged rows ({n}) are encoded again" for path, n in rows]
-        )
+        rows = [f"{path}: damaged rows ({n}) are encoded again" for path, n in Counter(damaged).items()]
+        return unwritable + unusable + rows
 
     def get(self, key: bytes, view: int) -> np.ndarray | None:
         """The row [width] of a picture and view, or None; safe to call from any thread."""
+        numbers = [view]
+        if view == 0:
+            numbers += WAYS.values() if self.exact is None else [WAYS[self.exact]]
+        return next((row for number in numbers if (row := self._stored(key, number)) is not None), None)
+
+    def _stored(self, key: bytes, view: int) -> np.ndarray | None:
         for shard, row in self._index.candidates(key, view):
             if shard.views[row] == view and shard.keys[row].tobytes() == key:
                 if (values := shard.read(row)) is not None:
@@ -112,21 +153,22 @@ class Space:
         return None
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
-        """Write rows [R, width] as one shard, whole or not at all."""
-        try:
-            if self._unwritable is None:
-                self._write(keys, views, features)
-        except ProlipError as error:
-            if self._required:
-                raise
-            self._unwritable = error
-        if self._unwritable is not None:
-            return
-        small = [shard for shard in self._shards if len(shard) < _SMALL]
-        if len(small) > _MANY:
-            with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
-                self._merge(small)
-        self._index = _Index.of(self._shards)
+        """Write rows [R, width] as one shard, whole or not at all; for view 0 see `WAYS`."""
+        with self._lock:
+            try:
+                if self._unwritable is None:
+                    self._write(keys, views, features)
+            except ProlipError as error:
+                if self._required:
+                    raise
+                self._unwritable = error
+            if self._unwritable is not None:
+                return
+            small = [shard for shard in self._shards if len(shard) < _SMALL]
+            if len(small) > _MANY:
+                with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
+                    self._merge(small)
+            self._index = _Index.of(self._shards)
 
     def _write(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
         features = np.ascontiguousarray(features, dtype=np.float32)
@@ -189,10 +231,12 @@ class _Shard:
     views: np.ndarray
     checks: np.ndarray
     handle: Any
+    state: tuple[int, int] | None
 
     @classmethod
     def open(cls, path: Path, digest: str, width: int) -> _Shard:
         open_regular(path).close()  # a pipe would hang
+        state = _state(path)
         handle = safe_open(path, framework="np")
         metadata = handle.metadata() or {}
         if metadata.get("space") != digest:
@@ -207,7 +251,7 @@ class _Shard:
             raise ValueError("its tensors have the wrong shapes")
         if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
             raise ValueError("its tensors are of the wrong kinds")
-        return cls(path, keys, views, checks, features)
+        return cls(path, keys, views, checks, features, state)
 
     def __len__(self) -> int:
         return len(self.views)
@@ -258,3 +302,11 @@ def _prefixes(keys: np.ndarray, views: np.ndarray) -> np.ndarray:
 
 def _check(key: bytes, view: int, row: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(row).data, zlib.crc32(key + view.to_bytes(4, "little")))
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Size and time of change; None where the file is gone."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return None

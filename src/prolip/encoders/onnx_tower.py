@@ -1,0 +1,66 @@
+"""A tower on ONNX Runtime, as fast as the processor's cores together.
+
+A run uses one thread, and several runs go side by side, each on a few pictures: threads that share one
+picture wait for each other at every layer, and more pictures than this push each other out of the cache. At
+most one run a core is under way, however many threads ask, so that memory does not grow with them. Nobody
+spins.
+"""
+
+from __future__ import annotations
+
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import BoundedSemaphore
+
+import numpy as np
+
+from prolip.core.arrays import Array
+from prolip.core.machine import cores
+from prolip.encoders.hub import require
+
+PIECE = 4  # pictures of a run; of 1 to 32, the fastest
+
+
+@cache
+def sums_8_bit_products() -> bool:
+    """Whether the processor has an instruction that sums products of 8-bit numbers into 32 bits.
+
+    Those of x86 before 2019 sum into 16 bits, which may overflow, and ONNX Runtime takes a slower way around
+    it if it is asked to. Where the system does not tell, the slower way is taken.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
+    with suppress(OSError):
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+        return bool(flags & {"avx512_vnni", "avx_vnni"})
+    return False
+
+
+class OnnxTower:
+    """Features of `pixels`, by a model whose one input and one output they are."""
+
+    def __init__(self, model: bytes) -> None:
+        onnxruntime = require("onnxruntime", "onnx")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        if not sums_8_bit_products():
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._running = BoundedSemaphore(cores())
+
+    def __call__(self, pixels: Array) -> Array:
+        """[B, S, S, 3] to [B, width]."""
+        pieces = [pixels[start : start + PIECE] for start in range(0, len(pixels), PIECE)]
+        if len(pieces) <= 1:
+            return self._run(pixels)
+        with ThreadPoolExecutor(min(cores(), len(pieces)), thread_name_prefix="prolip-tower") as pool:
+            return np.concatenate(list(pool.map(self._run, pieces)))
+
+    def _run(self, pixels: Array) -> Array:
+        with self._running:
+            features: Array = self._session.run(None, {"pixels": pixels})[0]
+        return features

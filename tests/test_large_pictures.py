@@ -1,0 +1,214 @@
+"""Large pictures: shrunk on the way, kept apart from exact ones, within one memory budget."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.core.errors import UsageError
+from prolip.encoders import Preprocess
+from prolip.features import BadImage, FeatureStore, extract, load_image
+from prolip.features import images as module
+from prolip.features.images import Picture
+from prolip.features.memory import MemoryBudget
+from test_features import Fake, noise
+
+SIXTEEN = Image.fromarray(np.arange(96 * 64, dtype=np.uint16).reshape(64, 96) * 10)
+
+
+def smooth(width: int, height: int) -> Image.Image:
+    return noise(3, (6, 5)).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def file(image: Image.Image, kind: str, **options) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def shrunk(data: bytes, preprocess: Preprocess) -> tuple[np.ndarray, bool]:
+    with Picture.open(data, "a").pixels(preprocess.shrink) as (image, fewer):
+        return np.asarray(image), fewer
+
+
+@pytest.mark.parametrize(
+    ("resize", "size", "factor"),
+    [
+        ({}, (64, 640), 1),
+        ({}, (63, 640), 1),
+        ({}, (128, 640), 2),
+        ({}, (4000, 3000), 46),
+        ({"resize_to": 64}, (4000, 3000), 23),
+        ({"resize": "squash", "resize_to": 64}, (4000, 3000), 46),
+        ({"resize": "longest"}, (640, 64), 10),
+    ],
+)
+def test_twice_the_pixels_that_are_needed_stay(resize, size, factor):
+    preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3, **resize)
+    assert preprocess.shrink(size) == preprocess.shrink(size[::-1]) == factor
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_picture_comes_out_small_and_much_the_same(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = file(smooth(1000, 700), kind, exif=exif)
+    preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3)
+    small, fewer = shrunk(data, preprocess)
+    assert fewer
+    assert 64 <= min(small.shape[:2]) < 128
+    view = preprocess.centre(Image.fromarray(small)).astype(int)
+    assert (
+        np.abs(view - preprocess.centre(load_image(data))).max() <= 12
+    )  # a JPEG's colours are stored at half the size
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        smooth(1000, 700).convert("L"),
+        smooth(1000, 700).convert("P"),
+        smooth(1000, 700).convert("CMYK"),
+        Image.merge("RGBA", [*smooth(1000, 700).split(), smooth(1000, 700).convert("L")]),
+        smooth(1000, 700).convert("LA"),
+        SIXTEEN.resize((1000, 700), Image.Resampling.NEAREST),
+        Image.fromarray(np.linspace(0, 1, 700_000, dtype=np.float32).reshape(700, 1000)),
+    ],
+    ids=["grey", "palette", "inks", "alpha", "grey alpha", "16 bit", "float"],
+)
+def test_strips_are_the_mean_of_the_whole(image, monkeypatch):
+    """A conversion over the whole picture, then Pillow's mean of blocks."""
+    data = file(image, "TIFF" if image.mode in ("F", "CMYK") else "PNG")
+    whole = np.asarray(load_image(data).reduce(10)).astype(int)
+    monkeypatch.setattr("prolip.features.pixels._STRIP", 50_000)
+    small, fewer = shrunk(data, Preprocess(32, (0.5,) * 3, (0.5,) * 3))
+    assert fewer
+    assert small.shape == whole.shape
+    assert np.abs(small - whole).max() <= 1
+    np.testing.assert_array_equal(np.asarray(load_image(data).reduce(10)), whole)
+
+
+def test_both_ways_are_kept_apart_and_small_pictures_shared(tmp_path):
+    large, small = tmp_path / "large.jpg", tmp_path / "small.jpg"
+    noise(1, (400, 300)).save(large)
+    noise(2, (15, 14)).save(small)
+    store, paths = FeatureStore(tmp_path / "store"), [large, small]
+    quick = extract(Fake(), paths, store=store)
+    exact = extract(Fake(), paths, store=store, exact_decode=True)
+    assert (quick.encoded, exact.encoded) == (2, 1)
+    assert np.abs(quick.features - exact.features)[0, 0].max() > 1e-3
+    np.testing.assert_array_equal(quick.features[0, 1], exact.features[0, 1])
+    np.testing.assert_allclose(exact.features[0, 0], Fake().by_hand(load_image(large)), rtol=1e-5, atol=1e-4)
+    for way, expected in ((False, quick), (True, exact)):
+        again = extract(Fake(), paths, store=FeatureStore(tmp_path / "store"), exact_decode=way)
+        assert again.encoded == 0
+        np.testing.assert_array_equal(again.features, expected.features)
+
+
+def test_training_views_are_of_the_whole_picture(tmp_path):
+    noise(1, (400, 300)).save(tmp_path / "a.jpg")
+    both = extract(Fake(), [tmp_path / "a.jpg"], views=(0, 3))
+    exact = extract(Fake(), [tmp_path / "a.jpg"], views=(0, 3), exact_decode=True)
+    np.testing.assert_allclose(both.features[1], exact.features[1], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        both.features[0], extract(Fake(), [tmp_path / "a.jpg"]).features[0], rtol=1e-5, atol=1e-4
+    )
+    assert np.abs(both.features[0] - exact.features[0]).max() > 1e-3
+
+
+# --- files that are none, and those that are too large
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_pipes_devices_and_links_to_themselves_are_no_pictures(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "zero.jpg").symlink_to("/dev/zero")
+    (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
+    for name, reason in (
+        ("pipe", "no regular file"),
+        ("zero", "no regular file"),
+        ("loop", "symbolic links"),
+    ):
+        with pytest.raises(BadImage, match=reason):
+            load_image(tmp_path / f"{name}.jpg")
+
+
+def test_a_large_file_is_decoded_from_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    noise(1).save(path)
+    plain = Picture.open(path, "a")
+    monkeypatch.setattr(module, "_AT_ONCE", 100)
+    found = Picture.open(path, "a")
+    assert (found.key, found.source) == (plain.key, path)
+    with found.pixels() as (image, _):
+        np.testing.assert_array_equal(np.asarray(image), np.asarray(noise(1)))
+    noise(2).save(path)
+    with pytest.raises(BadImage, match="changed while it was being read"), found.pixels():
+        pass
+
+
+def test_the_limit_is_by_memory_and_can_be_raised(monkeypatch):
+    data = file(Image.new("RGBA", (1000, 500)), "PNG")
+    monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "3")
+    with pytest.raises(BadImage, match=r"1000 x 500 pixels take 4 MB .* set PROLIP_IMAGE_MEMORY=4 for more"):
+        load_image(data)
+    monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "4")
+    assert load_image(data).size == (1000, 500)
+    monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "lots")
+    with pytest.raises(UsageError, match="a number of megabytes, got 'lots'"):
+        load_image(data)
+
+
+def test_the_budget_is_shared_and_the_large_have_their_turn(monkeypatch):
+    monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "10")
+    budget, held, most, order = MemoryBudget(), [], [], []
+
+    def use(size):
+        with budget.hold(size * 10**6):
+            held.append(size)
+            most.append(sum(held))
+            order.append(size)
+            time.sleep(0.01)
+            held.remove(size)
+
+    threads = [threading.Thread(target=use, args=[size]) for size in (4, 4, 10, 3, 3, 3, 3, 7)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.002)
+    for thread in threads:
+        thread.join()
+    assert max(most) <= 10
+    assert len(order) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is told by Linux's /proc")
+@pytest.mark.parametrize("mode", ["RGBA", "I;16"])
+def test_huge_pictures_on_many_threads_stay_in_memory(tmp_path, mode):
+    """13,300 x 13,300: what took four gigabytes for a single one."""
+    path = tmp_path / "huge.png"
+    Image.new(mode, (13_300, 13_300), 1).save(path, compress_level=1)
+    for i in range(3):
+        os.link(path, tmp_path / f"{i}.png")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from test_features import Fake\n"
+        "from pathlib import Path; from prolip.features import extract\n"
+        "extract(Fake(), sorted(Path(sys.argv[2]).glob('*.png')), workers=4)\n"
+        "status = Path('/proc/self/status').read_text().splitlines()\n"
+        "print([line.split()[1] for line in status if line.startswith('VmHWM')][0])"
+    )
+    here = os.path.dirname(__file__)  # noqa: PTH120
+    done = subprocess.run(
+        [sys.executable, "-c", program, here, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 1_200_000  # kilobytes
