@@ -35,6 +35,9 @@ STALE = 60.0  # seconds without a sign of life
 ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
 _VERSION = 2
 
+# A damaged file may hold text that is none, and values that no one wrote.
+_DAMAGE = (sqlite3.Error, UnicodeError, LookupError, TypeError)
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
@@ -104,7 +107,7 @@ def _told(method: Method) -> Method:
     def call(self: ResultStore, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             raise self._unusable(error) from error
 
     return cast(Method, call)
@@ -126,7 +129,7 @@ class ResultStore:
                 stack.callback(self._db.close)
                 self._set_up()
                 stack.pop_all()
-        except (sqlite3.Error, OSError) as error:
+        except (*_DAMAGE, OSError) as error:
             raise self._unusable(error) from error
 
     def _set_up(self) -> None:
