@@ -264,7 +264,10 @@ def make_folders(folder: Path) -> None:
     """Make a folder and those above it, however deep."""
     missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.parents)))
     for place in reversed(missing):
-        place.mkdir(exist_ok=True)
+        try:
+            place.mkdir(exist_ok=True)
+        except FileExistsError as error:  # not as a folder
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def write_error(path: Path, error: OSError, remaining: str = "nothing was written") -> ProlipError:

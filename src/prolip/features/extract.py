@@ -109,7 +109,7 @@ def extract(
     try:
         job.run(workers or min(16, max(2, cores())))
     finally:
-        for problem in space.problems if space else ():
+        for problem in space.problems if space is not None else ():
             warnings.warn(problem, stacklevel=2)
     return job.result(time.perf_counter() - started)
 

@@ -35,8 +35,7 @@ STALE = 60.0  # seconds without a sign of life
 ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
 _VERSION = 2
 
-# A damaged file may hold text that is none, and values that no one wrote.
-_DAMAGE = (sqlite3.Error, UnicodeError, LookupError, TypeError)
+_DAMAGE = (sqlite3.Error, UnicodeError, LookupError, TypeError)  # values that no one wrote
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Value = TypeVar("Value")
@@ -143,9 +142,7 @@ class ResultStore:
 
     def _unusable(self, error: Exception) -> ProlipError:
         why = error.strerror if isinstance(error, OSError) else error
-        return ProlipError(
-            f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
-        )
+        return ProlipError(f"{self.path} cannot be used for results: {why}; name another file")
 
     def __enter__(self) -> ResultStore:
         return self
