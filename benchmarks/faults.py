@@ -2,6 +2,7 @@
 
     python benchmarks/faults.py [--kills 1000] [--inputs 100000] [--at-once 5] [--files 100000] [--seed 1]
                                 [--only library kills once disk user vanish many fuzz] [--folder DIR]
+                                [--towers]
     python benchmarks/faults.py --quick
 
 Prints a table: trials, tracebacks, hangs over 20 s, lost or doubled rows, silent changes, other failures. All
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ALL, default=ALL)
     parser.add_argument("--folder", type=Path, default=MEMORY if MEMORY.is_dir() else None)
+    parser.add_argument("--towers", action="store_true", help="exports to hf and open_clip too; needs torch")
     parser.add_argument("--quick", action="store_true", help="a little of each")
     given = parser.parse_args()
     quick = QUICK if given.quick else None
@@ -52,7 +54,7 @@ def main() -> None:
     tallies: list[Tally] = []
     try:
         if set(given.only) - {"fuzz"}:
-            kills = Kills(share_encoder(), folder / "kills")
+            kills = Kills(share_encoder(), folder / "kills", towers=given.towers)
             kinds: dict[str, Callable[[], list[Tally]]] = {
                 "library": lambda: library_kills(folder / "library"),
                 "kills": lambda: kill_trials(kills, given.kills, given.seed, not quick, quick),
