@@ -105,10 +105,10 @@ def writings() -> list[Writing]:
 
 def library_kills(folder: Path) -> list[Tally]:
     """Every writer, killed at each of its changes, and run again."""
-    return [_killed(writing, folder) for writing in writings()]
+    return [killed(writing, folder) for writing in writings()]
 
 
-def _killed(writing: Writing, folder: Path) -> Tally:
+def killed(writing: Writing, folder: Path) -> Tally:
     tally = Tally(f"kills at every change: {writing.name}")
     old, new, changes = _states(writing, folder)
     for at in range(1, changes + 1):

@@ -81,7 +81,7 @@ def test_trials_notice_a_reader_that_fails(trials, tmp_path):
 
 
 def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
-    from fault_library import Writing, _killed
+    from fault_library import Writing, killed
 
     def careless(folder):
         for name in ("a", "b"):
@@ -90,7 +90,7 @@ def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
     def state(folder):
         return [(folder / name).read_text() if (folder / name).exists() else None for name in ("a", "b")]
 
-    found = _killed(Writing("careless", lambda folder: None, careless, state), tmp_path / "trial").found
+    found = killed(Writing("careless", lambda folder: None, careless, state), tmp_path / "trial").found
     assert found["silent change"]
 
 
