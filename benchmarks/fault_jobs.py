@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from prolip.core.names import csv_text
 from prolip.core.writing import MARK
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "=b|ue\n": (40, 40, 200)}
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 NOTE = "the user's own"
 
 
@@ -63,6 +65,23 @@ def prepare(folder: Path) -> None:
     (folder / "answers.csv").unlink(missing_ok=True)
     for place in ("model", "export"):
         (folder / place / "notes.txt").write_text(NOTE)
+
+
+def prepare_towers(folder: Path) -> None:
+    """A tiny model of open_clip, adapted, and an export of it; children then need not import torch."""
+    sys.path[:0] = [str(TESTS), str(TESTS / "full")]
+    import open_clip  # noqa: F401
+    import transformers  # noqa: F401
+
+    from tiny_models import TOWERS, write_folder
+
+    # In a child: threads that torch starts here would be missing in those that are forked later.
+    Child(lambda: write_folder(folder / "tiny", TOWERS["vit"])).wait(300)
+    fit = ("fit", "photos", "-o", "clip", "--model", "open_clip:local-dir:tiny")
+    require(folder, fit)
+    require(folder, (*fit[:3], "clip-old", *fit[4:], "--shots", "2"))
+    require(folder, ("export", "clip-old", "--to", "hf", "--to", "open_clip", "-o", "libraries"))
+    (folder / "libraries" / "notes.txt").write_text(NOTE)
 
 
 def require(folder: Path, arguments: tuple[str, ...]) -> None:
@@ -110,6 +129,11 @@ class Checks:
                           "--methods", "zero_shot", "prolip", "--shots", "1", "2", "--seeds", "1", "--jobs",
                           "0", "--results", "results.sqlite"), self._results("bench")),
         ]  # fmt: skip
+        if (self.start / "clip").exists():
+            target = ("export", "clip", "--to", "hf", "--to", "open_clip", "-o", "libraries", "--force")
+            jobs.append(
+                Job("export hf, open_clip", target, self._folder("export hf, open_clip", "libraries"))
+            )
         if onnx:
             target = ("export", "grown", "--to", "onnx", "--to", "adapter", "-o", "export", "--force")
             jobs.append(Job("export onnx over", target, self._folder("export onnx over", "export")))

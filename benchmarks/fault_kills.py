@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_jobs import Checks, Job, copy, prepare, require, work
+from fault_jobs import Checks, Job, copy, prepare, prepare_towers, require, work
 from fault_process import Child, Ran
 
 
@@ -40,11 +40,13 @@ class Tally:
 class Kills:
     """The state that trials start from, and trials."""
 
-    def __init__(self, encoder: object, folder: Path) -> None:
+    def __init__(self, encoder: object, folder: Path, towers: bool = False) -> None:
         self.start, self.trial = folder / "start", folder / "trial"
         self.start.mkdir(parents=True)
         prepare(self.start)
         require(self.start, ("add", "model", "more", "-o", "grown"))
+        if towers:
+            prepare_towers(self.start)
         self.checks = Checks(encoder, self.start)
 
     def measure(self, job: Job, tally: Tally) -> Ran:

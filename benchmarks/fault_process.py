@@ -46,7 +46,7 @@ class Ran:
 class Child:
     """A function in a forked process.
 
-    `kill_at` is the change of a file at which it dies, `limit` the bytes of a file, `user` its user.
+    `kill_at` is the change of a file at which it dies, `limit` the bytes that a file may have.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Fuzzing: damaged and crafted files, for every reader, from a seed.
 
 A file is mutated as bytes, or taken apart and put together again with valid checksums and one thing in it
-that does not belong. A reader may refuse it with our error, or read it; where there is a checksum, what it
-reads must be what was written.
+that does not belong. A reader may refuse it with an error of ours, or read it; where there is a checksum,
+what it reads must be what was written.
 """
 
 from __future__ import annotations

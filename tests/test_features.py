@@ -403,16 +403,19 @@ def test_a_flipped_bit_is_noticed(photos, store, name):
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monkeypatch):
-    write = Path.write_bytes
+    from prolip.core import writing
 
-    def full(self, data):
-        if self.name.startswith(".prolip-tmp-") and b"features" in bytes(data[:400]):
-            write(self, data[: len(data) // 2])
+    writer = writing.bytes_writer
+
+    def full(payload):
+        def half(made):
+            made.write_bytes(payload[: len(payload) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(self, data)
+
+        return half if b"features" in payload[:400] else writer(payload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(writing, "bytes_writer", full)
         with pytest.raises(ProlipError, match="no space left on the disk"):
             extract(Fake(), photos, store=store)
     assert shards(store) == []

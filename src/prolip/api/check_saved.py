@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from prolip.encoders import Encoder
 from prolip.evaluate.reject import Outsiders
 
 LARGEST_SCORE = 1e12  # far above any, far below what float32 holds
-LARGEST = 10_000  # whole number in a fitted model's configuration: counts of words and of iterations
+LARGEST = 1e5  # number in a fitted model's configuration: scales, weights, counts of words and of iterations
 
 
 def _number(value: Any) -> bool:
@@ -93,8 +93,17 @@ _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _obje
 def check_config(config: dict[str, Any]) -> None:
     """Refuse JSON that lacks something, or has it of another kind."""
     _check("its JSON", config, _FIELDS)
-    if any(isinstance(value, int) and abs(value) > LARGEST for value in config["config"].values()):
-        raise SavedModelError("its configuration holds a number that no model has")
+    if wild := next((value for value in _numbers(config["config"]) if not abs(value) <= LARGEST), None):
+        raise SavedModelError(f"its configuration holds {wild}, which no model has")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Every number in a value of JSON."""
+    if isinstance(value, (int, float)):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for own in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(own)
 
 
 def recipe_of(config: dict[str, Any]) -> Recipe:

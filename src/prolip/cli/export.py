@@ -126,6 +126,7 @@ def embed(
         prolip embed /archive -o features --shard 2/8
     """
     from prolip.core import UsageError
+    from prolip.core.writing import check_place
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
     from prolip.features.embed import embed as write_features
@@ -133,6 +134,7 @@ def embed(
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
+    check_place(out)
     paths = [path for path in list_images(source) if isinstance(path, Path)]
     if not paths:
         raise UsageError("embed keeps the paths of files: name images or folders of them")
@@ -192,8 +194,10 @@ def reproject(
     prolip reproject features my-model -o index.npy
     """
     from prolip.core import Projected, UsageError
+    from prolip.core.writing import check_place
     from prolip.export.reproject import reproject as move
 
+    check_place(out)
     clf = load(saved, device, False, False, base, trust_base)
     fitted = clf.fitted_
     if not isinstance(fitted, Projected):

@@ -61,7 +61,6 @@ def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) 
                     made = stack.enter_context(temporary(target.parent))
                     write(made)
                     made.chmod(0o666 & ~_umask())
-                    _flush_to_disk(made)
                     filled.append((made, target))
             for target in targets[1:]:
                 target.unlink(missing_ok=True)
@@ -76,11 +75,15 @@ def write_bytes(path: Path, payload: bytes) -> None:
     write_atomic(path, bytes_writer(payload))
 
 
-def bytes_writer(payload: bytes) -> Writer:
-    """What fills a file with these bytes."""
+def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
+    """What fills a file with these bytes; `durable` waits until they would outlast a power cut."""
 
     def write(made: Path) -> None:
-        made.write_bytes(payload)
+        with made.open("wb") as file:
+            file.write(payload)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
 
     return write
 
@@ -261,7 +264,10 @@ def make_folders(folder: Path) -> None:
     """Make a folder and those above it, however deep."""
     missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.parents)))
     for place in reversed(missing):
-        place.mkdir(exist_ok=True)
+        try:
+            place.mkdir(exist_ok=True)
+        except FileExistsError as error:  # not as a folder
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def write_error(path: Path, error: OSError, remaining: str = "nothing was written") -> ProlipError:
@@ -277,15 +283,6 @@ def _share(folder: Path) -> None:
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
-
-
-def _flush_to_disk(made: Path) -> None:
-    """So that after a power cut, too, a name that was changed leads to a whole file."""
-    handle = os.open(made, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _umask() -> int:

@@ -6,13 +6,13 @@ holds tensors only; one that needs code to be unpickled, or a TorchScript archiv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError, unknown_name
+from prolip.core.reading import read_json
 from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, first_line, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
@@ -121,7 +121,7 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
 def _folder(folder: Path) -> _Source:
     require_folder(folder, {"a configuration": (_CONFIG,), "weights": _WEIGHTS})
     try:
-        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["model_cfg"]
+        config = read_json(folder / _CONFIG)["model_cfg"]
         text = config["text_cfg"]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder / _CONFIG} is not a model of open_clip: {first_line(error)}") from error

@@ -8,7 +8,8 @@
 
 Data files are named by their content, so that a new model never writes over the old one's: it is written
 beside it, and becomes the model when the manifest is replaced, by one rename. Then the old files go. At every
-moment one of the two loads. What the manifest does not list is the user's, and is never touched.
+moment one of the two loads, after a power cut too. What the manifest does not list is the user's, and is
+never touched.
 
 Reading checks every file before anything is built from it.
 """
@@ -35,7 +36,7 @@ from prolip.core.writing import (
     bytes_writer,
     check_place,
     make_folders,
-    write_bytes,
+    write_atomic,
     write_error,
     write_files,
 )
@@ -135,7 +136,7 @@ def _write(target: Path, model: SavedModel) -> None:
             payload = as_safetensors(tensors)
             digest = hashlib.sha256(payload).hexdigest()
             files[f"{kind}-{digest[:16]}.safetensors"] = digest
-            write_bytes(target / f"{kind}-{digest[:16]}.safetensors", payload)
+            write_atomic(target / f"{kind}-{digest[:16]}.safetensors", bytes_writer(payload, durable=True))
     cards: list[tuple[Path, Writer | None]] = []
     if model.card is not None:
         card = model.card.encode()
@@ -145,7 +146,7 @@ def _write(target: Path, model: SavedModel) -> None:
         cards.append((target / CARD, None))
     config = {"format": FORMAT, **model.config, "files": files}
     manifest = as_json({**config, "checksum": _checksum(config)})
-    write_files((target / CONFIG, bytes_writer(manifest)), *cards)
+    write_files((target / CONFIG, bytes_writer(manifest, durable=True)), *cards)
     _tidy(target, files)
 
 

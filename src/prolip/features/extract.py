@@ -118,7 +118,7 @@ def extract(
     try:
         job.run(min(16, max(2, cores())) if workers is None else workers)
     finally:
-        for problem in space.take_problems() if space else ():
+        for problem in space.take_problems() if space is not None else ():
             warnings.warn(problem, stacklevel=2)
     return job.result(time.perf_counter() - started)
 

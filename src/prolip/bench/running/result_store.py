@@ -35,6 +35,8 @@ STALE = 60.0  # seconds without a sign of life
 ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
 _VERSION = 2
 
+_DAMAGE = (sqlite3.Error, UnicodeError, LookupError, TypeError)  # values that no one wrote
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
@@ -104,7 +106,7 @@ def _told(method: Method) -> Method:
     def call(self: ResultStore, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             raise self._unusable(error) from error
 
     return cast(Method, call)
@@ -126,7 +128,7 @@ class ResultStore:
                 stack.callback(self._db.close)
                 self._set_up()
                 stack.pop_all()
-        except (sqlite3.Error, OSError) as error:
+        except (*_DAMAGE, OSError) as error:
             raise self._unusable(error) from error
 
     def _set_up(self) -> None:
@@ -140,9 +142,7 @@ class ResultStore:
 
     def _unusable(self, error: Exception) -> ProlipError:
         why = error.strerror if isinstance(error, OSError) else error
-        return ProlipError(
-            f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
-        )
+        return ProlipError(f"{self.path} cannot be used for results: {why}; name another file")
 
     def __enter__(self) -> ResultStore:
         return self

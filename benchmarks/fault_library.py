@@ -1,0 +1,154 @@
+"""Kills at every change of a file, of the functions that write: cheap, as no command is run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fault_jobs import read_answers
+from fault_kills import Tally
+from fault_process import Child
+from prolip.api.answer_file import AnswerFile
+from prolip.core import ProlipError
+from prolip.core.writing import MARK, write_folder, write_json
+from prolip.export.saved import SavedModel, read_model, write_model
+
+NOTE = "the user's own"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How to make the old state, how to write the new one, and which states there may be in between."""
+
+    name: str
+    before: Callable[[Path], None]
+    write: Callable[[Path], None]
+    state: Callable[[Path], object]
+    between: Callable[[object, object, object], bool] = lambda found, old, new: found in (old, new)
+
+
+def _save(value: float, card: bool) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        tensors = {"w": np.full(3, value)}
+        write_model(
+            folder / "out", SavedModel({"value": value}, tensors, tensors, "# card" if card else None)
+        )
+
+    return save
+
+
+def _saved(folder: Path) -> object:
+    try:
+        model = read_model(folder / "out")
+    except ProlipError:
+        return None
+    return model.config["value"], model.tensors["w"].tolist(), model.support["w"].tolist()
+
+
+def _export(value: int) -> Callable[[Path], None]:
+    def fill(made: Path) -> None:
+        for name in ("a.json", "b.json"):
+            write_json(made / name, value)
+
+    return lambda folder: write_folder(folder / "out", fill, replace=True)
+
+
+def _exported(folder: Path) -> object:
+    return (
+        {path.name: path.read_text() for path in (folder / "out").iterdir()}
+        if (folder / "out").exists()
+        else {}
+    )
+
+
+def _answer(suffix: str, first: int, last: int) -> Callable[[Path], None]:
+    found = [
+        {
+            "image": f"{k}\n,.jpg",
+            "class": "=red",
+            "probability": 0.5,
+            "top": [{}, {"class": "x", "probability": 0.1}],
+        }
+        for k in range(first, last)
+    ]
+
+    def write(folder: Path) -> None:
+        with AnswerFile(folder / f"out.{suffix}", 2, False, "r1").opened() as file:
+            file.write([one for one in found if one["image"] not in file.done])
+
+    return write
+
+
+def writings() -> list[Writing]:
+    """Everything of ours that replaces something, or adds to it."""
+    return [
+        Writing("a new model", lambda folder: None, _save(2, True), _saved),
+        Writing("a model over a model", _save(1, True), _save(2, True), _saved),
+        Writing("a model without a card over one with", _save(1, True), _save(2, False), _saved),
+        Writing("an export over an export", _export(1), _export(2), _exported),
+        *[
+            Writing(
+                f"answers .{suffix}",
+                _answer(suffix, 0, 2),
+                _answer(suffix, 0, 5),
+                lambda folder, suffix=suffix: read_answers(folder / f"out.{suffix}"),
+                lambda found, old, new: found == new[: len(found)] and len(found) >= len(old),
+            )
+            for suffix in ("csv", "jsonl")
+        ],
+    ]
+
+
+def library_kills(folder: Path) -> list[Tally]:
+    """Every writer, killed at each of its changes, and run again."""
+    return [killed(writing, folder) for writing in writings()]
+
+
+def killed(writing: Writing, folder: Path) -> Tally:
+    tally = Tally(f"kills at every change: {writing.name}")
+    old, new, changes = _states(writing, folder)
+    for at in range(1, changes + 1):
+        _start(writing, folder)
+        tally.trials += 1
+        tally.judge(Child(lambda: writing.write(folder), at).wait(), (0, -9))
+        if not writing.between(writing.state(folder), old, new):
+            tally.add("silent change", f"{writing.name}, at change {at}: {writing.state(folder)!r:.300}")
+        tally.judge(Child(lambda: writing.write(folder)).wait(), (0,))
+        if writing.state(folder) != new:
+            tally.add(
+                "lost or doubled",
+                f"{writing.name}, at change {at}, then again: {writing.state(folder)!r:.300}",
+            )
+        for problem in _bystanders(folder):
+            tally.add("lost or doubled", f"{writing.name}, at change {at}: {problem}")
+    return tally
+
+
+def _states(writing: Writing, folder: Path) -> tuple[object, object, int]:
+    _start(writing, folder)
+    old = writing.state(folder)
+    ran = Child(lambda: writing.write(folder)).wait()
+    return old, writing.state(folder), ran.changes
+
+
+def _start(writing: Writing, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text(NOTE)
+    writing.before(folder)
+    if (folder / "out").exists():
+        (folder / "out" / "notes.txt").write_text(NOTE)
+
+
+def _bystanders(folder: Path) -> Iterator[str]:
+    """Files of the user are as they were, and nothing is left that no one would sweep."""
+    notes = [folder / "notes.txt", *(folder / "out").glob("notes.txt")]
+    if any(path.read_text() != NOTE for path in notes):
+        yield "a file of the user was changed"
+    stray = [p.name for p in folder.iterdir() if not p.name.startswith((MARK, "out", "notes"))]
+    if stray:
+        yield f"{stray[0]} is left over"

@@ -1,0 +1,368 @@
+"""What broke once, each by its number in the list of faults; and a little of every trial."""
+
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier, keep
+from prolip.api.answer_file import AnswerFile
+from prolip.core import ProlipError, SavedModelError, UsageError
+from prolip.core.files import cache_dir
+from prolip.core.names import csv_row, csv_text
+from prolip.encoders.cached_arrays import cached_arrays
+from prolip.export.adapter import load_adapter
+from prolip.export.card import model_card
+from prolip.features.embed import embed
+from prolip.features.store import FeatureStore
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+# Markup, formulas, ends of lines, escape sequences, other alphabets.
+NAMES = [
+    "a b",
+    "=1+1",
+    "'quoted",
+    "-x",
+    "@me",
+    "a,b",
+    'say "hi"',
+    "two\nlines",
+    "back\rwards",
+    "\x1b[31m",
+    "Žluť",
+    "<b>|`*_",
+]
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks, and exchanges folders")
+def test_a_little_of_every_trial():
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "faults.py", "--quick"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
+    for kind in (
+        "kills at every change",
+        "kills: overwrite",
+        "4 at once",
+        "full disk",
+        "vanish",
+        "fuzz: .npz",
+    ):
+        assert kind in ran.stdout
+
+
+def test_trials_notice_a_reader_that_fails(trials, tmp_path):
+    from fault_readers import fuzz_bytes
+
+    file = tmp_path / "a.json"
+    file.write_text('{"a": [1, 2, 3], "b": "text"}')
+    found = fuzz_bytes(
+        "careless", file, lambda path: json.loads(path.read_text()), 200, random.Random(0)
+    ).found
+    assert found["traceback"] > 50
+    trusting = fuzz_bytes(
+        "trusting", file, lambda path: path.read_bytes(), 50, random.Random(0), checked=True
+    )
+    assert trusting.found["silent change"] > 30
+
+
+def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
+    from fault_library import Writing, killed
+
+    def careless(folder):
+        for name in ("a", "b"):
+            (folder / name).write_text("new")
+
+    def state(folder):
+        return [(folder / name).read_text() if (folder / name).exists() else None for name in ("a", "b")]
+
+    found = killed(Writing("careless", lambda folder: None, careless, state), tmp_path / "trial").found
+    assert found["silent change"]
+
+
+def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
+    path = tmp_path / "a.csv"
+    code = (
+        "import sys; from pathlib import Path; from prolip.api.answer_file import AnswerFile\n"
+        "with AnswerFile(Path(sys.argv[1]), 1, False, 'r').opened():\n"
+        "    print('open', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"open\n"
+        with (
+            pytest.raises(UsageError, match=rf"being written by (process {first.pid}|another process)"),
+            AnswerFile(path, 1, False, "r").opened(),
+        ):
+            pass
+        first.stdin.close()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_f2_an_answer_is_in_the_file_as_soon_as_it_is_found(tmp_path, suffix):
+    path, seen = tmp_path / f"a.{suffix}", []
+
+    def found():
+        for k in range(3):
+            seen.append(path.read_bytes().count(b".jpg"))
+            yield {"image": f"{k}.jpg", "class": "red", "probability": 0.5, "top": [{}]}
+
+    with AnswerFile(path, 1, False, "r").opened() as file:
+        file.write(found())
+    assert seen == [0, 1, 2]
+
+
+def test_f3_a_damaged_cache_is_made_again():
+    made = []
+
+    def make():
+        made.append(True)
+        return {"weight": np.arange(100, dtype=np.float32)}
+
+    cached_arrays("trial", make)
+    path = cache_dir() / "trial.safetensors"
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        assert np.array_equal(cached_arrays("trial", make)[0]["weight"], np.arange(100))
+    assert len(made) > len(content) // 7
+    assert path.read_bytes() == content
+    path.unlink()
+    os.mkfifo(path)  # which would hang
+    cached_arrays("trial", make)
+    path.unlink()
+
+
+def test_f9_and_f13_names_come_back_from_a_csv():
+    for name in NAMES:
+        (row,) = csv.reader([csv_row([name, 0.5, -1])])
+        assert csv_text(row[0]) == name
+        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert row[1:] == ["0.5", "-1"]  # numbers are numbers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that other systems do not have")
+def test_f9_every_image_has_its_row_whatever_it_is_called(
+    prolip, colour_model, offline, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    colour_model.save(tmp_path / "model")
+    Path("in").mkdir()
+    for k, name in enumerate(NAMES):
+        blotch(COLOURS["red"], k).save(f"in/{name}.png")
+    expected = sorted(f"in/{name}.png" for name in NAMES)
+    for _ in range(2):
+        assert prolip("predict", "model", "in", "--out", "a.csv")[0] == 0
+        assert prolip("predict", "model", "in", "--out", "a.jsonl")[0] == 0
+    with Path("a.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert sorted(csv_text(row[0]) for row in rows[1:]) == expected
+    lines = Path("a.jsonl").read_bytes().split(b"\n")[:-1]
+    assert sorted(json.loads(line)["image"] for line in lines) == expected
+    assert prolip("embed", "in", "-o", "store")[0] == 0
+    assert prolip("reproject", "store", "model", "-o", "z.npy")[0] == 0
+    paths = Path("z.npy.paths.jsonl").read_bytes().split(b"\n")[:-1]
+    assert sorted(map(json.loads, paths)) == expected
+    assert len(np.load("z.npy")) == len(expected)
+
+
+def test_f13_names_are_no_markup_in_a_model_card(colour_model):
+    config = {**keep.describe(colour_model.model_), "classes": NAMES, "templates": ["a <i>photo</i> of `{}`"]}
+    config["held_out"] = {**config["held_out"], "per_class": [0.5] * len(NAMES)}
+    card = model_card({**config, "model": "hf:a/b\nlicense: mine"}, {"prolip.json"}, "../<script>\n# x")
+    outside = []  # what is not inside backticks
+    for line in card.splitlines():
+        while "`" in line:
+            before, _, rest = line.partition("`")
+            ticks = "`" + rest[: len(rest) - len(rest.lstrip("`"))]
+            _, closed, after = (line[len(before) + len(ticks) :]).partition(ticks)
+            assert closed or ticks == "```"
+            outside.append(before)
+            line = after
+        outside.append(line)
+    text = "\n".join(outside)
+    assert not any(mark in text for mark in ("<b>", "<i>", "<script>", "\x1b", "=1+1 |", "# x\n"))
+    assert "\nlicense: mine" not in card
+    rows = [line for line in card.splitlines() if line.startswith("|") and line.endswith("50.0 % |")]
+    assert len(rows) == len(NAMES)
+    assert all(line.replace("\\|", "").count("|") == 3 for line in rows)
+
+
+@pytest.mark.filterwarnings("default")
+def test_f14_predict_does_without_a_cache(prolip, colour_model, tmp_path, monkeypatch):
+    colour_model.save(tmp_path / "model")
+    blotch(COLOURS["red"], 1).save(tmp_path / "a.png")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "file" / "cache"))
+    code, out, err = prolip("predict", tmp_path / "model", tmp_path / "a.png", "--json")
+    assert code == 0, err
+    assert json.loads(out)[0]["class"] == "red"
+    assert "features are not kept" in err
+
+
+@pytest.mark.parametrize("place", ["x" * 300, "~nosuchuser/x", "file/inside", "nowhere", "/dev/null/x"])
+@pytest.mark.parametrize("command", ["fit", "predict", "export", "reproject", "embed"])
+def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkeypatch, command, place):
+    """Neither the pictures nor the model are there: the place is refused before they are missed."""
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    Path("nowhere").symlink_to("gone")
+    suffix = {"predict": ".csv", "reproject": ".npy"}.get(command, "")
+    if place == "nowhere" and suffix:
+        Path(f"nowhere{suffix}").symlink_to("gone")
+    arguments = {
+        "fit": ("fit", "photos", "-o", place),
+        "predict": ("predict", "model", "photos", "--out", place + suffix),
+        "export": ("export", "model", "--to", "adapter", "-o", place),
+        "reproject": ("reproject", "store", "model", "-o", place + suffix),
+        "embed": ("embed", "photos", "-o", place),
+    }[command]
+    code, _, err = prolip(*arguments)
+    assert code in (1, 2)
+    assert "cannot write" in err or "is not there: name another place" in err
+
+
+def test_a_saved_model_from_a_stranger_opens_nothing(prolip, colour_model, tmp_path, monkeypatch):
+    """With checksums that fit, it names a path; nothing but the user's word opens it."""
+    asked = []
+    monkeypatch.setattr("prolip.encoders.load", lambda name, device: asked.append(name))
+    config = {**keep.describe(colour_model.model_), "model": "hf:/etc", "fingerprint": "f"}
+    from prolip.export.saved import SavedModel, write_model
+
+    hashes = np.frombuffer(b"".join(colour_model.model_.support.hashes), np.uint8).reshape(-1, 32)
+    tensors = {**colour_model.fitted_.tensors(), "text": colour_model.model_.text.rows, "support": hashes}
+    write_model(tmp_path / "model", SavedModel(config, tensors))
+    for command in (
+        ("predict", "a.png"),
+        ("eval", "photos"),
+        ("add", "--name-only", "x"),
+        ("curve",),
+        ("suggest", "d"),
+    ):
+        code, _, err = prolip(command[0], tmp_path / "model", *command[1:])
+        assert (code, "would open or fetch 'hf:/etc'" in err, "--trust-base" in err) == (2, True, True), err
+    assert asked == []
+
+
+def test_an_encoder_that_is_loaded_can_be_the_base(colour_model, offline, tmp_path):
+    colour_model.save(tmp_path / "model")
+    assert FewShotClassifier.load(tmp_path / "model", base=offline).model_.encoder is offline
+
+
+def test_a_model_that_was_made_to_look_like_one_is_refused(trials, colour_model, tmp_path):
+    """The shapes of one part against those of another, with checksums that fit."""
+    from fault_readers import craft
+
+    model, path = colour_model.model_, tmp_path / "model"
+    path.mkdir()
+    hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
+    tensors = {**model.fitted.tensors(), **model.confidence.tensors()}
+    tensors |= {"text": model.text.rows, "support": hashes}
+    support = {"features": model.support.task.x, "labels": model.support.task.y}
+    config = keep.describe(model)
+    craft(path, config, tensors, support)
+    assert FewShotClassifier.load(path).classes_ == sorted(COLOURS)
+    for name, wrong in {
+        "classes": ["red", "green"], "temperature": 1e-300, "recipe": {**config["recipe"], "views": 10**9},
+        "config": {"scale": float("nan")}, "held_out": {"images": 3}, "fit": [], "kind": "os:system",
+    }.items():  # fmt: skip
+        craft(path, {**config, name: wrong}, tensors, support)
+        with pytest.raises(SavedModelError):
+            FewShotClassifier.load(path)
+    for name, wrong in {
+        "head.weight": tensors["head.weight"].T, "text": tensors["text"][:2], "support": hashes[:, :31],
+        "outsiders.means": np.zeros((3, 4), np.float32), "extra": np.zeros(3),
+    }.items():  # fmt: skip
+        craft(path, config, {**tensors, name: wrong}, support)
+        with pytest.raises(SavedModelError):
+            FewShotClassifier.load(path)
+
+
+def test_a_recipe_imports_no_module(colour_model):
+    from dataclasses import replace
+
+    from prolip.api import grow
+
+    recipe = replace(colour_model.model_.recipe, method="nowhere_imported:Method")
+    with pytest.raises(SavedModelError, match="nothing is imported because a file asks for it"):
+        grow.add_names(replace(colour_model.model_, recipe=recipe), ["x"])
+
+
+def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_model, tmp_path):
+    import copy
+
+    colour_model.export(tmp_path / "adapter", "adapter")
+    file, config = (tmp_path / "adapter" / f"prolip_adapter.{end}" for end in ("safetensors", "json"))
+    from prolip.core.files import sha256_file
+    from prolip.core.reading import read_tensors
+    from prolip.core.writing import write_json, write_tensors
+
+    whole = read_tensors(file)
+    for wrong in (
+        {**whole, "head.weight": whole["head.weight"][:-1]},
+        {**whole, "more": whole["scale"]},
+        {name: x for name, x in whole.items() if name != "scale"},
+        {**whole, "scale": np.array(np.nan, np.float32)},
+    ):
+        write_tensors(file, wrong)
+        write_json(config, {**json.loads(config.read_text()), "sha256": sha256_file(file)})
+        base = copy.copy(offline)
+        with pytest.raises(SavedModelError, match="does not belong to the model"):
+            load_adapter(tmp_path / "adapter", base=base)
+        assert base.head is offline.head
+
+
+def test_embed_refuses_a_second_process_on_its_index(offline, tmp_path):
+    blotch(COLOURS["red"], 1).save(tmp_path / "a.png")
+    from prolip.core.appending import appending
+
+    with (
+        appending(tmp_path / "store" / "index-1-of-1.jsonl"),
+        pytest.raises(UsageError, match="being written by"),
+    ):
+        embed(offline, [tmp_path / "a.png"], tmp_path / "store")
+
+
+def test_readers_of_a_model_that_is_overwritten_always_find_one(colour_model, offline, tmp_path):
+    """One thread saves again and again, others load."""
+    path, stop, problems = tmp_path / "model", threading.Event(), []
+    colour_model.save(path)
+
+    def save():
+        for k in range(30):
+            colour_model.save(path, support=bool(k % 2), card=bool(k % 3))
+        stop.set()
+
+    def load():
+        while not stop.is_set():
+            try:
+                FewShotClassifier.load(path, base=offline)
+            except ProlipError as error:
+                problems.append(error)
+
+    threads = [threading.Thread(target=work) for work in (save, load)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_a_store_that_was_named_must_take_features(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert FeatureStore(tmp_path).required
+    assert not FeatureStore().required
