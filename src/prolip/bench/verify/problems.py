@@ -31,7 +31,7 @@ def made_up(
     classes: int = 19,
     width: int = 96,
     dim: int = 64,
-    per_class: int = 25,
+    per_class: int = 100,
     shots: tuple[int, ...] = SHOTS,
     views: tuple[int, ...] = VIEWS,
 ) -> Iterator[Problem]:
