@@ -547,7 +547,7 @@ def test_zero_shot_comes_back(name, options):
         ("linear_probe", {"C": -1}, "C must be"),
         ("linear_probe", {"features": "post"}, "unknown features 'post'"),
         ("task_res", {"lam": "1/n"}, "lam must be"),
-        ("task_res", {"solver": "sgd"}, "unknown solver 'sgd'"),
+        ("task_res", {"solver": "lbfgs"}, "unknown solver 'lbfgs'"),
         ("prolip_text", {"solver": "sgd"}, "unknown solver 'sgd'"),
         ("clap", {"multipliers": "none"}, "unknown multipliers"),
         ("clap", {"rounds": 0}, "rounds must be"),

@@ -116,9 +116,9 @@ def rows_loss(numbers: Numbers, start: Array, weights: Array, alpha: float = 1.0
 
 
 def task_res(problem: Problem) -> Pair:
-    """The minimum over R of CE( s f normalize(t + R / 2)' ) + |R|^2 / N."""
+    """The minimum over R of CE( s f normalize(t + R / 2)' ) + (s / 100)^2 |R|^2 / N."""
     numbers = Numbers(problem)
-    weights = np.full(len(numbers.t), 1 / numbers.shots)
+    weights = np.full(len(numbers.t), (numbers.s / 100) ** 2 / numbers.shots)
     zero = np.zeros_like(numbers.t)
     (r,) = minimum(rows_loss(numbers, numbers.t, weights, 0.5), [zero], _all(numbers))
     return ours(problem, "task_res", lam="1/N"), numbers.s * numbers.test @ unit(numbers.t + 0.5 * r).T
@@ -141,16 +141,17 @@ def clap(problem: Problem) -> Pair:
 
 
 def cross_modal(problem: Problem) -> Pair:
-    """The minimum over W of half the images' CE and half the texts', + |W - T|^2 / N."""
+    """The minimum over W of half the images' CE and half the texts', + (s / 100)^2 |W - T|^2 / N."""
     numbers, k = Numbers(problem), len(problem.task.text)
+    lam = (numbers.s / 100) ** 2 / numbers.shots
 
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
         (step,) = parameters
         w, s = numbers.t + step, numbers.s
         on_images, by_images = cross_entropy(s * numbers.f @ w.T, numbers.y)
         on_texts, by_texts = cross_entropy(s * numbers.t @ w.T, np.arange(k))
-        gradient = s / 2 * (by_images.T @ numbers.f + by_texts.T @ numbers.t) + 2 / numbers.shots * step
-        return (on_images + on_texts) / 2 + float((step**2).sum()) / numbers.shots, [gradient]
+        gradient = s / 2 * (by_images.T @ numbers.f + by_texts.T @ numbers.t) + 2 * lam * step
+        return (on_images + on_texts) / 2 + lam * float((step**2).sum()), [gradient]
 
     (step,) = minimum(loss, [np.zeros_like(numbers.t)], _all(numbers))
     found = ours(problem, "cross_modal", lam="1/N")

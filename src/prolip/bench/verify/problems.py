@@ -13,6 +13,7 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.core.reading import read_arrays
 
 SHOTS, VIEWS = (1, 4, 16), (1, 10)
+SCALE = 25.0  # of made-up cosines, which differ more between classes than CLIP's do
 BACKBONES = ("rn50", "vit_b_32")
 
 
@@ -53,10 +54,10 @@ def made_up(
     test, held, support = draw(per_class), draw(max(shots)), draw(max(shots))
     for each in shots:
         first = np.tile(np.arange(max(shots)) < each, classes)
-        held_out = Task(held[0][first], held[1][first], text, head)
+        held_out = Task(held[0][first], held[1][first], text, head, SCALE)
         for count in views:
             x = augmented(support[0][first], count, 0.3, rng)
-            task = Task(x, support[1][first], text, head)
+            task = Task(x, support[1][first], text, head, SCALE)
             yield Problem(f"made up, {each} shots, {count} views", task, held_out, *test)
 
 
