@@ -31,8 +31,7 @@ class Check:
     """A method beside something else; `by` is what counts, the largest difference in "logits" or in "points".
 
     It is accuracy where a minimum is flat and reached to a millionth of the objective, where rounding sends a
-    network another way, where a search has many answers that are equally good, and where we deliberately
-    differ (the queries of prolip+tip_adapter_f).
+    network another way, and where a search has many answers that are equally good.
     """
 
     method: str
@@ -64,7 +63,7 @@ CHECKS = (
     Check("gda", FORMULA, forms.gda),
     Check("proker", FORMULA, forms.proker),
     Check("prolip+task_res, Adam", STEPS, recipes.prolip_and_task_res),
-    Check("prolip+tip_adapter_f, Adam", STEPS, recipes.prolip_and_tip_adapter_f, "points"),
+    Check("prolip+tip_adapter_f, Adam", STEPS, recipes.prolip_and_tip_adapter_f),
     Check("test-time ProLIP", FORMULA, recipes.test_time),
 )
 

@@ -250,7 +250,7 @@ def prolip_and_task_res(problem: Problem) -> Pair:
 
 
 def prolip_and_tip_adapter_f(problem: Problem) -> Pair:
-    """The authors' program: AdamW on W and the keys, with queries of the cache that move with W."""
+    """The authors' sum: AdamW on W and the keys, the cache's queries those of the frozen model."""
     numbers, w0 = Numbers(problem), problem.task.linear.weight.astype(np.float64)
     bias = numbers.v - numbers.rows @ w0
     keys, values = cache_of(numbers)
@@ -258,16 +258,16 @@ def prolip_and_tip_adapter_f(problem: Problem) -> Pair:
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
         w, k = parameters
         v = numbers.rows[rows] @ w + bias[rows]
-        near = np.exp(-(1 - unit(v) @ k.T))
+        near = np.exp(-(1 - numbers.f[rows] @ k.T))
         value, slope = cross_entropy(numbers.s * unit(v) @ numbers.t.T + near @ values, numbers.y[rows])
         by_w = numbers.rows[rows].T @ through_unit(v, numbers.s * slope @ numbers.t)
         step = w - w0
-        by_keys = (near * (slope @ values.T)).T @ unit(v)
+        by_keys = (near * (slope @ values.T)).T @ numbers.f[rows]
         return value + float((step**2).sum()) / numbers.shots, [by_w + 2 / numbers.shots * step, by_keys]
 
     w, k = adam(loss, [w0, keys], full_batches(numbers, 1e-4), decay=0.01)
     v = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
-    theirs = numbers.s * unit(v) @ numbers.t.T + np.exp(-(1 - unit(v) @ k.T)) @ values
+    theirs = numbers.s * unit(v) @ numbers.t.T + np.exp(-(1 - numbers.test @ k.T)) @ values
     return ours(problem, "prolip+tip_adapter_f", solver="adam"), theirs
 
 
