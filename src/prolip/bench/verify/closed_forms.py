@@ -37,16 +37,15 @@ def zero_shot(problem: Problem) -> Pair:
     return ours(problem, "zero_shot"), numbers.s * numbers.test @ numbers.t.T
 
 
-def prolip(problem: Problem) -> Pair:
-    """The minimum over W of CE + |W - W0|^2 / N."""
-    numbers, head = Numbers(problem), problem.task.linear
+def prolip(problem: Problem) -> Pair | None:
+    """The minimum over W of CE + |W - W0|^2 / N; of a black box it is RLA's."""
+    numbers, head = Numbers(problem), problem.task.head
+    if head is None:
+        return None
     w0 = head.weight.astype(np.float64)
     fitted = methods.create("prolip", lam="1/N", scale="fixed").fit(problem.task)
-    start = (
-        w0 if problem.task.head is not None else _matrix(fitted)
-    )  # a million numbers: from where ours ends
     bias = numbers.v - numbers.rows @ w0
-    (w,) = minimum(matrix_loss(numbers, numbers.rows, w0, bias, 1 / numbers.shots), [start], _all(numbers))
+    (w,) = minimum(matrix_loss(numbers, numbers.rows, w0, bias, 1 / numbers.shots), [w0], _all(numbers))
     moved = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
     return fitted.logits(problem.x), numbers.s * unit(moved) @ numbers.t.T
 
@@ -56,6 +55,7 @@ def rla(problem: Problem) -> Pair:
     numbers = Numbers(problem)
     eye = np.eye(numbers.v.shape[1])
     fitted = methods.create("rla", lam="1/N", scale="fixed").fit(problem.task)
+    # A black box has a matrix of a million numbers: there the search starts where ours ends.
     start = eye if problem.task.head is not None else _matrix(fitted)
     (a,) = minimum(matrix_loss(numbers, numbers.v, eye, 0.0, 1 / numbers.shots), [start], _all(numbers))
     moved = numbers.embed(problem.x) @ a
@@ -215,7 +215,7 @@ def proker(problem: Problem) -> Pair:
 
 
 def _matrix(fitted: Fitted) -> Array:
-    """The matrix that a fit of ProLIP or RLA on a black box ends in."""
+    """The matrix that a fit of RLA on a black box ends in."""
     projected = fitted.as_projected()
     assert projected is not None
     return projected.head.weight.astype(np.float64)
