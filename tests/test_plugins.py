@@ -104,6 +104,24 @@ def test_the_commands_of_the_example(example, photos, prolip):
     assert "nearest_mean" not in sys.modules
 
 
+def test_the_example_is_a_line_of_an_experiment(example, photos, tmp_path, prolip):
+    code, out, err = prolip(
+        "bench", "run", "validation_free", "--data", photos.parent, "--datasets", "photos",
+        "--methods", "zero_shot", PLACE, "--shots", "2", "--seeds", "1-2", "--views", "1", "--jobs", "0",
+        "--results", tmp_path / "r.sqlite", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["done"] == 3
+    code, out, _ = prolip("bench", "table", "validation_free", "--results", tmp_path / "r.sqlite")
+    assert code == 0
+    assert PLACE in out
+
+
+def test_the_example_refuses_a_validation_set(example):
+    with pytest.raises(UsageError, match="nearest_mean has nothing to choose on a validation set"):
+        methods.create(PLACE).fit(task(), validation=task())
+
+
 def test_an_installed_method_goes_by_its_name(example, photos, prolip):
     install(example, "nearest_mean", nearest_mean=PLACE)
     assert "nearest_mean" in methods.names()

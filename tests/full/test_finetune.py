@@ -225,6 +225,7 @@ class Interrupted(Exception):  # noqa: N818
     pass
 
 
+@pytest.mark.parametrize("validated", [False, True])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -235,12 +236,12 @@ class Interrupted(Exception):  # noqa: N818
     ],
 )
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
-    encoders, tmp_path, monkeypatch, name, options
+    encoders, tmp_path, monkeypatch, name, options, validated
 ):
     monkeypatch.setattr(training, "_WRITE_SECONDS", 0.0)
     task, _ = tower_task(encoders["vit"])
-    options = {"epochs": 3, "batch_size": 4, **options}
-    whole = methods.create(name, **options).fit(task).tensors()
+    options, held = {"epochs": 3, "batch_size": 4, **options}, task if validated else None
+    whole = methods.create(name, **options).fit(task, validation=held).tensors()
 
     def stop(done, total):
         if done == 5:
@@ -248,9 +249,10 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):
-        methods.create(name, checkpoint=str(folder), **options).fit(task, stop)
+        methods.create(name, checkpoint=str(folder), **options).fit(task, stop, held)
     steps = []
-    resumed = methods.create(name, checkpoint=str(folder), **options).fit(task, lambda n, _: steps.append(n))
+    again = methods.create(name, checkpoint=str(folder), **options)
+    resumed = again.fit(task, lambda n, _: steps.append(n), held)
     assert steps == [6, 7, 8, 9]
     for key, tensor in whole.items():
         assert_close(resumed.tensors()[key], tensor, atol=1e-6, rtol=1e-5)
@@ -300,6 +302,27 @@ def test_progress_shows_the_loss(encoders):
     methods.create("coop", contexts=2, epochs=2, batch_size=6).fit(task, bar)
     assert bar.counts == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert all(note.startswith("loss ") for note in bar.notes)
+
+
+def test_a_last_batch_is_dropped_or_kept_as_its_authors_do(encoders):
+    """EuroSAT with two shots: twenty images in batches of sixteen are one step an epoch, or two."""
+    task, _ = tower_task(encoders["vit"])
+    for name, steps in (("coop", 1), ("full", 2), ("last_layer", 2), ("norm_tuning", 2), ("maple", 1)):
+        method = methods.create(name, epochs=1, batch_size=16)
+        assert method.recipe(task).per_epoch(20) == steps
+        assert method.recipe(task).per_epoch(12) == 1
+    assert methods.create("clip_lora").recipe(task).per_epoch(40) == 2
+
+
+def test_the_best_epoch_on_a_validation_set_is_kept(encoders):
+    task, pixels = tower_task(encoders["vit"])
+    held = dataclasses.replace(task, y=methods.create("zero_shot").fit(task).predict(task.x[0]))
+    for name in ("full", "clip_lora"):
+        fitted = methods.create(name, epochs=4, batch_size=12, lr=0.02).fit(task, validation=held)
+        assert fitted.report["best_epoch"] < 4  # training unlearns what zero-shot says
+        seen = fitted.encoder_for(encoders["vit"]).encode(pixels)
+        right = np.mean(fitted.predict(seen) == held.y)
+        assert right == pytest.approx(fitted.report["validation_accuracy"])
 
 
 def test_schedules():

@@ -1,5 +1,7 @@
 """Prompt tuning, on towers small enough to train in a moment."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from prolip import methods
 from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
+from prolip.methods.common.coupled_prompts import Coupling
 from prolip.methods.common.prompts import Prompts, phrase_embedding
 from prolip.methods.plot import Matching, sinkhorn, transport_logits
 from prolip.methods.prograd import project
@@ -145,6 +148,52 @@ def test_shorter_text_runs_change_nothing(encoders):
     prompts = ["a photo of a cat.", "a"]
     expected = encoder.model.encode_text(encoder.tokens(prompts)["input_ids"])
     assert_close(encoder.towers().embed_text(encoder.tokens(prompts)), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_teacher_may_have_a_prompt_of_its_own(encoders):
+    task, _ = tower_task(encoders["vit"])
+    rows = encoders["vit"].text(CLASSES, ("a texture of {}.",)).rows
+    for name in ("kgcoop", "prograd"):
+        own = methods.create(name).teacher_rows(task)
+        assert np.array_equal(own, task.text.rows)
+        assert np.array_equal(methods.create(name, teacher="a texture of {}.").teacher_rows(task), rows)
+        assert not np.allclose(own, rows, atol=1e-2)
+
+
+def test_maples_deep_maps_start_as_copies():
+    first, *deep = Coupling(2, 4, 8, 6, shared=False).maps
+    assert all(torch.equal(each.weight, deep[0].weight) for each in deep)
+    assert not torch.equal(first.weight, deep[0].weight)
+    with torch.no_grad():
+        deep[0].weight += 1
+    assert not torch.equal(deep[0].weight, deep[1].weight)
+
+
+@pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot", "maple"])
+def test_the_best_epoch_on_a_validation_set_is_kept(encoders, name):
+    """Where the labels of the validation set are those of the start, training can only do harm."""
+    task, _ = tower_task(encoders["vit"])
+    options = {"lr": 0.5, "epochs": 4, "batch_size": 12, **({"depth": 1} if name == "maple" else {})}
+    method = methods.create(name, **options)
+    first = methods.create(name, **{**options, "epochs": 1, "lr": 1e-5}).fit(task)
+    reader = first.encoder_for(encoders["vit"])
+    seen = reader.encode(np.stack([reader.preprocess.centre(picture) for picture in task.pictures]))
+    held = dataclasses.replace(task, y=first.predict(seen))
+    fitted = method.fit(task, validation=held)
+    assert fitted.report["best_epoch"] == 1  # of equals the first: its rate is 1e-5
+    assert fitted.report["validation_accuracy"] == 1
+    assert np.allclose(fitted.logits(seen), first.logits(seen), atol=0.05)
+    assert not np.allclose(method.fit(task).logits(seen), first.logits(seen), atol=0.05)
+
+
+def test_a_validation_set_for_the_image_tower_needs_its_pictures(encoders):
+    task, _ = tower_task(encoders["vit"])
+    alone = Task(task.x, task.y, task.text, task.head, task.scale)
+    for name in ("plot", "maple"):
+        with pytest.raises(InputError, match="its validation set needs its pictures too"):
+            methods.create(name, epochs=1, **({"depth": 1} if name == "maple" else {})).fit(
+                task, validation=alone
+            )
 
 
 def test_kgcoop_stays_nearer_to_the_hand_written_prompts_than_coop(encoders):

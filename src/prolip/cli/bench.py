@@ -33,6 +33,7 @@ from prolip.cli.bench_options import (
     Views,
     choices,
 )
+from prolip.cli.bench_verify import verify
 from prolip.cli.console import bar, console, print_json, say, table, warn
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def register(app: typer.Typer) -> None:
     group.command("table")(show_table)
     group.command("plot")(plot)
     group.command("failures")(failures)
+    group.command("verify")(verify)
     app.add_typer(group, name="bench")
 
 

@@ -157,7 +157,8 @@ class TowerMethod(Method):
 
         assert task.encoder is not None
         with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
-            recipe, device, identity = self.recipe(task), task.encoder.device, self._identity(task)
+            recipe, device = self.recipe(task), task.encoder.device
+            identity = f"{self._identity(task)}{' best epoch' * (judge is not None)}"
             return train(trained, loss, task.n, recipe, device, progress, identity, gradient, judge)
 
     def _identity(self, task: TowerTask) -> str:

@@ -1,0 +1,218 @@
+"""Plain computations in float64, written from the papers' formulas: nothing here is shared with the methods.
+
+A `Loss` takes parameters (a list of arrays) and rows of the support set, and gives a value and a gradient for
+each parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import optimize
+
+from prolip.bench.verify.problems import Problem
+from prolip.core.arrays import Array
+
+Parameters = list[Array]
+Loss = Callable[[Parameters, Array], tuple[float, Parameters]]
+
+
+def unit(v: Array) -> Array:
+    """Rows of length one."""
+    return v / np.sqrt((v**2).sum(axis=-1, keepdims=True))
+
+
+def through_unit(v: Array, slope: Array) -> Array:
+    """The gradient by v of a function of unit(v), from its gradient by unit(v)."""
+    length = np.sqrt((v**2).sum(axis=-1, keepdims=True))
+    u = v / length
+    return (slope - u * (u * slope).sum(axis=-1, keepdims=True)) / length
+
+
+def cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
+    """Mean cross-entropy, and its gradient by the logits."""
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    every = np.arange(len(y))
+    value = -float(np.mean(np.log(np.maximum(p[every, y], 1e-300))))
+    p[every, y] -= 1
+    return value, p / len(y)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A problem as plain float64 arrays."""
+
+    problem: Problem
+
+    def embed(self, x: Array) -> Array:
+        """Embeddings v = x W + b."""
+        x = np.asarray(x, np.float64)
+        head = self.problem.task.head
+        if head is None:
+            return x
+        bias = 0.0 if head.bias is None else head.bias.astype(np.float64)
+        return x @ head.weight.astype(np.float64) + bias
+
+    @cached_property
+    def rows(self) -> Array:
+        """Support features of all views, one below the other."""
+        x = self.problem.task.x
+        return x.reshape(-1, x.shape[2]).astype(np.float64)
+
+    @cached_property
+    def v(self) -> Array:
+        """Their embeddings."""
+        return self.embed(self.rows)
+
+    @cached_property
+    def f(self) -> Array:
+        """Their unit embeddings."""
+        return unit(self.v)
+
+    @cached_property
+    def test(self) -> Array:
+        """Unit embeddings of the test images."""
+        return unit(self.embed(self.problem.x))
+
+    @cached_property
+    def held(self) -> Array:
+        """Unit embeddings of the validation images."""
+        return unit(self.embed(self.problem.validation.x[0]))
+
+    @property
+    def y(self) -> Array:
+        """Labels of `rows`."""
+        return np.tile(self.problem.task.y, self.problem.task.views)
+
+    @cached_property
+    def t(self) -> Array:
+        """Class texts, of unit length."""
+        return self.problem.task.text.rows.astype(np.float64)
+
+    @cached_property
+    def raw(self) -> Array:
+        """Class texts as long as the text tower makes them; 10 at scale 100 where that is not known."""
+        text, scale = self.problem.task.text, self.problem.task.scale
+        if text.features is None:
+            return scale / 10 * self.t
+        prompts = text.features.astype(np.float64) @ text.projection.weight.astype(np.float64)
+        return prompts.mean(axis=0)
+
+    @property
+    def s(self) -> float:
+        """What cosines are multiplied by."""
+        return self.problem.task.scale
+
+    @property
+    def n(self) -> int:
+        """Images of the support set."""
+        return self.problem.task.n
+
+    @property
+    def shots(self) -> float:
+        """N."""
+        return self.n / len(self.t)
+
+    @property
+    def views(self) -> int:
+        """V."""
+        return self.problem.task.views
+
+    def view(self, epoch: int) -> Array:
+        """Places of the one view that an epoch sees: 1, 2, .., V - 1, 0, 1, .."""
+        return (epoch + 1) % self.views * self.n + np.arange(self.n)
+
+    def right(self, logits: Array) -> float:
+        """Accuracy on the validation images."""
+        return float(np.mean(logits.argmax(axis=1) == self.problem.validation.y))
+
+
+def minimum(loss: Loss, start: Parameters, rows: Array) -> Parameters:
+    """The minimum by SciPy's L-BFGS-B, from `start`."""
+    shapes, sizes = [a.shape for a in start], np.cumsum([a.size for a in start])[:-1]
+
+    def flat(x: Array) -> tuple[float, Array]:
+        value, slopes = loss([p.reshape(s) for p, s in zip(np.split(x, sizes), shapes, strict=True)], rows)
+        return value, np.concatenate([slope.ravel() for slope in slopes])
+
+    options = {"maxiter": 1000, "maxfun": 1500, "ftol": 1e-13, "gtol": 1e-8, "maxcor": 30}
+    x0 = np.concatenate([a.ravel() for a in start]).astype(np.float64)
+    found = optimize.minimize(flat, x0, jac=True, method="L-BFGS-B", options=options)
+    return [p.reshape(s) for p, s in zip(np.split(found.x, sizes), shapes, strict=True)]
+
+
+def cosine(lr: float, share: float) -> float:
+    """A rate that has fallen along a cosine."""
+    return lr * (1 + math.cos(math.pi * share)) / 2
+
+
+def adam(
+    loss: Loss,
+    start: Parameters,
+    steps: Iterable[tuple[float, Array]],
+    eps: float = 1e-4,
+    decay: float = 0.0,
+) -> Parameters:
+    """Adam, with decoupled weight decay, over (rate, rows) of each step."""
+    point = [np.array(p, np.float64) for p in start]
+    mean, square = [np.zeros_like(p) for p in point], [np.zeros_like(p) for p in point]
+    for count, (lr, rows) in enumerate(steps, start=1):
+        _, slopes = loss(point, rows)
+        for i, slope in enumerate(slopes):
+            mean[i] = 0.9 * mean[i] + 0.1 * slope
+            square[i] = 0.999 * square[i] + 0.001 * slope**2
+            step = (mean[i] / (1 - 0.9**count)) / (np.sqrt(square[i] / (1 - 0.999**count)) + eps)
+            point[i] = point[i] - lr * decay * point[i] - lr * step
+    return point
+
+
+def sgd(
+    loss: Loss, start: Parameters, steps: Iterable[tuple[float, Array]], momentum: float = 0.0
+) -> Iterable[Parameters]:
+    """Gradient descent with momentum; the parameters after each step."""
+    point = [np.array(p, np.float64) for p in start]
+    speed = [np.zeros_like(p) for p in point]
+    for lr, rows in steps:
+        _, slopes = loss(point, rows)
+        speed = [momentum * old + slope for old, slope in zip(speed, slopes, strict=True)]
+        point = [p - lr * v for p, v in zip(point, speed, strict=True)]
+        yield point
+
+
+def last(points: Iterable[Parameters]) -> Parameters:
+    """The last of them."""
+    found: Parameters = []
+    for point in points:
+        found = point
+    return found
+
+
+def full_batches(numbers: Numbers, lr: float, epochs: int = 300) -> list[tuple[float, Array]]:
+    """The ProLIP paper's steps: one view an epoch, all of it, a cosine to zero."""
+    return [(cosine(lr, epoch / epochs), numbers.view(epoch)) for epoch in range(epochs)]
+
+
+def dassl_batches(
+    numbers: Numbers, lr: float, epochs: int, seed: int, pooled: bool = False
+) -> list[tuple[float, Array]]:
+    """Dassl's: batches of 256, a partial last one dropped; an epoch at 1e-5, then a cosine by epochs."""
+    rng, per_epoch = np.random.default_rng(seed), max(1, numbers.n // 256)
+    steps = []
+    for epoch in range(epochs):
+        rate = 1e-5 if epoch == 0 else cosine(lr, (epoch - 1) / epochs)
+        if pooled:
+            order = rng.permutation(numbers.views * numbers.n)
+        else:
+            order = numbers.view(epoch)[0] + rng.permutation(numbers.n)
+        steps += [(rate, order[256 * k : 256 * (k + 1)]) for k in range(per_epoch)]
+    return steps
+
+
+def one_hot(y: Array, classes: int) -> Array:
+    """Labels [n] as rows [n, K]."""
+    return np.eye(classes)[y]

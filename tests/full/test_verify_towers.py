@@ -1,0 +1,20 @@
+"""The comparisons of `prolip bench verify` that need torch."""
+
+import pytest
+
+from prolip.bench.verify import towers
+from prolip.bench.verify.compare import LIMITS, differences
+from prolip.core.arrays import unit_rows
+
+
+@pytest.fixture(scope="module")
+def task():
+    return towers.textures_task()
+
+
+@pytest.mark.parametrize("name", towers.TOWERS)
+def test_a_method_is_a_loop_of_torch(task, name):
+    mine, theirs = towers.TOWERS[name](task)
+    start = (task.scale * unit_rows(task.embeddings()[0])) @ task.text.rows.T
+    assert differences(mine, theirs, task.y)["logits"] <= LIMITS["logits"]
+    assert differences(mine, start, task.y)["logits"] > 10 * LIMITS["logits"]  # it has moved
