@@ -10,13 +10,12 @@ from prolip import encoders
 from prolip.api import answer, keep
 from prolip.api.answer import Asked
 from prolip.api.estimator import Estimator
-from prolip.api.model import AdaptedModel, Recipe
+from prolip.api.model import Recipe
 from prolip.api.reading import Labelled, Progress, Reading, read_labelled
-from prolip.core import Fitted, Projected, UsageError
+from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
 from prolip.encoders import Encoder
-from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction, FeatureStore
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
     from prolip.evaluate.test_time import AdaptedPredictions
+    from prolip.evaluate.unlabelled import JointAnswers
 
 
 class FewShotClassifier(Estimator):
@@ -73,8 +73,6 @@ class FewShotClassifier(Estimator):
     ['cat']
     """
 
-    model_: AdaptedModel
-
     def __init__(
         self,
         model: str | Encoder = "offline",
@@ -112,6 +110,7 @@ class FewShotClassifier(Estimator):
         labels: Any = None,
         *,
         text: Any = None,
+        unlabelled: Any = None,
         progress: Progress | None = None,
         training: Progress | None = None,
     ) -> FewShotClassifier:
@@ -126,6 +125,9 @@ class FewShotClassifier(Estimator):
             One per image, names or numbers; a folder brings its own.
         text
             For model="arrays": class rows [K, D].
+        unlabelled
+            Further images, of any class or none: what they add to the model is used where held-out labelled
+            images say that it helps; `info_["unlabelled"]` tells.
         progress
             Called with (done, total) while images are encoded.
         training
@@ -141,8 +143,9 @@ class FewShotClassifier(Estimator):
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
         labelled = read_labelled(encoder, images, labels, "train", text=text)
         self.model_ = adapt_to_images(
-            encoder, recipe, labelled, self.reading, shots=self.shots, progress=progress, training=training
-        )
+            encoder, recipe, labelled, self.reading, shots=self.shots, unlabelled=unlabelled,
+            progress=progress, training=training,
+        )  # fmt: skip
         return self
 
     # Using
@@ -154,19 +157,28 @@ class FewShotClassifier(Estimator):
         reject: bool = False,
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
+        together: bool = False,
     ) -> list[Any]:
         """The most probable class of each image.
 
         With `reject`, None for an image that seems to belong to no class. Of images that do belong, about
         the fraction `false_reject` is refused too; or, with `false_accept`, about that fraction of images of
-        unknown classes is let pass.
+        unknown classes is let pass. With `together`, as `together` answers.
         """
-        asked = Asked(1, reject, false_reject, false_accept)
+        asked = Asked(1, reject, false_reject, false_accept, together=together)
         return answer.predict(self._model(), self.features(images).features[0], asked)
 
     def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
         return softmax(self.logits(images))
+
+    def together(self, images: Any, *, progress: Progress | None = None) -> JointAnswers:
+        """Probabilities of images that are classified together, each by all the others too.
+
+        Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
+        tells which it was, and why.
+        """
+        return answer.together(self._model(), self.features(images, progress=progress).features[0])
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
@@ -301,41 +313,6 @@ class FewShotClassifier(Estimator):
         """
         targets = [to] if isinstance(to, str) else list(to)
         return keep.export(self._model(), Path(path), targets, force=force, evaluation=evaluation)
-
-    # Parts of the model
-
-    @property
-    def classes_(self) -> list[Any]:
-        """The labels, in the order of `predict_proba`'s columns."""
-        return list(self._model().classes)
-
-    @property
-    def fitted_(self) -> Fitted:
-        """The fitted method, on features."""
-        return self._model().fitted
-
-    @property
-    def info_(self) -> dict[str, Any]:
-        """Figures of the fit."""
-        return self._model().report
-
-    @property
-    def confidence_(self) -> Confidence:
-        """Temperature, outsiders, and figures on held-out support images."""
-        return self._model().confidence
-
-    @property
-    def skipped_(self) -> list[tuple[str, str]]:
-        """(image, reason) of every support image that could not be read."""
-        return list(self._model().support.skipped)
-
-    def _model(self) -> AdaptedModel:
-        if not hasattr(self, "model_"):
-            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
-        return self.model_
-
-    def _described(self) -> str:
-        return f"fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"
 
     @property
     def reading(self) -> Reading:

@@ -1,16 +1,20 @@
-"""scikit-learn's manners, without scikit-learn: parameters that can be read, set and cloned."""
+"""scikit-learn's manners, without scikit-learn: parameters that can be read, set and cloned; fitted parts."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any, Self
 
-from prolip.core import UsageError
+from prolip.api.model import AdaptedModel
+from prolip.core import Fitted, UsageError
 from prolip.encoders import Encoder
+from prolip.evaluate.confidence import Confidence
 
 
 class Estimator:
     """A classifier whose constructor stores its arguments under their names, and whose fit sets `model_`."""
+
+    model_: AdaptedModel
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's parameters."""
@@ -45,6 +49,35 @@ class Estimator:
         fitted = f", {self._described()}" if hasattr(self, "model_") else ""
         return f"<{type(self).__name__}({', '.join(changed)}){fitted}>"
 
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels, in the order of `predict_proba`'s columns."""
+        return list(self._model().classes)
+
+    @property
+    def fitted_(self) -> Fitted:
+        """The fitted method, on features."""
+        return self._model().fitted
+
+    @property
+    def info_(self) -> dict[str, Any]:
+        """Figures of the fit."""
+        return self._model().report
+
+    @property
+    def confidence_(self) -> Confidence:
+        """Temperature, outsiders, and figures on held-out support images."""
+        return self._model().confidence
+
+    @property
+    def skipped_(self) -> list[tuple[str, str]]:
+        """(image, reason) of every support image that could not be read."""
+        return list(self._model().support.skipped)
+
+    def _model(self) -> AdaptedModel:
+        if not hasattr(self, "model_"):
+            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+        return self.model_
+
     def _described(self) -> str:
-        """What was fitted, in a few words."""
-        raise NotImplementedError
+        return f"fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"

@@ -49,6 +49,13 @@ def fit(
             help="Pull to the pretrained matrix: auto, 1/N, 1/N^2 or a number; the method's own unless named."
         ),
     ] = None,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Images without labels, used where they help held-out labelled ones; some may be foreign.",
+        ),
+    ] = None,
     shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
     views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
     seed: Annotated[int, typer.Option(help="Of sampling, views and folds.")] = 0,
@@ -83,6 +90,8 @@ def fit(
         prolip fit photos/ -o my-model
 
         prolip fit photos/ -o my-model --shots 16 --model open_clip:ViT-B-32/openai
+
+        prolip fit photos/ -o my-model --unlabelled more-photos/
     """
     from prolip.api import FewShotClassifier
     from prolip.export.saved import check_target
@@ -103,7 +112,9 @@ def fit(
         calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
-        clf.fit(str(source), progress=progress, training=progress.beside("training", "steps"))
+        pool = None if unlabelled is None else str(unlabelled)
+        training = progress.beside("training", "steps")
+        clf.fit(str(source), unlabelled=pool, progress=progress, training=training)
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
     _report(clf, out, json)
@@ -151,6 +162,13 @@ def _held_out(report: dict[str, Any]) -> list[list[str]]:
         return []
     told = f"{percent(report['accuracy'])} %, zero-shot {percent(report['zero_shot_accuracy'])} %"
     return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
+
+
+def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
+    """Whether a pool was used, and why."""
+    if told is None:
+        return []
+    return [["unlabelled", f"{told['images']} images {'' if told['used'] else 'not '}used: {told['why']}"]]
 
 
 def _lam(lam: str | None) -> str | float | None:
@@ -203,6 +221,7 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
         ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
+        *_unlabelled(info.get("unlabelled")),
         *_held_out(clf.confidence_.report),
         ["saved", str(out)],
     ]

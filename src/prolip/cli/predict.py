@@ -14,6 +14,7 @@ from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
+    from prolip.evaluate.unlabelled import Evidence
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +50,12 @@ def predict(
         str | None,
         typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
     ] = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="Classify all images together, where held-out labelled ones are helped by it."
+        ),
+    ] = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -68,16 +75,18 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    asked = Asked(
-        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time
-    )
+    rate = FALSE_REJECT if false_reject is None else false_reject
+    asked = Asked(top, reject, rate, false_accept, test_time, together)
     clf = load(saved, device, False if no_store else store, skip_bad)
     model = clf.model_
     file = None if out is None else AnswerFile(out, top, reject, run_name(model, asked))
     already = set() if file is None else file.done
+    if already and together:
+        raise UsageError(f"{out} has answers already, and --together answers all at once: name a new file")
     if already:
         say(f"{len(already)} answers are in {out} already", quiet=json)
     skipped: list[tuple[str, str]] = []
+    evidence: list[Evidence] = []
     named, total = _named(model, images)
     with bar("adapting" if test_time else "encoding", quiet=json) as progress:
         found = answers(
@@ -86,15 +95,19 @@ def predict(
             asked,
             clf.reading,
             skipped=skipped,
+            evidence=evidence,
             total=None if total is None else max(0, total - len(already)),
             progress=progress,
         )
         done = list(found) if file is None else file.write(found)
     report_skipped(skipped, json)
+    for each in evidence:
+        say(f"classified {'together' if each.used else 'one by one'}: {each.why}", quiet=json)
     if not isinstance(done, int):
         _show(done, json)
     elif json:
-        print_json({"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)})
+        told = {"out": str(out), "written": done, "already": len(already), "skipped": len(skipped)}
+        print_json(told | ({"together": vars(evidence[0])} if evidence else {}))
     else:
         say(f"{done} answers written to {out}")
 

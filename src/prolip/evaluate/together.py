@@ -14,17 +14,17 @@ the parts q_i:
     W    = the scatter of all around their means,     S = (1 - s) W + s tr(W) / r I,    s = 2 r / (2 r + n)
     pi_k = (n_k / n + UNIFORM / K) / (1 + UNIFORM)
 
-So a mean goes by weight n_k / (n_k + images) from its labelled images to the group around them; classes that
-are absent keep theirs. var_k is the variance of mu_k in units of W: a mean of few images is longer than the
-class's, and without this term such a class would lose what belongs to it. The shares let any number of classes
-be present; half uniform, so that none is ruled out. beta is the number at which softmax(beta g + log pi) is
-likeliest to give the q of the turn before: Gaussians in many dimensions are far too sure of themselves. r_i
-in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
+So a mean goes from its labelled images to the group around them as far as that has images; a class that is
+absent keeps its own. var_k is the variance of mu_k in units of W: a mean of few images is longer than the
+class's, and without this term such a class would lose what belongs to it. The shares let any number of
+classes be present; a third of them is uniform, so that none is ruled out. beta is the number at which
+softmax(beta g + log pi) is likeliest to give the q of the turn before: Gaussians in many dimensions are far
+too sure of themselves. r_i in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
 
 All of it is sums over images: time and memory grow in proportion to their number.
 
-Related: TransCLIP (arXiv 2406.01837) and StatA (arXiv 2501.03729) fit such mixtures, with diagonal covariances
-around text statistics. docs/unlabelled.md has what was tried and measured.
+Related: TransCLIP (arXiv 2406.01837) and StatA (arXiv 2501.03729) fit such mixtures, with diagonal
+covariances around text statistics. docs/unlabelled.md has what was tried and measured.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Axes:
     def of(cls, x: Array, classes: int) -> Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
-        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm 4.4),
-        with a few axes more than are wanted.
+        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm
+        4.4), with a few axes more than are wanted.
         """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
         mean = x.mean(axis=0)
@@ -106,10 +106,6 @@ class Groups:
     shares: Array
     answers: Array
 
-    def scores(self, f: Array) -> Array:
-        """beta g [n, K] of coordinates [n, r]."""
-        return self.beta * (f @ self.weight.T + self.offset)
-
 
 def find_groups(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Groups:
     """Groups of labelled images f [n, r] with labels y [n] and unlabelled ones [m, r].
@@ -141,12 +137,11 @@ def find_groups(f: Array, y: Array, pool: Array, logits: Array, weights: Array) 
 
 
 def recognise(groups: Groups, pool: Array, weights: Array, f: Array, y: Array) -> Array:
-    """Which labelled images [n] the groups recognise by unlabelled images alone; NaN where a class has none.
-
-    The images' own labels place the groups' first answers, but their features are left out of the means.
+    """Which labelled images [n] the groups recognise by their unlabelled images alone: 1, 0, or NaN where a
+    class has none. The labelled images had a say in which these are, but are in no mean.
     """
     parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(groups.answers)
-    scatter = product(parts.sum(axis=1)[:, None].T * pool.T, pool)
+    scatter = product((parts.sum(axis=1)[:, None] * pool).T, pool)
     means = _Means.of(parts.T @ pool, np.zeros(len(groups.shares), np.float32), parts)
     weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)

@@ -5,16 +5,16 @@ Two uses of the groups of `together`, which share their evidence:
 - `answer_together`: the images to answer for are the pool themselves;
 - `learn_from`: a pool makes another matrix, for images that are yet to come.
 
-Evidence. Every fold of the support set in turn is held out, a model is fitted on the rest with the same
-settings, and the pool is grouped with it. Images that are answered together were joined by those held out, which
-are then asked about; a matrix is asked about those it never saw. The groups are used where at least as many of
-the held-out images are right as before, each counted by its class's share of the pool: classes that are absent
-have nothing to say. (Likelihoods do not tell: a model's answer and that of the groups know much the same, and
-together are too sure.) One image per class leaves nothing to hold out: there the groups of the pool, by
+Evidence. Each fold of the support set in turn is held out, a model is fitted on the rest with the same
+settings, and the pool is grouped with that. Where images are to be answered together, the held-out ones join
+the pool; a matrix is asked about those that it never saw. The groups are used where at least as many of the
+held-out images are right as without them, each counted by its class's share of the pool: classes that are
+absent have nothing to say. (Likelihoods do not tell: the answers of a model and of its groups know much the
+same, and their sum is too sure.) One image per class leaves nothing to hold out: there the groups, by
 unlabelled images alone, must recognise at least half of the labelled ones.
 
-Of a pool of fewer than LEAST images, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images lost
-2 points on average with one image a class, and won nothing with more.
+From fewer images than LEAST, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images lost 2.7
+points on average with one image a class, and 0.6 with more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Evidence:
 
     used: bool
     why: str
-    images: int = 0  # support images that were asked
+    asked: int = 0  # support images
     before: float | None = None  # accuracy on them alone; None with one image per class
     after: float | None = None  # with the pool
 
@@ -109,12 +109,12 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
     for kept, own, model in _folds(fitted, task, seed):
         logits, asked = model.logits(x[some]) / confidence.temperature, task.x[0, own]
         found = find_groups(pool.support[kept], task.y[kept], pool.f[some], logits, pool.weights[some])
-        moved = move(model, pool.axes, found, confidence.temperature, x[some])
+        moved = move(model, pool.axes, found, confidence.temperature, x[some], len(kept))
         held.append(_Held(own, model.logits(asked), moved.logits(asked)))
     evidence = _judge(held, task, pool, groups)
     if not evidence.used:
         return Learned(fitted, confidence, evidence)
-    learned = move(fitted, pool.axes, groups, confidence.temperature, x)
+    learned = move(fitted, pool.axes, groups, confidence.temperature, x, task.n)
     images = np.concatenate([h.images for h in held]) if held else np.zeros(0, int)
     order = images.argsort()
     logits = np.concatenate([h.after for h in held])[order] if held else np.zeros((0, task.classes))
@@ -124,15 +124,19 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
     return Learned(learned, Confidence.of(unsettled, task, out), evidence)
 
 
-def move(fitted: Projected, axes: Axes, groups: Groups, temperature: float, x: Array) -> Projected:
-    """The matrix whose answers are the mean of a model's and its groups'.
+def move(
+    fitted: Projected, axes: Axes, groups: Groups, temperature: float, x: Array, labelled: int
+) -> Projected:
+    """The matrix whose answers are those of a model and of its groups, weighed by the pool's share c.
 
     With inputs z, embeddings v = z B + offset, a = |v| / |z| on average over the pool x [n, width], and h a
     direction that every z / |z| has a product of about 1 with,
 
-        2 a |z| logits  ~  (s / T) v T'  +  a beta ( z V S^-1 mu'  +  (z . h) (offset - mean V S^-1 mu') )
+        2 a |z| logits  ~  (s / t) v T'  +  a c beta ( z V S^-1 mu'  +  (z . h) (offset - mean V S^-1 mu') )
 
-    which is linear in z: what stands behind v T' is z G, and B + (T / s) G (T')^+ the matrix.
+    which is linear in z: what stands behind v T' is (s / t) z G, and B + G (T')^+ the matrix.
+    c = n / (n + labelled): beside many labelled images a regression on them knows more than means do (16
+    images of each of 60 birds, a pool of 600: 0.7 points won with c, 0.5 lost without).
     """
     z, base = _inputs(fitted, x), fitted.head.weight if fitted.adapter is None else fitted.adapter
     lengths, embedded = row_lengths(z), _embedded(fitted, x)
@@ -140,7 +144,8 @@ def move(fitted: Projected, axes: Axes, groups: Groups, temperature: float, x: A
     direct = product(axes.axes, groups.weight.T.astype(axes.axes.dtype))  # [Do, K]
     constant = groups.offset - axes.mean @ direct
     g = direct + np.outer(_constant_direction(axes, len(x)), constant)
-    g = (ratio * groups.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
+    share = len(x) / (len(x) + labelled)
+    g = (ratio * share * groups.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
     weight = (base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), RANK)).astype(base.dtype)
     moved = (
         replace(fitted, head=fitted.head.with_weight(weight), tuned=True)
@@ -204,10 +209,10 @@ def _judge(held: Sequence[_Held], task: Task, pool: _Pool, groups: Groups) -> Ev
         return Evidence(share >= 0.5, why, asked, None, share)
     y = np.concatenate([task.y[each.images] for each in held])
     weights = groups.shares[y] / groups.shares[y].sum()
-    right = [
-        np.concatenate([getattr(h, name).argmax(axis=1) for h in held]) == y for name in ("before", "after")
-    ]
-    before, after = (float(weights @ each) for each in right)
+    before, after = (
+        float(weights @ (np.concatenate([logits.argmax(axis=1) for logits in each]) == y))
+        for each in ([h.before for h in held], [h.after for h in held])
+    )
     why = f"of {len(y)} held-out labelled images {after:.1%} are right with the others, {before:.1%} alone"
     return Evidence(after >= before, why, len(y), before, after)
 
@@ -225,7 +230,7 @@ def _embedded(fitted: Projected, x: Array) -> Array:
 
 
 def _constant_direction(axes: Axes, images: int) -> Array:
-    """h [Do]: the mean, less what varies from image to image; scaled to mean . h = 1."""
+    """The direction h [Do]: the mean, less what varies from image to image, scaled to mean . h = 1."""
     along = axes.axes.T @ axes.mean
     rank = len(along)
     ridge = 2 * rank / (2 * rank + images) * float(axes.variances.mean())
