@@ -7,7 +7,7 @@ LIGHT := .venv
 FULL := .venv-full
 INSTALL := bin/python -m pip --disable-pip-version-check install --quiet --progress-bar off -c constraints.txt
 
-.PHONY: demo test lint light full format clean
+.PHONY: demo test lint light full chromium format clean
 
 demo: $(LIGHT)/.demo
 	$(LIGHT)/bin/prolip demo
@@ -21,13 +21,19 @@ lint: $(FULL)/.installed
 	$(FULL)/bin/lint-imports
 
 # The main job, where torch is not installed at all.
-light: $(LIGHT)/.test
+light: $(LIGHT)/.test chromium
 	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
 	$(LIGHT)/bin/pytest -n 2 --ignore tests/full
 
 # Everything, with every extra.
-full: $(FULL)/.installed
+full: $(FULL)/.installed chromium
 	$(FULL)/bin/pytest -n 2
+
+# A browser for tests/pages, where it can be installed without asking; elsewhere those tests are skipped.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get install -yqq --no-install-recommends chromium >/dev/null 2>&1; } \
+	  || echo "no chromium here: tests/pages are skipped"
 
 format: $(FULL)/.installed
 	$(FULL)/bin/ruff check --fix .
@@ -38,7 +44,7 @@ format: $(FULL)/.installed
 	$(PYTHON) -m venv $*
 
 $(LIGHT)/.demo: pyproject.toml constraints.txt | $(LIGHT)/bin/python
-	$(LIGHT)/$(INSTALL) -e '.[plot]'
+	$(LIGHT)/$(INSTALL) -e .
 	touch $@
 
 $(LIGHT)/.test: pyproject.toml constraints.txt | $(LIGHT)/bin/python

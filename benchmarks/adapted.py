@@ -44,7 +44,7 @@ class Data:
         self.x, self.y = {}, {}
         for split in ("train", "test"):
             images = read_images(root / "images" / name, split=split)
-            self.x[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
+            self.x[split] = extract(encoder, images.images, store=FeatureStore()).features[0]
             self.y[split] = np.array(images.labels)
         self.text = encoder.text(images.names, ["a photo of a {}."])
 

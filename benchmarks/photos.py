@@ -50,7 +50,7 @@ def show_accuracy(data: Path) -> None:
 
 def show_speed(data: Path) -> None:
     encoder = load("offline")
-    paths = read_images(data / "images" / "pets37", split="train").paths
+    paths = read_images(data / "images" / "pets37", split="train").images
     with tempfile.TemporaryDirectory() as folder:
         first = extract(encoder, paths, store=FeatureStore(Path(folder)))
         second = extract(encoder, paths, store=FeatureStore(Path(folder)))

@@ -51,7 +51,7 @@ def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
     features, labels = {}, {}
     for split in ("train", "test"):
         images = read_images(data / "images" / name, split=split)
-        features[split] = extract(encoder, images.paths, store=FeatureStore()).features[0]
+        features[split] = extract(encoder, images.images, store=FeatureStore()).features[0]
         labels[split] = np.array(images.labels)
     text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
     task = Task(features["train"], labels["train"], text, encoder.head, encoder.scale)

@@ -56,7 +56,7 @@ def load_set(data: Path, name: str, shots: int):
     encoder = load("offline", "cpu")
     train, test = (read_images(data / "images" / name, split=split) for split in ("train", "test"))
     chosen = sample_few_shot(train.labels, shots, SEED)
-    paths = [train.paths[i] for i in chosen]
+    paths = [train.images[i] for i in chosen]
     templates = tuple(templates_for(SETS[name]))
     task = TowerTask(
         extract(encoder, paths, store=FeatureStore()).features,
@@ -68,7 +68,7 @@ def load_set(data: Path, name: str, shots: int):
         templates,
         Pictures(paths),
     )
-    return task, list(test.paths), np.array(test.labels)
+    return task, list(test.images), np.array(test.labels)
 
 
 def budget(method: str, task, prompts: int, images: int) -> tuple[int, int] | None:

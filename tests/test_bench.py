@@ -151,10 +151,10 @@ def test_a_key_knows_its_pictures(photos):
 
     train = read_dataset("photos", photos.parent).splits["train"]
     drawn = sample_support(train.labels, 1, unit.trial.seed)
-    bystander = next(path for i, path in enumerate(train.paths) if i not in drawn)
+    bystander = next(path for i, path in enumerate(train.images) if i not in drawn)
     blotch((1, 2, 3), 1).save(bystander)
     assert prepare([unit], photos.parent).keys == [before]
-    blotch((1, 2, 3), 2).save(train.paths[drawn[0]])
+    blotch((1, 2, 3), 2).save(train.images[drawn[0]])
     assert prepare([unit], photos.parent).keys != [before]
 
 
@@ -521,7 +521,7 @@ def test_per_dataset_lines_are_compared_one_by_one():
 
 
 def test_base_to_new_has_both_total_harmonic_means():
-    settled = Choices(("dtd", "eurosat"), ("RN50",), ("prolip",), (4,), (1,), 10)
+    settled = Choices(("dtd", "eurosat"), ("RN50",), ("prolip_adam",), (4,), (1,), 10)
     halves = {"dtd": (0.7, 0.5), "eurosat": (0.9, 0.6)}
     table = build(
         collect_with(
@@ -542,7 +542,7 @@ def test_base_to_new_has_both_total_harmonic_means():
 
 
 def test_targets_average_what_was_not_trained_on():
-    settled = Choices(("imagenet", "imagenet_v2", "imagenet_a"), ("RN50",), ("prolip",), (4,), (1,), 10)
+    settled = Choices(("imagenet", "imagenet_v2", "imagenet_a"), ("RN50",), ("prolip_adam",), (4,), (1,), 10)
     found = {"imagenet": 0.6, "imagenet_v2": 0.5, "imagenet_a": 0.2}
     table = build(collect_with(experiment("domain"), settled, lambda unit: {"targets": found}))
     cells = dict(zip(table.columns, table.rows[0].cells, strict=True))
@@ -635,6 +635,27 @@ def test_every_published_row_that_is_named_exists():
         for row in entry.lines:
             if row.paper is not None and row.trained and "{model}" not in row.paper:
                 assert row.paper in paper.methods, f"{entry.name}: {row.paper}"
+
+
+def test_only_a_recipe_has_a_published_figure_beside_it():
+    """The exact forms are ours: the paper has no figure of theirs."""
+    for entry in EXPERIMENTS.values():
+        for row in entry.lines:
+            method = methods.create(row.setting.method, **row.setting.options, **row.over[0])
+            exact = getattr(method, "solver", None) == "exact" or row.setting.method == "cross_modal"
+            assert not (exact and row.paper and entry.published), f"{entry.name}: {row.label}"
+
+
+def test_options_of_single_datasets_reach_their_units_and_are_known():
+    for entry in EXPERIMENTS.values():
+        for row in entry.lines:
+            for name, options in row.by_dataset.items():
+                assert name in ELEVEN
+                methods.create(row.setting.method, **row.setting.options, **options)
+    asked = Choices(("imagenet", "dtd"), ("RN50",), ("prograd",), (8,), (1,), 10)
+    first, second = expand(experiment("validation_free"), asked).units
+    assert first.unit.trial.setting.options["epochs"] == 50
+    assert second.unit.trial.setting.options == {"teacher": "a texture of {}.", "init": "a texture of"}
 
 
 def test_every_table_of_the_paper_is_some_experiments():

@@ -1,11 +1,16 @@
 import dataclasses
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
+import zipfile
+from pathlib import Path
 
 import pytest
 
+from pictures import COLOURS, blotch
 from prolip import solvers
 from prolip.cli import console
 
@@ -75,6 +80,12 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
     assert told["accuracy"] == 1.0
     assert 0 <= told["zero_shot_accuracy"] <= 1
     assert told["classes"] == ["blue", "green", "red"]
+
+    code, out, _ = prolip("eval", tmp_path / "model", photos, "--json", "--per-image")
+    answers = json.loads(out)["answers"]
+    assert [a["image"] for a in answers] == list(map(str, sorted((photos / "test").glob("*/*.png"))))
+    assert [a["truth"] for a in answers] == [a["class"] for a in answers]
+    assert prolip("eval", tmp_path / "model", photos, "--per-image")[0] == 2
 
     code, out, _ = prolip("predict", tmp_path / "model", photos / "test" / "red", "--json")
     answers = json.loads(out)
@@ -188,12 +199,12 @@ def test_json_is_utf8_whatever_is_in_it(monkeypatch, encoding):
     assert json.loads(written.getvalue().decode("utf-8")) == value
 
 
-def test_a_fit_reports_images_per_class_with_one_digit(prolip, photos, tmp_path):
+def test_a_fit_reports_the_smallest_and_the_largest_class(prolip, photos, tmp_path):
     (photos / "train" / "red" / "0.png").unlink()
     (photos / "train" / "red" / "1.png").unlink()
     code, out, err = prolip("fit", photos, "-o", tmp_path / "model [1]", "--lam", "0.01")
     assert code == 0, err
-    assert "16 (5.3 a class)" in out
+    assert "16, from 4 (red) to 6 (" in out
     assert "prolip predict" in out
     assert out.count("model [1]") == 3
 
@@ -232,4 +243,183 @@ def test_a_curve_in_another_format_is_refused_before_any_work(prolip, tmp_path, 
 def test_suggest_at_least_one(prolip, tmp_path, count):
     code, _, err = prolip("suggest", tmp_path / "no-model", tmp_path, "-n", count)
     assert code == 2
-    assert f"--count (-n) must be at least 1, got {count}" in err
+    assert "--count" in err
+    assert "error: " in err
+
+
+def test_names_cannot_steer_the_terminal(capsys):
+    name = "cat\x1b[31m\r\nred\x9b2J\x07\u202egpj.exe"
+    console.table(name, ["image", name], [[name, name], ["b", "c"]])
+    for tell in (console.say, console.warn, console.fail):
+        tell(name)
+    console.console().print(f"[bold]{console.escape(name)}[/]")
+    out, err = capsys.readouterr()
+    for text in (out, err):
+        assert not set(text) & set("\x1b\x9b\r\x07\u202e")
+        assert r"cat\x1b[31m\r\nred\x9b2J\x07\u202egpj.exe" in text
+    assert len(err.splitlines()) == 3
+
+
+def test_json_on_a_terminal_holds_no_raw_control_characters(capsys):
+    value = {"image": "a\x1b[31m\x9b\x7f\u2028\u202e.jpg"}
+    console.print_json(value)
+    out = capsys.readouterr().out
+    assert json.loads(out) == value
+    assert not set(out.rstrip("\n")) & set("\x1b\x9b\x7f\u2028\u202e")
+
+
+def test_hostile_names_in_a_whole_run(prolip, colour_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    saved = tmp_path / "model"
+    colour_model.save(saved)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i, name in enumerate(["a\x1b]0;owned\x07.png", "two\nlines.png", "[red]x[b].png"]):
+        blotch(COLOURS["red"], i, size=8).save(folder / name)
+    code, out, err = prolip("predict", saved, folder)
+    assert code == 0, err
+    assert "\x1b" not in out + err
+    assert len(out.splitlines()) == 4
+    assert "[red]x[b].png" in out
+    code, out, err = prolip("predict", saved, "-q", folder, "--out", tmp_path / "answers.csv")
+    assert (code, out, err) == (0, "", "")
+    code, _, err = prolip("predict", saved, tmp_path / "no\x1b[31m.png")
+    assert code == 1
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("source", ["list.csv", "photos.zip", "list.jsonl"])
+def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(photos.parent)
+    paths = sorted(photos.glob("*/*/*.png"))
+    rows = [(path.relative_to(photos.parent).as_posix(), *path.parts[-3:-1]) for path in paths]
+    Path("list.csv").write_text("file_name,split,label\n" + "\n".join(map(",".join, rows)))
+    lines = [json.dumps(dict(zip(("file_name", "split", "label"), row, strict=True))) for row in rows]
+    Path("list.jsonl").write_text("\n".join(lines))
+    with zipfile.ZipFile("photos.zip", "w") as archive:
+        for name, *_ in rows:
+            archive.write(name)
+    code, out, err = prolip("fit", source, "-o", "model", "--lam", "0.01", "--json")
+    assert code == 0, err
+    assert json.loads(out)["images"] == 18
+    code, out, err = prolip("eval", "model", source, "--json")
+    assert (json.loads(out)["images"], json.loads(out)["accuracy"]) == (12, 1.0), err
+    code, out, err = prolip("predict", "model", source, "--json")
+    answers = {answer["image"].removeprefix("photos.zip/"): answer["class"] for answer in json.loads(out)}
+    assert answers == {name: label for name, _, label in rows}
+    for _ in range(2):
+        code, out, err = prolip("predict", "model", source, "--out", "answers.csv", "--json")
+        assert code == 0, err
+    assert json.loads(out)["already"] == 30
+    code, out, err = prolip("predict", "model", "answers.csv", "--json")
+    assert code == 0 if source != "photos.zip" else 1, err
+
+
+def test_absolute_paths_in_a_table_where_they_are_allowed(prolip, photos, tmp_path):
+    (tmp_path / "lists").mkdir()
+    listed = tmp_path / "lists" / "a.csv"
+    rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").glob("*/*.png"))]
+    listed.write_text("path,class\n" + "\n".join(rows))
+    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--lam", "0.01")
+    assert code == 1
+    assert "trust the table (--absolute-paths)" in err
+    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--lam", "0.01", "--absolute-paths")
+    assert code == 0, err
+    for command in ("eval", "predict"):
+        assert prolip(command, tmp_path / "model", listed)[0] == 1
+        assert prolip(command, tmp_path / "model", listed, "--absolute-paths")[0] == 0
+
+
+def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkeypatch):
+    fit = ("fit", photos, "-o", tmp_path / "model", "--lam")
+    assert prolip(*fit, "0.01")[0] == 0
+    written = (tmp_path / "model" / "prolip.json").read_bytes()
+    code, _, err = prolip(*fit, "0.02")
+    assert (code, "holds a model: pass --force" in err) == (2, True)
+    for answer, expected in (("n", 2), ("y", 0)):
+        assert (tmp_path / "model" / "prolip.json").read_bytes() == written
+        monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        assert prolip(*fit, "0.02")[0] == expected
+    assert (tmp_path / "model" / "prolip.json").read_bytes() != written
+    assert prolip(*fit, "0.01", "--force")[0] == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_shots_beyond_what_is_there_are_told(prolip, photos, tmp_path):
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--shots", "500")
+    assert code == 0
+    assert "500 shots are asked for, and every class has fewer images, 6 to 6" in err
+
+
+def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, tmp_path):
+    import prolip as package
+
+    for line in (("-V",), ("fit", "-V"), ("--version", "predict")):
+        assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
+    saved = tmp_path / "model"
+    prolip("fit", photos, "-o", saved, "--lam", "0.01")
+    image = photos / "test" / "red" / "0.png"
+    assert prolip("-q", "predict", saved, image)[2] == ""
+    out, err = prolip("predict", "-v", saved, image)[1:]
+    assert "3 classes" in err
+    assert "red" in out
+    code, _, err = prolip("predict", saved, tmp_path / "nothing.jpg", "-v")
+    assert code == 1
+    assert "Traceback" in err
+    assert err.splitlines()[-1].endswith(" s")
+    assert "Traceback" not in prolip("predict", saved, tmp_path / "nothing.jpg")[2]
+
+
+def test_no_arguments_show_help_and_a_wrong_command_is_guessed(prolip):
+    code, out, _ = prolip()
+    assert (code, "Usage: prolip" in out) == (0, True)
+    code, out, _ = prolip("bench")
+    assert (code, "Usage: prolip bench" in out) == (0, True)
+    code, out, err = prolip("predcit", "a")
+    assert (code, out) == (2, "")
+    assert "Did you mean 'predict'" in err
+
+
+def test_help_calls_models_models_and_flags_nothing(prolip, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    for command in ("eval", "predict", "add", "curve", "suggest", "export", "reproject"):
+        out = prolip(command, "--help")[1]
+        assert "MODEL" in out.splitlines()[1], out
+        assert "<bool>" not in out
+    assert "<bool>" not in prolip("--help")[1]
+
+
+def test_the_shell_completes(prolip, monkeypatch):
+    monkeypatch.setenv("_PROLIP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "prolip pre")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert prolip()[1].split() == ["predict"]
+
+
+def test_python_m_prolip():
+    done = subprocess.run([sys.executable, "-m", "prolip", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:7]) == (0, "prolip ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m prolip methods --json | head -c 1", shell=True, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize("after", [0.3, 1.0, 2.0])
+def test_ctrl_c_is_one_line(colour_model, tmp_path, after):
+    colour_model.save(tmp_path / "model")
+    command = [sys.executable, "-m", "prolip", "predict", tmp_path / "model", "-"]
+    running = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(after)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert running.returncode in (130, -signal.SIGINT)  # before Python listens, the signal itself
+    assert out == ""
+    assert len(err.splitlines()) <= 1

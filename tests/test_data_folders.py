@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def fill(root: Path, *names: str) -> Path:
 
 
 def names_of(images: ImageSet) -> list[str]:
-    return [path.name for path in images.paths]
+    return [path.name for path in images.images]
 
 
 # --- a folder per class
@@ -39,12 +40,11 @@ def test_a_folder_per_class(tmp_path):
     assert images.split is None
 
 
-def test_hidden_files_and_folders_are_passed_over_and_others_counted(tmp_path):
+def test_hidden_files_and_folders_and_what_is_no_image_are_passed_over(tmp_path):
     fill(tmp_path, "cat/1.jpg", "cat/._1.jpg", "cat/notes.txt", "dog/2.jpg", "dog/.thumbs/3.jpg", "README.md")
     fill(tmp_path, ".git/4.jpg", "__MACOSX/cat/5.jpg")
     images = read_images(tmp_path)
     assert names_of(images) == ["1.jpg", "2.jpg"]
-    assert images.ignored == 2
 
 
 def test_a_subset_keeps_the_classes(tmp_path):
@@ -136,13 +136,22 @@ def test_an_empty_class_is_named(tmp_path, inside):
 
 def test_images_beside_the_class_folders(tmp_path):
     fill(tmp_path, "cat/1.jpg", "dog/2.jpg", "stray.jpg")
-    with pytest.raises(InputError, match=r"mixed depth: .*stray\.jpg"):
+    with pytest.raises(InputError, match=r"stray\.jpg lies beside the class folders"):
         read_images(tmp_path)
 
 
-def test_class_folders_inside_class_folders(tmp_path):
-    fill(tmp_path, "cat/1.jpg", "dog/hounds/2.jpg")
-    with pytest.raises(InputError, match=r"mixed depth: .*2\.jpg"):
+def test_folders_in_a_class_belong_to_it(tmp_path):
+    fill(tmp_path, "cat/1.jpg", "dog/3.jpg", "dog/hounds/2.jpg", "dog/hounds/small/train/1.jpg")
+    images = read_images(tmp_path)
+    assert images.classes == ["cat", "dog"]
+    assert (names_of(images), images.labels) == (["1.jpg", "3.jpg", "2.jpg", "1.jpg"], [0, 1, 1, 1])
+
+
+def test_a_folder_of_datasets_is_no_dataset(tmp_path):
+    fill(
+        tmp_path, "pets/train/cat/1.jpg", "pets/test/cat/1.jpg", "cars/train/bus/1.jpg", "cars/test/bus/1.jpg"
+    )
+    with pytest.raises(InputError, match=r"cars has train/ and test/ in it: .* name it instead"):
         read_images(tmp_path)
 
 
@@ -237,6 +246,8 @@ def test_a_table_inside_a_split(tmp_path):
         ("file_name,label\n", "it has no rows"),
         ("", "it has no rows"),
         ('file_name,label\n"1.jpg"x,cat\n', "line 2:"),
+        ("file_name,label\n1.jpg,cat\n2.jpg,dog,what\n", "line 3: it has more cells than the header"),
+        (f"file_name,label\n{'x' * 300}.jpg,cat\n", "is not a file"),
     ],
 )
 def test_wrong_tables(tmp_path, text, message):
@@ -252,6 +263,8 @@ def test_wrong_tables(tmp_path, text, message):
     [
         ('{"file_name": "1.jpg", "label": "a"}\n{oops\n', "line 2: not JSON"),
         ('["1.jpg", "a"]\n', "line 1: expected an object"),
+        ("[" * 100_000, "line 1: not JSON .*too deep"),
+        ('{"file_name": "1.jpg", "label": ' + "1" * 5000 + "}", "line 1: not JSON"),
         ('{"file_name": "1.jpg", "label": null}\n', "label is None"),
         ('{"file_name": "1.jpg", "label": ["a"]}\n', r"label is \['a'\]"),
     ],
@@ -264,7 +277,7 @@ def test_wrong_json_tables(tmp_path, text, message):
 def test_tables_that_cannot_be_read(tmp_path):
     fill(tmp_path, "1.jpg")
     (tmp_path / "metadata.csv").write_bytes(b"file_name,label\n1.jpg,caf\xe9\n")
-    with pytest.raises(InputError, match="cannot be read as UTF-8"):
+    with pytest.raises(InputError, match="it is not UTF-8"):
         read_images(tmp_path)
     table(tmp_path, "", "metadata.jsonl")
     with pytest.raises(InputError, match=r"has both metadata\.csv and metadata\.jsonl"):
@@ -301,4 +314,28 @@ def test_what_cannot_be_predicted(tmp_path):
 def test_a_folder_that_links_to_itself_ends(tmp_path):
     fill(tmp_path, "a/1.jpg")
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "2.jpg").symlink_to("2.jpg")
+    assert [path.name for path in list_images(tmp_path)] == ["1.jpg", "2.jpg"]
+
+
+def test_folders_nested_deeper_than_python_recurses(tmp_path):
+    subprocess.run(["mkdir", "-p", f"{tmp_path}{'/d' * 1200}"], check=True)
+    Path(f"{tmp_path}{'/d' * 1200}/1.jpg").touch()
     assert len(list_images(tmp_path)) == 1
+    subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # what cleans up after tests does recurse
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/x", "a\0b"])
+def test_names_that_no_file_can_have(name):
+    for read in (list_images, read_images):
+        with pytest.raises(InputError, match="cannot be read"):
+            read(name)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.org/a.jpg", "s3://bucket/photos", Path("https://example.org/x")]
+)
+def test_a_url_is_refused(url):
+    for read in (list_images, read_images):
+        with pytest.raises(UsageError, match="is a URL, and nothing is downloaded"):
+            read(url)

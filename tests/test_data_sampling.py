@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.core.errors import InputError, UsageError
-from prolip.data import DEFAULT, TEMPLATES, as_templates, sample_few_shot, sample_train_val, templates_for
+from prolip.data import (
+    DEFAULT,
+    TEMPLATES,
+    as_templates,
+    sample_few_shot,
+    sample_train_val,
+    templates_for,
+    warn_of_short_classes,
+)
 
 LABELS = [2, 0, 2, 1, 0, 2, 2, 0, 1, 0]  # first seen: 2, 0, 1
 ITEMS = {2: [0, 2, 5, 6], 0: [1, 4, 7, 9], 1: [3, 8]}
@@ -106,3 +114,22 @@ def test_unknown_templates():
         as_templates("foot101")
     with pytest.raises(UsageError, match="no templates"):
         as_templates([])
+
+
+def test_shots_beyond_what_is_there_are_told():
+    warn_of_short_classes([0, 0, 1, 1, 1], None)
+    warn_of_short_classes([0, 0, 1, 1, 1], 2)
+    with pytest.warns(UserWarning, match="3 shots .* 1 of 2 classes have fewer images, 2 to 2: all"):
+        warn_of_short_classes([0, 0, 1, 1, 1], 3)
+    with pytest.warns(UserWarning, match="500 shots .* every class has fewer images, 2 to 3"):
+        warn_of_short_classes([0, 0, 1, 1, 1], 500)
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{:>2000000000}", "{{}} {:>2000000000}", "{0.__class__}", "{name}", "{!r}", "{} {}", "a {", "a } {}",
+     "none", "a {} " + "x" * 1000],
+)  # fmt: skip
+def test_only_a_plain_pair_of_braces_stands_for_the_class(template):
+    with pytest.raises(UsageError, match="template"):
+        as_templates([template])

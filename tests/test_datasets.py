@@ -54,7 +54,7 @@ def test_a_split_file_gives_parts_in_its_order(tmp_path, name):
 
     train = benchmark.splits["train"]
     images = folder / DATASETS[name].images[0]
-    assert train.paths == [images / "b/1.jpg", images / "a/1.jpg", images / "b/sh2.jpg"]
+    assert train.images == [images / "b/1.jpg", images / "a/1.jpg", images / "b/sh2.jpg"]
     assert train.labels == [1, 0, 1]
     assert benchmark.names == ("River", "sea or lake")
     assert [len(benchmark.splits[p]) for p in ("train", "val", "test")] == [3, 1, 2]
@@ -70,7 +70,7 @@ def test_aircraft_reads_its_lists(tmp_path):
 
     benchmark = read_dataset("FGVCAircraft", tmp_path)
 
-    assert benchmark.splits["train"].paths == [folder / "images" / "0056978.jpg"]
+    assert benchmark.splits["train"].images == [folder / "images" / "0056978.jpg"]
     assert benchmark.splits["train"].labels == [2]
     assert benchmark.names == ("707-320", "A300B4", "Challenger 600")
 
@@ -96,7 +96,7 @@ def test_a_part_of_imagenet_with_its_classnames(tmp_path, home):
     benchmark = read_dataset("imagenet", tmp_path)
 
     assert benchmark.names == ("tench", "goldfish")
-    assert [p.name for p in benchmark.splits["train"].paths][:2] == ["n01440764_1.JPEG", "n01440764_2.JPEG"]
+    assert [p.name for p in benchmark.splits["train"].images][:2] == ["n01440764_1.JPEG", "n01440764_2.JPEG"]
     assert benchmark.splits["test"].labels == [0, 1]
     assert len(benchmark.templates) == 7
 
@@ -143,7 +143,7 @@ def test_v2_folders_are_labels_and_sort_as_numbers(tmp_path):
 
     benchmark = read_dataset("imagenet_v2", tmp_path)
 
-    assert [p.parent.name for p in benchmark.splits["test"].paths] == [str(k) for k in range(12)]
+    assert [p.parent.name for p in benchmark.splits["test"].images] == [str(k) for k in range(12)]
     assert benchmark.names[10] == imagenet_names()[10]
     assert benchmark.imagenet_labels == tuple(range(12))
 
@@ -159,7 +159,7 @@ def test_without_a_test_part_every_second_image_tests(photos):
     benchmark = read_dataset("train", photos)
 
     assert {split: len(images) for split, images in benchmark.splits.items()} == {"train": 9, "test": 9}
-    assert not set(benchmark.splits["train"].paths) & set(benchmark.splits["test"].paths)
+    assert not set(benchmark.splits["train"].images) & set(benchmark.splits["test"].images)
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -139,7 +139,7 @@ def test_files_that_cannot_be_read(tmp_path, data):
     with pytest.raises(InputError, match=r"has no image embeddings \(images, .*\); it has weights$"):
         read_embeddings(tmp_path / "other.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"cannot read .*objects\.npy: .*allow_pickle=False"):
+    with pytest.raises(InputError, match=r"cannot read .*objects\.npy: it holds object"):
         read_embeddings(tmp_path / "objects.npy")
     np.savez(tmp_path / "cut.npz", **data)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-200])

@@ -412,7 +412,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monk
     write = Path.write_bytes
 
     def full(self, data):
-        if self.name.endswith(".tmp") and b"features" in bytes(data[:400]):
+        if self.name.startswith(".prolip-tmp-") and b"features" in bytes(data[:400]):
             write(self, data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(self, data)
@@ -525,4 +525,4 @@ def test_a_name_that_is_no_utf8_is_embedded(tmp_path):
     root = tmp_path / "store"
     assert embed(Fake(), [path], root).images == 1
     assert embed(Fake(), [path], root).already == 1
-    assert list(features_of(root)) == [str(tmp_path / r"caf\udce9.png")]
+    assert list(features_of(root)) == [str(path)]

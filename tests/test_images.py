@@ -72,7 +72,7 @@ def test_arrays(array, expected):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((3, 8, 8), np.uint8), r"got \[3, 8, 8\]"),
+        (np.zeros((5, 8, 8), np.uint8), r"got \[5, 8, 8\]"),
         (np.zeros((0, 8), np.uint8), r"got \[0, 8\]"),
         (np.zeros((4, 4), np.int64), "got int64"),
         (np.full((4, 4), 255.0), r"0 \.\. 1, got 255 \.\. 255"),

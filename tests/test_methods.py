@@ -1,6 +1,7 @@
 """Each method against its own definition, computed another way."""
 
 import math
+import re
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
 from prolip.core.onnx_graph import Graph
 from prolip.methods.common.method import Shape
+from prolip.methods.common.text_residual import raw_texts
 from saving import restored
 
 ON_FEATURES = [
@@ -30,6 +32,7 @@ ON_FEATURES = [
     "tip_adapter_f",
     "tip_adapter_f_star",
     "gda",
+    "proker",
     "ensemble",
     "auto",
     "prolip+rla",
@@ -46,6 +49,7 @@ QUICK = {
     "task_res": {"lam": "1/N"},
     "cross_modal": {"lam": "1/N"},
     "gda": {"alpha": 1.0},
+    "proker": {"lam": 0.3},
     "clip_adapter": {"alpha": 0.5, "epochs": 20},
     "rla+clip_adapter": {"alpha": 0.5, "epochs": 20},
     "lp_plus_plus": {"epochs": 20},
@@ -192,10 +196,40 @@ def test_a_damaged_file_is_refused_with_a_sentence(name):
                 restored(fitted, fitted.tensors(), task.head, task.text, damaged)
 
 
+SEARCHED = {"lam": 0.2, "C": 3.0, "alpha": 0.5, "beta": 1.0}  # what there is to choose, and a value for it
+BEST_EPOCH = {"lp_plus_plus", "tip_adapter_f", "tip_adapter_f_star"}
+NOTHING = {"zero_shot", "clap", "tip_adapter", "prolip+rla", "prolip+tip_adapter_f"}
+
+
+@pytest.mark.filterwarnings("ignore:lam = 0")
 @pytest.mark.parametrize("name", ON_FEATURES)
-def test_a_validation_set_is_taken(name):
-    fitted = create(name).fit(problem(), validation=problem(views=2))
-    assert np.isfinite(fitted.logits(problem().x[0])).all()
+def test_a_validation_set_is_used(name):
+    """Not every set has the same answer: on some the labels are right, on others what zero-shot says."""
+    task, sets = problem(), [problem(shots=12, noise=noise) for noise in (0.4, 0.8)]
+    sets += [Task(v.x, zero_shot(v).argmax(axis=1), v.text, v.head, v.scale) for v in sets]
+    method = methods.create(name, **({"lr": 0.1} if name == "tip_adapter_f" else {}))
+    if name in NOTHING:
+        with pytest.raises(UsageError, match=f"{re.escape(name)} has nothing to choose on a validation set"):
+            method.fit(task, validation=sets[0])
+        return
+    assert method.chooses()
+    assert len({method.fit(task, validation=each).logits(task.x[0]).tobytes() for each in sets}) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in ON_FEATURES if name not in NOTHING | {"ensemble", "auto"}])
+def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
+    method = methods.create(name, **{o: v for o, v in SEARCHED.items() if o in methods.options(name)})
+    if name in BEST_EPOCH:
+        assert method.chooses()
+        return
+    with pytest.raises(UsageError, match="nothing to choose on a validation set"):
+        method.fit(problem(), validation=problem(seed=5))
+
+
+def test_recipes_choose_what_their_authors_chose():
+    assert methods.create("clip_adapter", solver="sgd").chooses()  # the best epoch
+    assert not methods.create("task_res", solver="adam").chooses()  # the last epoch, a fixed weight decay
+    assert not methods.create("clap", solver="sgd").chooses()
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
@@ -291,31 +325,51 @@ def test_lp_plus_plus_takes_the_step_of_its_curvature():
     task = problem()
     f, t, y, s = parts_of(task)
     w = np.stack([f[y == k].sum(axis=0) for k in range(3)])
-    alpha = np.full(3, 2.5 * s * (f * t[y]).sum(axis=1).mean())
+    alpha = 2.5 * s * (f * t[y]).sum(axis=1).mean()
 
     def loss(flat):
-        w, alpha = flat[:18].reshape(3, 6), flat[18:]
-        return cross_entropy(f @ w.T + alpha * (f @ t.T), y)
+        w, b = flat[:18].reshape(3, 6), flat[18:]
+        return cross_entropy(f @ w.T + b + alpha * (f @ t.T), y)
 
-    slope = optimize.approx_fprime(np.append(w, alpha), loss, 1e-6)
-    w = w - 4 * 12 / np.linalg.svd(f)[1][0] ** 2 * slope[:18].reshape(3, 6)
-    alpha = alpha - 12 / (4 * np.square(f @ t.T).sum(axis=0).max()) * slope[18:]
+    slope = optimize.approx_fprime(np.append(w, np.zeros(3)), loss, 1e-6)
+    step = 4 * 12 / np.linalg.svd(f)[1][0] ** 2
     ours = create("lp_plus_plus", epochs=1).fit(task)
-    assert close(ours.weight, w + alpha[:, None] * t, atol=1e-3)
+    assert close(ours.weight, w - step * slope[:18].reshape(3, 6) + alpha * t, atol=1e-3)
+    assert close(ours.bias, -step * slope[18:], atol=1e-3)
+
+
+def test_lp_plus_plus_starts_alike_with_any_number_of_views():
+    task, twice = problem(), problem(views=2)
+    twice = Task(np.concatenate([task.x, task.x]), task.y, task.text, task.head, task.scale)
+    one, two = (create("lp_plus_plus", epochs=40).fit(each) for each in (task, twice))
+    assert close(one.logits(task.x[0]), two.logits(task.x[0]), atol=1e-2)
+
+
+def test_lp_plus_plus_keeps_a_trained_epoch():
+    fitted = create("lp_plus_plus").fit(problem(), validation=problem(seed=5))
+    assert 1 <= fitted.settings.options["epochs"] <= 20
 
 
 def test_clap_is_the_minimum_of_its_objective():
     task = problem()
     f, t, y, s = parts_of(task)
-    p = softmax(zero_shot(task), axis=1)[np.arange(12), y]
+    raw = task.text.projection(task.text.features).mean(axis=0).astype(np.float64)
+    p = softmax(s * f @ unit(raw).T, axis=1)[np.arange(12), y]
     multiplier = np.array([p[y == k].mean() for k in range(3)])
 
-    def loss(step):
-        pull = (multiplier * (s / 10) ** 2 * np.square(step).sum(axis=1)).mean()
-        return cross_entropy(s * f @ unit(t + step).T, y) + pull
+    def loss(rows):
+        pull = (multiplier * np.square(rows - raw).sum(axis=1)).mean()
+        return cross_entropy(s * f @ unit(rows).T, y) + pull
 
-    wanted = s * unit(t + minimise(loss, t.shape))
+    wanted = s * unit(raw + minimise(lambda step: loss(raw + step), t.shape))
     assert close(create("clap").fit(task).weight, wanted, atol=0.05)
+
+
+def test_clap_knows_the_length_of_texts_or_takes_a_tenth_of_the_scale():
+    task = problem()
+    alone = Task(task.x, task.y, task.text.rows, task.head, task.scale)
+    assert close(raw_texts(alone), 2.0 * task.text.rows, atol=1e-6)
+    assert close(raw_texts(task), task.text.projection(task.text.features).mean(axis=0), atol=1e-6)
 
 
 def test_claps_adaptive_multipliers_call_rows_back():
@@ -421,6 +475,17 @@ def test_tip_adapter_f_star_searches_its_weights():
     fitted = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5))
     assert fitted.report["search"]["on"] == "support"
     assert fitted.settings.options["alpha"] == fitted.alpha > 1
+
+
+def test_proker_by_hand():
+    task, lam, beta = problem(views=2), 0.3, 2.0
+    f = unit(unit(embed(task, task.x)).mean(axis=0)).astype(np.float64)
+    t, near = task.text.rows.astype(np.float64), np.exp(-beta * (1 - f @ f.T))
+    left = np.eye(3)[task.y] - f @ t.T
+    wanted = task.scale * (f @ t.T + near @ np.linalg.inv(near + lam * np.eye(12)) @ left)
+    fitted = create("proker", lam=lam, beta=beta).fit(task)
+    x = np.linalg.lstsq(task.head.weight.T, (f - task.head.bias).T, rcond=None)[0].T  # features of these keys
+    assert close(fitted.logits(x), wanted, atol=1e-2)
 
 
 def test_gda_by_hand():

@@ -34,3 +34,23 @@ def test_calibration_error_against_a_loop():
         if inside.any():
             expected += inside.mean() * abs(confidence[inside].mean() - hit[inside].mean())
     assert metrics.calibration_error(p, y) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_wilson_interval_is_the_textbook_one():
+    low, high = metrics.wilson(10, 20)
+    assert (round(low, 4), round(high, 4)) == (0.2993, 0.7007)  # R: prop.test(10, 20, correct=FALSE)
+    assert metrics.wilson(0, 7)[0] == 0.0
+    assert metrics.wilson(7, 7)[1] == 1.0
+
+
+def test_balanced_accuracy_and_f1_count_classes_not_images():
+    y = np.array([0] * 8 + [1] * 2)
+    answers = np.array([0] * 8 + [0, 1])
+    logits = np.eye(3)[answers]  # the third class has no image
+    assert metrics.accuracy(logits, y) == 0.9
+    assert metrics.balanced_accuracy(logits, y) == 0.75
+    counts = metrics.confusion(logits, y)
+    precision, recall = 8 / 9, 1.0
+    assert np.allclose(metrics.f1_scores(counts)[:2], [2 * precision * recall / (precision + recall), 2 / 3])
+    assert np.isnan(metrics.f1_scores(counts)[2])
+    assert np.isclose(metrics.macro_f1(counts), (16 / 17 + 2 / 3) / 2)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from prolip.core import ProlipError
-from prolip.core.files import write_tensors
 from prolip.core.reading import (
     Unreadable,
     open_regular,
@@ -20,6 +19,7 @@ from prolip.core.reading import (
     read_tensors,
     read_text,
 )
+from prolip.core.writing import write_tensors
 
 SEED, ROUNDS = 0, 300
 

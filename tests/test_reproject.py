@@ -59,7 +59,8 @@ def test_a_store_becomes_embeddings_with_their_paths(offline, archive, tmp_path,
     out = tmp_path / f"index{suffix}"
     assert reproject(tmp_path / "store", head, out, encoder=offline) == 7
     found = np.load(out) if suffix == ".npy" else load_file(out)["embeddings"]
-    paths = (tmp_path / f"index{suffix}.paths.txt").read_text().splitlines()
+    lines = (tmp_path / f"index{suffix}.paths.jsonl").read_text().splitlines()
+    paths = [json.loads(line) for line in lines]
     assert sorted(paths) == [str(path) for path in archive]
     np.testing.assert_allclose(found, expected(offline, paths, head), atol=1e-5)
 
@@ -152,7 +153,7 @@ def test_embed_and_reproject_commands(prolip, offline, archive, colour_model, mo
     code, out, err = prolip("reproject", tmp_path / "store", model, "-o", tmp_path / "z.npy", "--json")
     assert code == 0, err
     assert json.loads(out)["rows"] == 7
-    paths = (tmp_path / "z.npy.paths.txt").read_text().splitlines()
+    paths = [json.loads(line) for line in (tmp_path / "z.npy.paths.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(
         np.load(tmp_path / "z.npy"), expected(offline, paths, colour_model.fitted_.head), atol=1e-5
     )
@@ -191,7 +192,7 @@ def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, mo
     code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / "answers.xls")
     assert (code, ".csv or .jsonl" in err) == (2, True)
     code, _, err = prolip("predict", model, archive[0], "--reject", "--false-accept", 1.5)
-    assert (code, "false_accept must be" in err) == (2, True)
+    assert (code, "--false-accept must be" in err) == (2, True)
 
 
 def test_answers_for_embeddings_go_to_a_file_too(prolip, tmp_path):
@@ -291,7 +292,10 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(ProlipError, match=r"no space left.*a\.csv; the lines before that are kept"):
+        with (
+            pytest.raises(ProlipError, match=r"no space left.*a\.csv; the lines before that are kept"),
+            file.opened(),
+        ):
             file.write(found)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -299,7 +303,8 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     assert 100 < len(lines) < 4000
     assert lines[-1] == f"{len(lines) - 2:03}.jpg,red,0.5,r1\n"
     again = AnswerFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
-    assert len(again.done) == len(lines) - 1
+    with again.opened():
+        assert len(again.done) == len(lines) - 1
 
 
 def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):

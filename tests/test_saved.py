@@ -6,14 +6,23 @@ import numpy as np
 import pytest
 
 from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
-from prolip.export import saved
-from prolip.export.saved import SavedModel, load_base, read_model, write_model
+from prolip.export.base_model import load_base
+from prolip.export.saved import SavedModel, check_target, has_card, read_model, version, write_model
 
 
 @pytest.fixture
 def folder(tmp_path):
     write_model(tmp_path / "model", SavedModel({"model": "offline"}, {"w": np.arange(6.0).reshape(2, 3)}))
     return tmp_path / "model"
+
+
+def data_file(folder, kind="prolip"):
+    (file,) = folder.glob(f"{kind}-*.safetensors")
+    return file
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_round_trip(folder):
@@ -29,33 +38,131 @@ def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder):
 
 
 def test_a_model_that_cannot_be_replaced_stays(folder, monkeypatch):
-    rename = Path.replace
+    rename, before = Path.replace, names(folder)
 
     def fails(self, target):
-        if Path(target) == folder and not self.name.endswith(".old"):
+        if Path(target).name == "prolip.json":
             raise OSError(5, "Input/output error")
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(ProlipError, match="cannot write"):
-        write_model(folder, SavedModel({"model": "other"}, {}))
+        write_model(folder, SavedModel({"model": "other"}, {"w": np.zeros(3)}))
     assert read_model(folder).config["model"] == "offline"
-    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+    assert names(folder) == before
 
 
-@pytest.mark.parametrize("name", ["prolip.json", "prolip.safetensors"])
-def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(SavedModelError, match=f"{name} is missing"):
+def test_a_failure_leaves_no_new_folder(tmp_path, monkeypatch):
+    def fails(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(ProlipError, match="no space left"):
+        write_model(tmp_path / "new", SavedModel({"model": "other"}, {}))
+    assert names(tmp_path) == []
+
+
+def test_files_of_the_user_beside_a_model_stay(folder):
+    (folder / "notes.txt").write_text("mine")
+    (folder / "README.md").write_text("mine too")
+    (folder / "prolip-0123456789abcdef.safetensors").write_text("not what its name says: not ours")
+    write_model(folder, SavedModel({"model": "other"}, {"w": np.zeros(3)}))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "README.md").read_text() == "mine too"
+    assert (folder / "prolip-0123456789abcdef.safetensors").exists()
+    with pytest.raises(UsageError, match=r"README\.md in .* is not as we wrote it"):
+        check_target(folder, card=True)
+
+
+def test_a_readme_alone_is_the_users(tmp_path):
+    """F1: it was deleted."""
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"README\.md"):
+        check_target(tmp_path)
+    with pytest.raises(UsageError, match=r"README\.md"):
+        write_model(tmp_path, SavedModel({}, {}, card="# card"))
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_card_goes_with_its_model_unless_it_was_edited(folder):
+    write_model(folder, SavedModel({"model": "a"}, {}, card="# a"))
+    assert has_card(folder)
+    write_model(folder, SavedModel({"model": "b"}, {}))
+    assert not (folder / "README.md").exists()
+    write_model(folder, SavedModel({"model": "c"}, {}, card="# c"))
+    (folder / "README.md").write_text("# edited")
+    assert not has_card(folder)
+    write_model(folder, SavedModel({"model": "d"}, {}))
+    assert (folder / "README.md").read_text() == "# edited"
+
+
+def test_a_folder_is_written_by_its_name_through_a_link_and_from_inside(tmp_path, folder, monkeypatch):
+    """F12 and F14: the link became a folder; `.` was busy."""
+    (tmp_path / "latest").symlink_to("model")
+    write_model(tmp_path / "latest", SavedModel({"model": "linked"}, {}))
+    assert (tmp_path / "latest").is_symlink()
+    assert read_model(folder).config["model"] == "linked"
+    monkeypatch.chdir(folder)
+    write_model(Path(), SavedModel({"model": "inside"}, {}))
+    assert read_model(folder).config["model"] == "inside"
+    (tmp_path / "nowhere").symlink_to("gone")
+    with pytest.raises(UsageError, match="a link to gone, which is not there"):
+        check_target(tmp_path / "nowhere")
+
+
+def test_what_a_killed_process_left_is_no_hindrance(tmp_path):
+    """A data file without a manifest, and a temporary name: killed in the middle of the first save."""
+    write_model(tmp_path / "model", SavedModel({"model": "a"}, {"w": np.zeros(3)}))
+    (tmp_path / "model" / "prolip.json").unlink()
+    (tmp_path / "model" / ".prolip-tmp-x").write_text("half")
+    write_model(tmp_path / "model", SavedModel({"model": "b"}, {"w": np.ones(3)}))
+    assert read_model(tmp_path / "model").config["model"] == "b"
+    assert [name for name in names(tmp_path / "model") if not name.startswith(".")] == [
+        data_file(tmp_path / "model").name,
+        "prolip.json",
+    ]
+
+
+def test_a_reader_follows_a_model_that_is_replaced_under_it(folder, monkeypatch):
+    from prolip.export import saved
+
+    real, replaced = saved.read_checked, []
+
+    def replace_first(file, expected):
+        if not replaced:
+            replaced.append(True)
+            write_model(folder, SavedModel({"model": "new"}, {"w": np.ones(2)}))
+        return real(file, expected)
+
+    monkeypatch.setattr(saved, "read_checked", replace_first)
+    model = read_model(folder)
+    assert model.config["model"] == "new"
+    assert model.tensors["w"].tolist() == [1, 1]
+
+
+def test_two_that_grew_from_one_model_do_not_overwrite_each_other(folder):
+    before = version(folder)
+    write_model(folder, SavedModel({"model": "first"}, {}), over=before)
+    with pytest.raises(UsageError, match="changed by another process"):
+        write_model(folder, SavedModel({"model": "second"}, {}), over=before)
+    assert read_model(folder).config["model"] == "first"
+
+
+@pytest.mark.parametrize("kind", ["prolip.json", "prolip"])
+def test_a_missing_file_is_named(folder, kind):
+    file = folder / kind if kind.endswith("json") else data_file(folder)
+    file.unlink()
+    with pytest.raises(SavedModelError, match=f"{file.name} is missing"):
         read_model(folder)
 
 
-@pytest.mark.parametrize("name", ["prolip.json", "prolip.safetensors"])
-def test_an_altered_file_is_refused(folder, name):
-    content = bytearray((folder / name).read_bytes())
-    place = content.index(b"offline") if name == "prolip.json" else len(content) - 1
+@pytest.mark.parametrize("kind", ["prolip.json", "prolip"])
+def test_an_altered_file_is_refused(folder, kind):
+    file = folder / kind if kind.endswith("json") else data_file(folder)
+    content = bytearray(file.read_bytes())
+    place = content.index(b"offline") if kind == "prolip.json" else len(content) - 1
     content[place] ^= 1
-    (folder / name).write_bytes(bytes(content))
+    file.write_bytes(bytes(content))
     with pytest.raises(SavedModelError, match="was altered"):
         read_model(folder)
 
@@ -74,13 +181,49 @@ def test_a_newer_format_asks_for_an_upgrade(folder):
         read_model(folder)
 
 
-def test_a_base_model_with_other_weights_is_refused(monkeypatch):
-    monkeypatch.setattr("prolip.encoders.load", lambda *_: SimpleNamespace(fingerprint="b"))
-    assert load_base("model", "hf:some/clip", "b", "cpu").fingerprint == "b"
+def test_an_earlier_format_is_to_be_fitted_again(folder):
+    config = json.loads((folder / "prolip.json").read_text())
+    (folder / "prolip.json").write_text(json.dumps({**config, "format": 1}))
+    with pytest.raises(SavedModelError, match="fit it again"):
+        read_model(folder)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Encoders by name, none of them real; what was asked for."""
+    asked = []
+
+    def load(name, device):
+        asked.append(name)
+        return SimpleNamespace(name=name, fingerprint="b", takes_pictures=True)
+
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("prolip.encoders.load", load)
+    return asked
+
+
+def test_a_base_model_with_other_weights_is_refused(hub):
+    assert load_base("model", "hf:some/clip", "b", "cpu", trust_base=True).fingerprint == "b"
     with pytest.raises(
         ModelError, match="fitted on hf:some/clip with weights a, but the weights found here are b"
     ):
-        load_base("model", "hf:some/clip", "a", "cpu")
+        load_base("model", "hf:some/clip", "a", "cpu", trust_base=True)
+
+
+def test_a_strangers_base_is_not_opened_unless_the_user_says_so(hub):
+    with pytest.raises(UsageError, match=r'would open or fetch .hf:/etc.*trust_base=True.*base="hf:/etc"'):
+        load_base("model", "hf:/etc", "b")
+    assert hub == []
+    load_base("model", "hf:/etc", "b", base="hf:my/copy")
+    assert hub == ["hf:my/copy"]
+    with pytest.raises(UsageError):  # the copy is known now, the path is not
+        load_base("model", "hf:/etc", "b")
+    load_base("model", "hf:my/copy", "b")
+    with pytest.raises(UsageError):  # nor is it with other weights
+        load_base("model", "hf:my/copy", "c")
+    load_base("model", "hf:/etc", "b", trust_base=True)
+    load_base("model", "hf:/etc", "b")
+    assert hub == ["hf:my/copy", "hf:my/copy", "hf:/etc", "hf:/etc"]
 
 
 def test_no_folder_at_all(tmp_path):
@@ -92,14 +235,3 @@ def test_other_peoples_files_are_not_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UsageError, match=r"thesis\.tex"):
         write_model(tmp_path, SavedModel({}, {}))
-
-
-def test_a_full_disk_leaves_the_old_model(folder, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(saved, "write_json", full)
-    with pytest.raises(ProlipError, match="no space left"):
-        write_model(folder, SavedModel({"model": "other"}, {}))
-    assert read_model(folder).config["model"] == "offline"
-    assert [p.name for p in folder.parent.iterdir()] == ["model"]

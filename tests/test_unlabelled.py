@@ -1,4 +1,4 @@
-"""Unlabelled images: groups that share labelled and unlabelled images, used where held-out images say so."""
+"""Unlabelled images: classes as clusters that both kinds share, used where held-out images say so."""
 
 import json
 import tracemalloc
@@ -12,7 +12,7 @@ from prolip import FewShotClassifier, Head, Task, methods
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import log_softmax, unit_rows
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.together import Axes, find_groups, recognise
+from prolip.evaluate.together import Axes, fit_gaussians, recognise
 from prolip.evaluate.unlabelled import answer_together, learn_from, move
 
 CLASSES, WIDTH, DIM = 4, 40, 12
@@ -66,23 +66,23 @@ def test_axes_are_those_of_a_singular_value_decomposition():
     np.testing.assert_allclose(axes(x), (unit - unit.mean(axis=0)) @ axes.axes, atol=1e-5)
 
 
-def test_groups_of_images_that_are_certain_are_a_discriminant_analysis():
+def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
     rng = np.random.default_rng(1)
     y = np.repeat(np.arange(3), 60)
     f = (np.eye(5)[y] + rng.normal(size=(180, 5))).astype(np.float32)
     labelled = np.arange(180) % 6 == 0
     certain = 1000 * np.eye(3, dtype=np.float32)[y[~labelled]]
-    groups = find_groups(f[labelled], y[labelled], f[~labelled], certain, np.ones(150))
+    found = fit_gaussians(f[labelled], y[labelled], f[~labelled], certain, np.ones(150))
     means = np.stack([f[y == k].mean(axis=0) for k in range(3)])
     within = sum((f[y == k] - means[k]).T @ (f[y == k] - means[k]) for k in range(3)) / (180 - 3)
     share = 10 / (10 + 180)
     covariance = (1 - share) * within + share * np.trace(within) / 5 * np.eye(5)
     precision = np.linalg.inv(covariance)
-    np.testing.assert_allclose(groups.weight, means @ precision, rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(found.weight, means @ precision, rtol=2e-3, atol=2e-4)
     offset = -0.5 * np.einsum("kd,de,ke->k", means, precision, means) + np.trace(precision @ within) / 120
-    np.testing.assert_allclose(groups.offset, offset, rtol=2e-3, atol=2e-4)
-    np.testing.assert_allclose(groups.shares, 1 / 3, atol=1e-6)
-    assert (groups.answers.argmax(axis=1) == y[~labelled]).all()
+    np.testing.assert_allclose(found.offset, offset, rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(found.shares, 1 / 3, atol=1e-6)
+    assert (found.answers.argmax(axis=1) == y[~labelled]).all()
 
 
 def test_images_that_do_not_belong_have_no_say():
@@ -92,8 +92,8 @@ def test_images_that_do_not_belong_have_no_say():
     foreign = rng.normal(loc=5, size=(500, 6)).astype(np.float32)
     logits = rng.normal(size=(620, 3))
     weights = np.r_[np.ones(120), np.zeros(500)]
-    both = find_groups(f[::10], y[::10], np.concatenate([f, foreign]), logits, weights)
-    alone = find_groups(f[::10], y[::10], f, logits[:120], weights[:120])
+    both = fit_gaussians(f[::10], y[::10], np.concatenate([f, foreign]), logits, weights)
+    alone = fit_gaussians(f[::10], y[::10], f, logits[:120], weights[:120])
     np.testing.assert_allclose(both.weight, alone.weight, rtol=0.05, atol=0.02)
 
 
@@ -104,8 +104,8 @@ def test_recognition_leaves_the_labelled_images_out():
     pool = (np.repeat(centres[:2], 30, axis=0) + rng.normal(size=(60, 8))).astype(np.float32)
     logits = 1000 * np.eye(3)[np.repeat([0, 1], 30)]
     labelled = centres[[0, 0, 2]].astype(np.float32)  # the second is a wrong label, the third has no image
-    groups = find_groups(labelled, y, pool, logits, np.ones(60))
-    assert recognise(groups, pool, np.ones(60), labelled, y).tolist() == pytest.approx(
+    found = fit_gaussians(labelled, y, pool, logits, np.ones(60))
+    assert recognise(found, pool, np.ones(60), labelled, y).tolist() == pytest.approx(
         [1, 0, np.nan], nan_ok=True
     )
 
@@ -165,14 +165,14 @@ def test_the_matrix_gives_the_sum_of_both_answers(method):
     inputs = x if method == "prolip" else head(x)
     axes = Axes.of(inputs, CLASSES)
     logits = model.logits(x) / confidence.temperature
-    groups = find_groups(axes(inputs[:16]), task.y, axes(inputs), logits, np.ones(len(x)))
-    moved = move(model, axes, groups, confidence.temperature, x, labelled=0)
-    expected = 0.5 * (logits + groups.beta * (axes(inputs) @ groups.weight.T + groups.offset))
+    found = fit_gaussians(axes(inputs[:16]), task.y, axes(inputs), logits, np.ones(len(x)))
+    moved = move(model, axes, found, confidence.temperature, x, labelled=0)
+    expected = 0.5 * (logits + found.beta * (axes(inputs) @ found.weight.T + found.offset))
     centred = [scores - scores.mean(axis=1, keepdims=True) for scores in (moved.logits(x), expected)]
     assert np.corrcoef(centred[0].ravel(), centred[1].ravel())[0, 1] > 0.97
     assert accuracy(moved.logits(x), expected.argmax(axis=1)) > 0.95
-    half = move(model, axes, groups, confidence.temperature, x, labelled=len(x))
-    less = move(model, axes, replace(groups, beta=groups.beta / 2), confidence.temperature, x, labelled=0)
+    half = move(model, axes, found, confidence.temperature, x, labelled=len(x))
+    less = move(model, axes, replace(found, beta=found.beta / 2), confidence.temperature, x, labelled=0)
     np.testing.assert_allclose(half.logits(x), less.logits(x), rtol=1e-4, atol=1e-4)
 
 
@@ -183,7 +183,7 @@ def test_a_pool_that_misleads_is_left_alone():
     model, confidence = fitted(task)
     rng = np.random.default_rng(7)
     between = rng.dirichlet(0.3 * np.ones(len(x)), size=400) @ x  # mixtures of all classes
-    between[:, :8] += 12 * rng.integers(0, 2, size=(400, 8))  # groups that cut across all classes
+    between[:, :8] += 12 * rng.integers(0, 2, size=(400, 8))  # clusters that cut across all classes
     sure = replace(confidence, outsiders=replace(confidence.outsiders, scores=np.zeros(1)))
     joint = answer_together(model, sure, task, between.astype(np.float32))
     learned = learn_from(model, sure, task, between.astype(np.float32))

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from prolip.core import ProlipError, UsageError, writing
-from prolip.core.writing import MARK, appending, folder_lock, write_atomic, write_folder
+from prolip.core.appending import appending
+from prolip.core.locks import folder_lock
+from prolip.core.writing import MARK, check_place, write_atomic, write_files, write_folder
 
 
 def fill(files):
@@ -157,7 +159,8 @@ def test_the_folder_one_stands_in_is_not_swapped(tmp_path, monkeypatch):
 
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from prolip.core.writing import appending, folder_lock\n"
+    "import sys, time; from pathlib import Path\n"
+    "from prolip.core.appending import appending; from prolip.core.locks import folder_lock\n"
     "with globals()[sys.argv[1]](Path(sys.argv[2])):\n"
     "    print('held', flush=True)\n"
     "    time.sleep(float(sys.argv[3]))"
@@ -198,6 +201,99 @@ def test_half_a_line_is_cut_off_before_more_are_added(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("one\nha")
     with appending(path) as file:
-        assert file.tell() == 4
+        assert file.size == 4
         file.write("two\n")
     assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_write_that_fails_leaves_the_lines_before_it(tmp_path, monkeypatch):
+    path, real = tmp_path / "a.jsonl", os.write
+
+    def half(handle, data):
+        if bytes(data).startswith(b"two"):
+            real(handle, data[:2])
+            raise OSError(28, "No space left on device")
+        return real(handle, data)
+
+    def write():
+        with appending(path) as file:
+            file.write("one\n")
+            monkeypatch.setattr(os, "write", half)
+            file.write("two\n")
+
+    with pytest.raises(ProlipError, match=r"no space left.*the lines before that are kept"):
+        write()
+    assert path.read_text() == "one\n"
+
+
+def test_a_file_to_which_nothing_came_is_not_left(tmp_path):
+    with appending(tmp_path / "a.csv"):
+        assert (tmp_path / "a.csv").exists()  # for its lock
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_a_file_that_is_refused_is_left_as_it_is(tmp_path):
+    path = tmp_path / "thesis.csv"
+    path.write_text("years of wo")
+
+    def refuse(file):
+        raise UsageError("not mine")
+
+    with pytest.raises(UsageError, match="not mine"), appending(path, refuse):
+        pass
+    assert path.read_text() == "years of wo"
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(UsageError, match="no regular file"), appending(tmp_path / "a.csv"):
+        pass
+
+
+def test_what_belongs_to_a_file_never_stands_beside_another(tmp_path, monkeypatch):
+    main, beside = tmp_path / "index.npy", tmp_path / "paths"
+    write_files((main, lambda made: made.write_text("1")), (beside, lambda made: made.write_text("1")))
+    states, replace = set(), Path.replace
+
+    def watched(self, target):
+        states.add(tuple(p.read_text() if p.exists() else None for p in (main, beside)))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_files((main, lambda made: made.write_text("2")), (beside, lambda made: made.write_text("2")))
+    assert states == {("1", None), ("2", None)}
+    assert beside.read_text() == "2"
+    write_files((main, lambda made: made.write_text("3")), (beside, None))
+    assert content(tmp_path) == {"index.npy": "3"}
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/x", "file/inside", "a\0b", "d/" * 3000, "nowhere"])
+def test_a_place_is_refused_before_any_work(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "nowhere").symlink_to("gone")
+    with pytest.raises(ProlipError, match=r"cannot write|which is not there"):
+        check_place(Path(name) if name.startswith("~") else tmp_path / name)
+
+
+def test_folders_may_be_nested_deep(tmp_path):
+    deep = tmp_path / "/".join("d" * 1200)
+    assert check_place(deep / "a.txt") == deep / "a.txt"
+    write_atomic(deep / "a.txt", lambda made: made.write_text("deep"))
+    assert (deep / "a.txt").read_text() == "deep"
+    for place in [deep, *deep.parents][:1200]:  # what removes the test's folder walks recursively
+        for file in place.iterdir():
+            file.unlink() if file.is_file() else file.rmdir()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_without_permission_is_told(tmp_path):
+    tmp_path.chmod(0o755)
+    code = (
+        "import os, sys; from pathlib import Path; from prolip.core.writing import check_place\n"
+        "from prolip.core import ProlipError\n"
+        "os.setuid(65534)\n"
+        "try: check_place(Path(sys.argv[1]))\n"
+        "except ProlipError as error: print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True)
+    assert "Permission denied" in ran.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from prolip import demo_charts, encoders, methods
+from prolip import encoders, methods
 from prolip.api import FewShotClassifier
-from prolip.core import ModelError, Projected, Task
+from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.core.files import write_bytes, write_json
+from prolip.core.writing import write_bytes, write_json
 from prolip.data import BuiltinSet, builtin, sample_few_shot
 from prolip.evaluate import metrics
 from prolip.features import FeatureStore, extract
+from prolip.report.charts import accuracy_chart
+from prolip.report.html import join, prose, table, tag
+from prolip.report.page import gallery, page, section
+from prolip.report.thumbnails import thumbnails
 
 SETS = ("textures", "numbers")
 SHOTS = (1, 4, 16)
@@ -73,22 +75,11 @@ class SetResult:
 
 
 def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure, draw, and write report.html, the plots, results.json and a saved model into `out`."""
+    """Measure, and write report.html, results.json, a saved model and some pictures into `out`."""
     started = time.perf_counter()
     encoder = encoders.load("offline")
     results = [_measure(name, encoder, store, progress or (lambda *_: None)) for name in SETS]
     textures, numbers = results
-    pictures, note = {}, None
-    try:
-        pictures = {
-            "accuracy.png": _curves(results),
-            "answers.png": _answers(textures),
-            "confusion.png": _confusion(numbers),
-        }
-    except ModelError as missing:  # matplotlib is an extra
-        note = str(missing)
-    for name, payload in pictures.items():
-        write_bytes(out / name, payload)
     textures.adapted.save(out / "textures-model")
     (out / "pictures").mkdir(parents=True, exist_ok=True)
     for k, label in enumerate(textures.test.classes):
@@ -97,11 +88,10 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
         "model": "offline",
         "sets": [result.summary() for result in results],
         "seconds": time.perf_counter() - started,
-        "note": note,
         "out": str(out),
     }
     write_json(out / "results.json", summary)
-    write_bytes(out / "report.html", _page(summary, pictures).encode())
+    write_bytes(out / "report.html", _page(textures, numbers).encode())
     return summary
 
 
@@ -132,74 +122,76 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
     return SetResult(test, x_test, zero_shot, adapted, accuracy, seconds, found.encoded)
 
 
-def _curves(results: list[SetResult]) -> bytes:
-    curves = {r.test.name: [r.accuracy[n] for n in SHOTS] for r in results}
-    before = {r.test.name: r.zero_shot_accuracy for r in results}
-    return demo_charts.png(demo_charts.accuracy_curves(SHOTS, curves, before))
+def _page(textures: SetResult, numbers: SetResult) -> str:
+    """The report."""
+    results = [textures, numbers]
+    curves = {r.test.name: [[r.zero_shot_accuracy], *(r.accuracy[n] for n in SHOTS)] for r in results}
+    rows = [
+        [f"{r.test.name} ({len(r.test.classes)} classes)", f"{100 * r.zero_shot_accuracy:.1f}",
+         *(f"{100 * sum(r.accuracy[n]) / len(r.accuracy[n]):.1f}" for n in SHOTS)]
+        for r in results
+    ]  # fmt: skip
+    header = ["set", "zero-shot", *(f"{n} shot{'s' if n > 1 else ''}" for n in SHOTS)]
+    lead = (
+        "The `offline` encoder (EfficientNet-Lite0 and a multilingual sentence encoder; it is not CLIP) "
+        "learned two sets of pictures that it had never seen. Only its visual projection was tuned."
+    )
+    on_test = f"unseen pictures of each class; the mean of {len(SEEDS)} random choices of the labelled ones"
+    answered, matrix = _before_and_after(textures), _answers(numbers)
+    places = list(range(len(matrix), len(matrix) + len(answered)))
+    sections = [
+        section(
+            "Accuracy", accuracy_chart(SHOTS, curves), table(header, rows),
+            note=f"In percent, on {TEST} {on_test}, which the bands span.",
+        ),
+        section(
+            "Before and after", gallery(places),
+            note=f"Unseen textures: answers before (zero-shot), and after {TRAIN} pictures of each class.",
+        ),
+        section(
+            "What is taken for what", tag("div", id="matrix"), tag("div", id="cell", aria_live="polite"),
+            note=f"Numbers, after {TRAIN} pictures of each class. Rows are the truth, columns the answer; "
+            "choose a cell to see its pictures.",
+        ),
+        section(
+            "Next",
+            note="Try the saved model, in this folder: `prolip predict textures-model pictures --top 3`. "
+            "Your own photos, a folder for each class: `prolip fit photos/ -o my-model`, then "
+            "`prolip report my-model photos/`.",
+        ),
+    ]  # fmt: skip
+    data = {"classes": numbers.test.classes, "images": matrix + answered}
+    return page("prolip demo", join(prose(lead)), sections, data)
 
 
-def _answers(result: SetResult) -> bytes:
-    """The first two test pictures of each class."""
+def _before_and_after(result: SetResult) -> list[dict[str, Any]]:
+    """The first two test pictures of each class, with both answers."""
     test = result.test
-    chosen = [k * TEST + i for k in range(len(test.classes)) for i in range(2)][:18]
-    x = result.features[chosen]
-    return demo_charts.png(
-        demo_charts.answer_sheet(
-            [test.images[i] for i in chosen],
-            [test.classes[test.labels[i]] for i in chosen],
-            [test.classes[k] for k in result.zero_shot.predict(x)],
-            [result.adapted.classes_[k] for k in result.adapted.fitted_.predict(x)],
-        )
-    )
+    chosen = [k * TEST + i for k in range(len(test.classes)) for i in range(2)]
+    x, pictures = result.features[chosen], thumbnails(test.images, chosen)
+    before = [test.classes[k] for k in result.zero_shot.predict(x)]
+    after = [result.adapted.classes_[k] for k in result.adapted.fitted_.predict(x)]
+    entries = []
+    for i, *answers in zip(chosen, before, after, strict=True):
+        truth = test.classes[test.labels[i]]
+        lines = [
+            [f"{when}: {answer}", "good" if answer == truth else "bad"]
+            for when, answer in zip(("before", "after"), answers, strict=True)
+        ]
+        entries.append({"name": "", "lines": [[truth, ""], *lines], "src": pictures[i]})
+    return entries
 
 
-def _confusion(result: SetResult) -> bytes:
-    order = [result.adapted.classes_.index(name) for name in result.test.classes]
-    logits = result.adapted.fitted_.logits(result.features)[:, order]
-    counts = metrics.confusion(logits, np.array(result.test.labels))
-    return demo_charts.png(demo_charts.confusion_matrix(counts, result.test.classes))
-
-
-def _page(summary: dict[str, Any], pictures: dict[str, bytes]) -> str:
-    """The report: HTML with the pictures inside."""
-    head = "".join(f"<th>{n} shot{'s' if n > 1 else ''}</th>" for n in SHOTS)
-    rows = "".join(
-        f"<tr><td>{html.escape(s['set'])} ({len(s['classes'])} classes)</td>"
-        f"<td>{100 * s['zero_shot_accuracy']:.1f}</td>"
-        + "".join(f"<td>{100 * s['accuracy'][str(n)]:.1f}</td>" for n in SHOTS)
-        + "</tr>"
-        for s in summary["sets"]
-    )
-    captions = {
-        "accuracy.png": "Accuracy on unseen pictures; the band spans three random choices of support sets.",
-        "answers.png": "Unseen textures: the answer before (zero-shot) and after 16 pictures a class.",
-        "confusion.png": "Numbers after 16 pictures a class: truth in rows, answer in columns, percent.",
-    }
-    figures = "".join(
-        f'<figure><img alt="{html.escape(text)}" src="data:image/png;base64,'
-        f'{base64.b64encode(pictures[name]).decode()}"><figcaption>{html.escape(text)}</figcaption></figure>'
-        for name, text in captions.items()
-        if name in pictures
-    )
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>prolip demo</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body {{ font: 16px/1.55 system-ui, sans-serif; color: #222 }}
-body {{ max-width: 46rem; margin: 2.5rem auto; padding: 0 1rem }}
-table {{ border-collapse: collapse; margin: 1rem 0 }}
-th, td {{ padding: .35rem .9rem; border-bottom: 1px solid #ddd; text-align: right }}
-th:first-child, td:first-child {{ text-align: left }}
-img {{ max-width: 100% }} figure {{ margin: 2rem 0 }} figcaption {{ color: #555; font-size: .9rem }}
-code {{ background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px }}
-</style></head><body>
-<h1>prolip demo</h1>
-<p>The <code>offline</code> encoder (EfficientNet-Lite0 and a multilingual sentence encoder; it is not CLIP)
-learned two sets of pictures that it had never seen. Only its visual projection was tuned. Accuracy in percent
-on {TEST} unseen pictures a class, mean of {len(SEEDS)} random choices of the labelled ones:</p>
-<table><tr><th>set</th><th>zero-shot</th>{head}</tr>{rows}</table>
-{figures}
-<p>Try the saved model: <code>prolip predict textures-model pictures --top 3</code> in this folder. Your own
-photos, a folder for each class: <code>prolip fit photos/ -o my-model</code>.</p>
-</body></html>
-"""
+def _answers(result: SetResult) -> list[dict[str, Any]]:
+    """Every test picture with its truth and the adapted model's answer."""
+    test, adapted = result.test, result.adapted
+    order = [adapted.classes_.index(name) for name in test.classes]
+    p = adapted.model_.probabilities(result.features)[:, order]
+    pictures = thumbnails(test.images, range(len(test)))
+    return [
+        {
+            "name": f"picture {i + 1}", "truth": test.labels[i], "answer": int(p[i].argmax()),
+            "probability": round(float(p[i].max()), 4), "src": pictures[i],
+        }
+        for i in range(len(test))
+    ]  # fmt: skip

@@ -32,18 +32,20 @@ def test_lp_plus_plus_is_descent_with_momentum(accumulate):
     w = torch.stack([f[y == k].sum(0) for k in range(3)]).requires_grad_()
     alpha = torch.full((3,), 2.5 * task.scale * float((f * t[y]).sum(1).mean()), dtype=torch.float64)
     alpha.requires_grad_()
-    weights = torch.optim.SGD([w], lr=float(4 * 12 / torch.linalg.eigvalsh(f.T @ f)[-1]), momentum=0.9)
+    b = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    weights = torch.optim.SGD([w, b], lr=float(4 * 12 / torch.linalg.eigvalsh(f.T @ f)[-1]), momentum=0.9)
     blend = torch.optim.SGD([alpha], lr=float(12 / (4 * (f @ t.T).square().sum(0).max())))
     for epoch in range(25):
         weights.zero_grad()
         if not accumulate:
             blend.zero_grad()
-        cross_entropy(f @ w.T + alpha * (f @ t.T), y).backward()
+        cross_entropy(f @ w.T + b + alpha * (f @ t.T), y).backward()
         weights.step()
-        if epoch % 10 == 0:
+        if (epoch + 1) % 10 == 0:
             blend.step()
     ours = create("lp_plus_plus", epochs=25, accumulate=accumulate).fit(task)
     assert np.allclose(ours.weight, (w + alpha[:, None] * t).detach(), rtol=1e-3, atol=1e-2)
+    assert np.allclose(ours.bias, b.detach(), rtol=1e-3, atol=1e-2)
 
 
 def test_steps_are_those_of_adamw():
@@ -73,10 +75,8 @@ def losses(task):
     values = torch.nn.functional.one_hot(y).double()
 
     def task_res(r):
-        return (
-            cross_entropy(s * f @ normalize(t + 0.5 * r, dim=1).T, y)
-            + 0.3 * (s / 100) ** 2 * r.square().sum()
-        )
+        raw = (features @ double(projection.weight) + double(projection.bias)).mean(0)
+        return cross_entropy(s * f @ normalize(raw + 0.5 * r, dim=1).T, y) + 0.3 * r.square().sum()
 
     def prolip_text(step):
         each = features @ (double(projection.weight) + step) + double(projection.bias)

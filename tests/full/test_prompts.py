@@ -11,7 +11,7 @@ from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.methods.common.prompts import Prompts, phrase_embedding
-from prolip.methods.plot import sinkhorn, transport_logits
+from prolip.methods.plot import Matching, sinkhorn, transport_logits
 from prolip.methods.prograd import project
 from saving import restored
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
@@ -209,7 +209,13 @@ def test_plot_with_one_prompt_and_one_place_is_a_cosine():
     g = torch.Generator().manual_seed(0)
     places, rows = torch.randn(4, 1, 8, generator=g), normalize(torch.randn(1, 3, 8, generator=g), dim=-1)
     expected = 10.0 * normalize(places[:, 0], dim=-1) @ rows[0].T
-    assert_close(transport_logits(places, rows, 10.0, 0.1, 100), expected, atol=1e-5, rtol=1e-5)
+    found = transport_logits(places, rows, 10.0, Matching(0.1, 100, pooled=False))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    # The whole picture stands before its one place: its own cosine is added.
+    both = torch.cat([places.flip(0), places], dim=1)
+    added = 10.0 * normalize(both[:, 0], dim=-1) @ rows[0].T
+    found = transport_logits(both, rows, 10.0, Matching(0.1, 100, pooled=True))
+    assert_close(found, expected + added, atol=1e-5, rtol=1e-5)
 
 
 def test_local_features_are_those_of_the_library(encoders):

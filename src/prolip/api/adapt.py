@@ -12,7 +12,7 @@ from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.reading import Labelled, Progress, Reading
 from prolip.core import Fitted, InputError, Task, Text, UsageError
 from prolip.core.arrays import Array
-from prolip.data import class_names, sample_few_shot
+from prolip.data import class_names, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -44,6 +44,7 @@ def adapt_to_images(
     names = class_names(map(str, classes)) if encoder.takes_pictures else list(map(str, classes))
     if not encoder.takes_pictures:
         encoder = _with_rows(labelled.text, names)
+    warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
     y = [labelled.y[chosen[i]] for i in found.kept]

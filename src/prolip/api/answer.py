@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
 from prolip.api.reading import Progress, Reading, as_images
 from prolip.core import UsageError
@@ -36,6 +37,7 @@ class Asked:
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
     test_time: str | None = None  # a way to adapt to each image first
+    groups: Groups | None = None  # to answer with, in the place of the classes
     together: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
@@ -157,8 +159,11 @@ def _chunk(
         seen = features(model, images, reading).features[0] if x is None else x
         best = probabilities.argmax(axis=1)
         refused = model.rejects(seen, best, asked.false_reject, asked.false_accept).tolist()
+    classes = model.classes
+    if asked.groups is not None:
+        classes, probabilities = asked.groups.names, asked.groups.sum(probabilities)
     for i, row, no in zip(found.kept, probabilities, refused, strict=True):
-        yield one_answer(model.classes, names[i], row, asked.top, no)
+        yield one_answer(classes, names[i], row, asked.top, no)
 
 
 def one_answer(

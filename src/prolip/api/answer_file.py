@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from prolip.core import UsageError
-from prolip.core.files import appending
+from prolip.core.appending import Lines, appending
+from prolip.core.names import csv_row, csv_text
+from prolip.core.reading import parse_json, read_lines
+from prolip.core.writing import check_place
 
 FORMATS = (".csv", ".jsonl")
-FLUSH = 16  # answers
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 class AnswerFile:
     """A .csv or .jsonl of answers that grows, and knows which images it has.
 
-    Every answer carries the `run` that it comes from: a file with anything else in it is left as it is.
+    Every answer carries the `run` that it comes from: a file with anything else in it is left as it is. It
+    belongs to one process at a time, from before it is read until the last answer is written; each answer is
+    in the file as soon as it is found.
 
     Parameters
     ----------
@@ -40,58 +36,34 @@ class AnswerFile:
     """
 
     def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:
-        if path.suffix not in FORMATS:
-            raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")
+        check_answers(path)
         self.path, self.csv, self.run = path, path.suffix == ".csv", run
         self.columns = ["image", "class", "probability", *(["rejected"] if reject else [])]
         for rank in range(2, top + 1):
             self.columns += [f"class_{rank}", f"probability_{rank}"]
         self.columns.append("run")
-        self.done = set(self._read()) if path.is_file() else set()
+        self.done: set[str] = set()
+        self._lines: Lines | None = None
 
-    def _read(self) -> Iterator[str]:
-        """The images in the file; what an interruption left of a last line is no answer yet."""
-        with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
-            first = file.readline()
-            begun = ",".join(self.columns) + "\n" if self.csv else '{"image": '
-            if not first.endswith("\n"):
-                if first and (not begun.startswith(first[: len(begun)]) or _is_json(first)):
-                    raise self._foreign("is not a file of answers")
-                return
-            if self.csv and first != begun:
-                raise self._foreign(f"has the columns {first.strip()}, these answers have {begun.strip()}")
-            whole = (line for line in file if line.endswith("\n"))
-            rows = ((row[0], row[-1]) for row in csv.reader(whole) if row)
-            for image, run in rows if self.csv else map(self._parse, itertools.chain([first], whole)):
-                if run != self.run:
-                    raise self._foreign(f"holds answers of another model or with other options (run {run})")
-                yield image
-
-    def _parse(self, line: str) -> tuple[str, Any]:
-        try:
-            answer = json.loads(line)
-            return str(answer["image"]), answer["run"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._foreign("has a line that is no answer") from error
-
-    def _foreign(self, what: str) -> UsageError:
-        return UsageError(f"{self.path} {what}: name another file, or remove this one")
+    @contextmanager
+    def opened(self) -> Iterator[AnswerFile]:
+        """Take the file, and read what is done; another process that has it is an error."""
+        with appending(self.path, self._read) as self._lines:
+            yield self
+        self._lines = None
 
     def write(self, found: Iterable[dict[str, Any]]) -> int:
-        """Append answers as they come."""
+        """Append answers as they come, while the file is open; those that are there are left out."""
+        assert self._lines is not None
         count = 0
-        with appending(self.path) as file:
-            rows = csv.writer(file, lineterminator="\n")
-            if self.csv and not file.tell():
-                rows.writerow(self.columns)
-            for answer in found:
-                if self.csv:
-                    rows.writerow(self._row(answer))
-                else:
-                    file.write(json.dumps({**answer, "run": self.run}, ensure_ascii=False) + "\n")
-                count += 1
-                if count % FLUSH == 0:
-                    file.flush()
+        for answer in found:
+            if answer["image"] in self.done:
+                continue
+            if self.csv and not self._lines.size:
+                self._lines.write(csv_row(self.columns))
+            text = json.dumps({**answer, "run": self.run}, ensure_ascii=False) + "\n"
+            self._lines.write(csv_row(self._row(answer)) if self.csv else text)
+            count += 1
         return count
 
     def _row(self, answer: dict[str, Any]) -> list[Any]:
@@ -101,3 +73,63 @@ class AnswerFile:
         for rank in answer["top"][1:]:
             row += [rank["class"], rank["probability"]]
         return [*row, *[""] * (len(self.columns) - len(row) - 1), self.run]
+
+    def _read(self, file: IO[bytes]) -> int:
+        """Note the images in the file; returns where its last whole answer ends."""
+        end, header = 0, csv_row(self.columns).encode()
+        for row in self._rows(file):
+            if not row.endswith(b"\n"):  # what an interruption left, unless it is something else
+                begun = header if self.csv else b'{"image": '
+                whole = not self.csv and row.endswith(b"}")
+                if not end and (whole or not begun.startswith(row[: len(begun)])):
+                    raise self._foreign("is not a file of answers")
+                break
+            if self.csv and not end:
+                if row != header:
+                    raise self._foreign("has other columns than these answers")
+            else:
+                self._note(row)
+            end += len(row)
+        return end
+
+    def _rows(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Rows as they lie in the file: a line, or in a CSV several, up to an end outside of quotes."""
+        row, quotes = [], 0
+        for line in read_lines(file, self.path):
+            row.append(line)
+            quotes += line.count(b'"') if self.csv else 0
+            if quotes % 2 == 0:
+                yield b"".join(row)
+                row.clear()
+        if row:
+            yield b"".join(row).rstrip(b"\n")
+
+    def _note(self, row: bytes) -> None:
+        try:
+            text = row.decode("utf-8")
+            if self.csv:
+                (cells,) = csv.reader([text], strict=True)
+                if len(cells) != len(self.columns):
+                    raise ValueError
+                image, run = csv_text(cells[0]), csv_text(cells[-1])
+            else:
+                answer = parse_json(text)
+                image, run = answer["image"], answer["run"]
+            if not isinstance(image, str):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
+            raise self._foreign("has a line that is no answer") from error
+        if run != self.run:
+            raise self._foreign(f"holds answers of another model or with other options (run {run!r:.40})")
+        self.done.add(image)
+
+    def _foreign(self, what: str) -> UsageError:
+        return UsageError(f"{self.path} {what}: name another file, or remove this one")
+
+
+def check_answers(path: Path) -> None:
+    """Refuse a place where no answers can go, before any work."""
+    if path.suffix not in FORMATS:
+        raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")
+    if check_place(path).is_dir():
+        raise UsageError(f"{path} is a folder: name a file")

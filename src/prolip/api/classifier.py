@@ -119,8 +119,8 @@ class FewShotClassifier(Estimator):
         Parameters
         ----------
         images
-            A folder with a folder per class (or with train/ inside, or a metadata table); or a sequence of
-            paths, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
+            A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
+            paths, bytes, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
         labels
             One per image, names or numbers; a folder brings its own.
         text
@@ -159,11 +159,10 @@ class FewShotClassifier(Estimator):
         false_accept: float | None = None,
         together: bool = False,
     ) -> list[Any]:
-        """The most probable class of each image.
+        """The most probable class of each image; with `reject`, None where it seems to belong to no class.
 
-        With `reject`, None for an image that seems to belong to no class. Of images that do belong, about
-        the fraction `false_reject` is refused too; or, with `false_accept`, about that fraction of images of
-        unknown classes is let pass. With `together`, as `together` answers.
+        Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
+        about that fraction of images of unknown classes is let pass. With `together`, as `together` answers.
         """
         asked = Asked(1, reject, false_reject, false_accept, together=together)
         return answer.predict(self._model(), self.features(images).features[0], asked)
@@ -185,10 +184,7 @@ class FewShotClassifier(Estimator):
         return self._model().logits(self.features(images, progress=progress).features[0])
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
-        """Pre-projection features of images, the centre view: what `fitted_.logits` reads.
-
-        After a fit that changed the tower, they are those of the changed one.
-        """
+        """Features of images, of the centre view and the tower as fitted: what `fitted_.logits` reads."""
         return answer.features(self._model(), images, self.reading, progress)
 
     def test_time(
@@ -277,10 +273,9 @@ class FewShotClassifier(Estimator):
     # Keeping
 
     def save(self, path: str | Path, *, support: bool = True, card: bool = False) -> None:
-        """Write a folder that `load` reads: a JSON and safetensors.
+        """Write a folder that `load` reads; with `card`, a model card goes along.
 
-        With `support`, features of the support set go along (0.5 MB for 200 images): the model can then grow
-        without the old images. With `card`, a model card goes along.
+        With `support`, features go along (0.5 MB for 200 images): the model can grow without the old images.
         """
         keep.save(self._model(), Path(path), support=support, card=card)
 
@@ -292,9 +287,14 @@ class FewShotClassifier(Estimator):
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool = False,
+        base: str | Encoder | None = None,
+        trust_base: bool = False,
     ) -> FewShotClassifier:
-        """Read a saved classifier; refuse it where its base model is not the one it was fitted on."""
-        model = keep.load(Path(path), device)
+        """Read a saved classifier; refuse it where its base model is not the one it was fitted on.
+
+        A base that was never used here must be named (`base`, or an encoder), or the file trusted.
+        """
+        model = keep.load(Path(path), device, base=base, trust_base=trust_base)
         clf = cls(model.encoder, **vars(model.recipe), device=device, store=store, skip_bad=skip_bad)
         clf.model_ = model
         return clf

@@ -17,10 +17,11 @@ from prolip.core import HeldOut, Task, Text, UsageError
 from prolip.data import class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.curve import Curve
+from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
+from prolip.methods.common import plugins
 from prolip.methods.common.cross_validation import cross_validate
 from prolip.methods.common.tower_method import TowerMethod
 
@@ -34,7 +35,7 @@ def add_images(
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """The model with images of new or known classes, and classes by name, fitted again; and what changed."""
     recipe, task = model.recipe, support_of(model)
-    if isinstance(recipe.create(), TowerMethod):
+    if isinstance(_method(model), TowerMethod):
         raise UsageError(
             f"{recipe.method} trains through the model itself, and needs all images to fit again"
         )
@@ -73,7 +74,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     before = after = None
     if support.task is not None:
         task = support_of(model)
-        if not isinstance(model.recipe.create(), TowerMethod):  # fitting those again takes minutes
+        if not isinstance(_method(model), TowerMethod):  # fitting those again takes minutes
             before = _old_accuracy(model, task, model)
             settled = methods.from_settings(model.fitted.settings)
             after = _accuracy(cross_validate(settled, task, text=text, seed=model.recipe.seed), model)
@@ -91,9 +92,10 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
 
 
-def learning_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve:
+def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
     """Accuracy against images per class inside the support set, and what more images would bring."""
-    return draw_learning_curve(model.fitted, support_of(model), seed=model.recipe.seed, progress=progress)
+    task, seed = support_of(model), model.recipe.seed
+    return draw_learning_curve(model.fitted, task, repeats=repeats, seed=seed, progress=progress)
 
 
 def suggest(
@@ -112,10 +114,17 @@ def suggest(
 def support_of(model: AdaptedModel) -> Task:
     """The support set, with text features where the method needs them."""
     task = model.support.require_task()
-    needed = any(need.startswith("text features") for need in model.recipe.create().needs)
+    needed = any(need.startswith("text features") for need in _method(model).needs)
     if needed and task.text.features is None:  # a saved model has the text rows alone
         task = support_task(model.encoder, model.recipe, task.x, task.y, _text(model, model.classes))
     return task
+
+
+def _method(model: AdaptedModel) -> methods.Method:
+    """The method of the recipe, which may come from a file: no module is imported for being named there."""
+    for place in plugins.places_in([model.recipe.method, model.recipe.options]):
+        plugins.require_trusted(place)
+    return model.recipe.create()
 
 
 def _text(model: AdaptedModel, classes: Sequence[Any]) -> Text:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,25 @@ import numpy as np
 import prolip
 from prolip import methods
 from prolip.api.adapt import support_task
-from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.core import SavedModelError, Settings, Text, UsageError
+from prolip.api.check_saved import (
+    check_config,
+    check_fitted,
+    check_outsiders,
+    check_tensors,
+    hashes_of,
+    recipe_of,
+    settings_of,
+)
+from prolip.api.model import AdaptedModel, Support
+from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
+from prolip.export.base_model import load_base, remember
 from prolip.export.card import model_card
-from prolip.export.saved import CONFIG, SavedModel, load_base, read_model, write_model
-
-_NEEDED = (
-    "model", "fingerprint", "recipe", "settings", "kind", "config", "temperature", "classes", "fit",
-    "held_out",
-)  # fmt: skip
+from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
@@ -52,8 +58,14 @@ def describe(model: AdaptedModel) -> dict[str, Any]:
     }
 
 
-def save(model: AdaptedModel, path: Path, *, support: bool = True, card: bool = False) -> None:
-    """Write a folder that `load` reads; with `support` also the features that a later fit needs."""
+def save(
+    model: AdaptedModel, path: Path, *, support: bool = True, card: bool = False, over: str | None = None
+) -> None:
+    """Write a folder that `load` reads; with `support` also the features that a later fit needs.
+
+    `over`, from `prolip.export.saved.version`, is the model there that this one grew from: none other is
+    replaced.
+    """
     hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
     tensors = {
         **model.fitted.tensors(),
@@ -65,35 +77,68 @@ def save(model: AdaptedModel, path: Path, *, support: bool = True, card: bool = 
     if support and task is not None:
         kept = {"features": _half(task.x), "labels": task.y}
     config = describe(model)
-    text = model_card(config, {CONFIG}, path.name) if card else None
-    write_model(path, SavedModel(config, tensors, kept, text))
+    text = model_card(config, {CONFIG}, path.expanduser().resolve().name) if card else None
+    write_model(path, SavedModel(config, tensors, kept, text), over)
+    remember(model.encoder)
 
 
-def load(path: Path, device: str = "auto") -> AdaptedModel:
-    """Read a saved model; refuse one whose base model is not the one it was fitted on."""
+def load(
+    path: Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
+) -> AdaptedModel:
+    """Read a saved model; refuse one whose base model is not the one it was fitted on.
+
+    `base` and `trust_base` are those of `prolip.export.base_model.load_base`.
+    """
     saved = read_model(path)
-    config, tensors = saved.config, dict(saved.tensors)
-    if missing := [key for key in _NEEDED if key not in config] or sorted({"text", "support"} - set(tensors)):
-        raise SavedModelError(f"{path} is damaged: its JSON or tensors lack {missing[0]!r}")
-    classes = tuple(config["classes"])
-    text = Text(tensors.pop("text"), tuple(map(str, classes)))
+    with _damage_told(path):
+        check_config(saved.config)
+        text = _text(saved)
     encoder: Encoder = BroughtEmbeddings(text)
-    if config["model"] != encoder.name:
-        encoder = load_base(path, config["model"], config["fingerprint"], device)
+    if saved.config["model"] != encoder.name:
+        name, fingerprint = saved.config["model"], saved.config["fingerprint"]
+        encoder = load_base(path, name, fingerprint, device, base=base, trust_base=trust_base)
+    with _damage_told(path):
+        return _restore(saved, encoder, text)
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """Whatever goes wrong with what a file holds is the file's fault, unless a library is missing."""
     try:
-        recipe = Recipe(**{**config["recipe"], "templates": tuple(config["recipe"]["templates"])})
-        settings = Settings(**config["settings"])
-    except (TypeError, KeyError) as error:
-        raise SavedModelError(f"{path} is damaged: {error}") from error
-    hashes = tuple(row.tobytes() for row in tensors.pop("support"))
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # a file that was made to do harm may fail anywhere
+        why = str(error).partition("\n")[0][:300] or type(error).__name__
+        raise SavedModelError(f"{path} is damaged, or was made to look like a model: {why}") from error
+
+
+def _text(saved: SavedModel) -> Text:
+    if missing := sorted({"text", "support"} - set(saved.tensors)):
+        raise SavedModelError(f"its tensors lack {missing[0]!r}")
+    check_tensors(saved.tensors)
+    return Text(saved.tensors["text"], tuple(map(str, saved.config["classes"])))
+
+
+def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
+    """The model, once every part of it fits the others."""
+    config, classes = saved.config, tuple(saved.config["classes"])
+    tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
+    recipe, settings = recipe_of(config), settings_of(config)
+    hashes = hashes_of(saved.tensors["support"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
+    if confidence.outsiders is not None:
+        check_outsiders(confidence.outsiders, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
     ).bind(encoder)
+    check_fitted(fitted, tensors, encoder, len(classes))
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
         task = support_task(encoder, recipe, x, y, text)
+        if (task.views, task.n) != (recipe.views, len(hashes)):
+            raise SavedModelError(f"its support set holds {task.views} views of {task.n} images")
     support = Support(hashes, task)
     return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
 

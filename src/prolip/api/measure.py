@@ -2,45 +2,239 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prolip import methods
 from prolip.api.answer import features
+from prolip.api.groups import Groups
+from prolip.api.grow import support_of
 from prolip.api.model import AdaptedModel
 from prolip.api.reading import Labelled, Progress, Reading, require_known
-from prolip.core.arrays import softmax
+from prolip.core import HeldOut, UsageError
+from prolip.core.arrays import Array, softmax
+from prolip.core.files import readable
+from prolip.core.writing import write_bytes
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
-from prolip.features import duplicates
+from prolip.features import Extraction
+from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.common.tower_method import TowerMethod
+
+_NOTHING_HELD_OUT = (
+    "every class has a single image, and none can be held out: name a folder of other images to ask about"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledAnswers:
+    """What a model says about labelled images.
+
+    Attributes
+    ----------
+    names
+        What each image is called: its path, where it has one.
+    images
+        The images as they came, to be opened again; None where they are not at hand.
+    y
+        Labels [n].
+    x
+        Features [n, width] of the base model, before the fit.
+    logits
+        Of the fitted model, [n, K], not divided by the temperature.
+    zero_shot
+        Logits [n, K] before the fit.
+    in_support
+        Which images the model was fitted on, [n].
+    held_out
+        Which of them were answered by a fit that did not see them, [n].
+    refused
+        Which images seem to belong to no class, [n]; None where that cannot be told.
+    skipped
+        (image, reason) of images that could not be read.
+    """
+
+    names: list[str]
+    images: list[Any] | None
+    y: Array
+    x: Array
+    logits: Array
+    zero_shot: Array
+    in_support: Array
+    held_out: Array
+    refused: Array | None
+    skipped: list[tuple[str, str]]
+
+    def probabilities(self, model: AdaptedModel) -> Array:
+        """Calibrated probabilities [n, K]."""
+        return softmax(self.logits / model.confidence.temperature)
+
+
+def answer_labelled(
+    model: AdaptedModel,
+    labelled: Labelled,
+    reading: Reading,
+    progress: Progress | None = None,
+    *,
+    honest: bool = False,
+) -> LabelledAnswers:
+    """Ask a model about labelled images.
+
+    With `honest`, images that it was fitted on are answered by fits that did not see them; those that cannot
+    be held out, as the only one of their class, are left out.
+    """
+    require_known(labelled, model.classes)
+    found = features(model, labelled.images, reading, progress)
+    before = None
+    if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
+        before = reading.features(model.encoder, labelled.images, progress=progress).features[0]
+    return answer_features(model, labelled, found, before, honest=honest)
+
+
+def answer_features(
+    model: AdaptedModel,
+    labelled: Labelled,
+    found: Extraction,
+    before: Array | None = None,
+    *,
+    honest: bool = False,
+) -> LabelledAnswers:
+    """The same for images whose features are there; `before` [n, width] are the base model's, if others."""
+    y, x = np.array([labelled.y[i] for i in found.kept]), found.features[0]
+    before, logits = x if before is None else before, model.fitted.logits(x)
+    refused = None
+    if model.confidence.outsiders is not None:
+        refused = model.rejects(x, logits.argmax(axis=1))
+    place = {key: i for i, key in enumerate(model.support.hashes)}
+    in_support = np.array([key in place for key in found.hashes])
+    held_out, kept = np.zeros(len(y), bool), np.ones(len(y), bool)
+    if honest and in_support.any() and _can_hold_out(model):
+        answers = _held_out(model)
+        row_of = {place: row for row, place in enumerate(answers.images.tolist())}
+        rows = [row_of.get(place.get(key, -1), -1) for key in found.hashes]
+        held_out = np.array(rows) >= 0
+        logits = np.where(held_out[:, None], answers.logits[rows], logits) if len(answers) else logits
+        kept = held_out | ~in_support
+    if not kept.any():
+        raise UsageError(_NOTHING_HELD_OUT)
+    sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(kept)
+    return LabelledAnswers(
+        [image_name(sources[i], found.kept[i]) for i in chosen],
+        [sources[i] for i in chosen] if model.encoder.takes_pictures else None,
+        y[kept], before[kept], logits[kept], model.zero_shot().logits(before[kept]),
+        in_support[kept], held_out[kept], None if refused is None else refused[kept], found.bad,
+    )  # fmt: skip
+
+
+def answer_held_out(model: AdaptedModel) -> LabelledAnswers:
+    """Answers about support images by fits like this model's that did not see them; there are no pictures."""
+    task = support_of(model)
+    if not _can_hold_out(model):
+        raise UsageError(
+            f"{model.recipe.method} takes minutes to fit and is not cross-validated: name a folder of images"
+        )
+    answers = _held_out(model)
+    if not len(answers):
+        raise UsageError(_NOTHING_HELD_OUT)
+    x, n = task.x[0, answers.images], len(answers)
+    outsiders, refused = model.confidence.outsiders, None
+    if outsiders is not None:
+        refused = model.rejects(x, answers.logits.argmax(axis=1))
+    names = [f"support image {i + 1}" for i in answers.images]
+    seen = np.ones(n, bool)
+    zero_shot = model.zero_shot().logits(x)
+    return LabelledAnswers(names, None, answers.y, x, answers.logits, zero_shot, seen, seen, refused, [])
 
 
 def evaluate(
-    model: AdaptedModel, labelled: Labelled, reading: Reading, progress: Progress | None = None
+    model: AdaptedModel,
+    labelled: Labelled,
+    reading: Reading,
+    progress: Progress | None = None,
+    groups: Groups | None = None,
 ) -> dict[str, Any]:
     """The figures that `FewShotClassifier.evaluate` tells of."""
-    require_known(labelled, model.classes)
-    found = features(model, labelled.images, reading, progress)
-    x, y = found.features[0], np.array([labelled.y[i] for i in found.kept])
-    before = x
-    if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
-        before = reading.features(model.encoder, labelled.images, progress=progress).features[0]
-    probabilities = model.probabilities(x)
-    as_fitted = softmax(model.fitted.logits(x) * fit_factor(model.fitted))
-    rejected = None
-    if model.confidence.outsiders is not None:
-        rejected = float(model.rejects(x, probabilities.argmax(axis=1)).mean())
-    return {
+    return figures(model, answer_labelled(model, labelled, reading, progress), groups)
+
+
+def figures(model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None) -> dict[str, Any]:
+    """Accuracy, calibration and counts of answers, before and after the fit; by group too."""
+    y, probabilities = answers.y, answers.probabilities(model)
+    as_fitted = softmax(answers.logits * fit_factor(model.fitted))
+    hits = float((probabilities.argmax(axis=1) == y).sum())
+    found = {
         "accuracy": metrics.accuracy(probabilities, y),
+        "accuracy_interval": list(metrics.wilson(hits, len(y))),
+        "balanced_accuracy": metrics.balanced_accuracy(probabilities, y),
+        "macro_f1": metrics.macro_f1(metrics.confusion(probabilities, y)),
         "per_class": metrics.per_class_accuracy(probabilities, y),
         "calibration_error": metrics.calibration_error(probabilities, y),
         "calibration_error_before": metrics.calibration_error(as_fitted, y),
         "calibration_error_floor": metrics.calibration_floor(probabilities),
-        "rejected": rejected,
-        "zero_shot_accuracy": metrics.accuracy(model.zero_shot().logits(before), y),
+        "rejected": None if answers.refused is None else float(answers.refused.mean()),
+        "zero_shot_accuracy": metrics.accuracy(answers.zero_shot, y),
         "classes": list(model.classes),
         "counts": np.bincount(y, minlength=len(model.classes)).tolist(),
         "images": len(y),
-        "skipped": len(found.bad),
-        "duplicates": len(duplicates(model.support.hashes, found.hashes)),
+        "skipped": len(answers.skipped),
+        "duplicates": int(answers.in_support.sum()),
     }
+    if groups is not None:
+        by_group, group = groups.sum(probabilities), groups.labels(y)
+        found["groups"] = {
+            "names": list(groups.names),
+            "accuracy": metrics.accuracy(by_group, group),
+            "per_group": metrics.per_class_accuracy(by_group, group),
+            "counts": np.bincount(group, minlength=len(groups.names)).tolist(),
+        }
+    return found
+
+
+def write_answers(
+    path: Path, model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None
+) -> None:
+    """A .csv with the path, the truth, the answer and its probability of every image; by group too."""
+    if path.suffix.lower() != ".csv":
+        raise UsageError(f"answers go to a .csv, not to {path.name}")
+    probabilities = answers.probabilities(model)
+    classes, tables = model.classes, [(probabilities, answers.y)]
+    header = ["path", "truth", "answer", "probability"]
+    names: list[Any] = [classes]
+    if groups is not None:
+        tables.append((groups.sum(probabilities), groups.labels(answers.y)))
+        names.append(groups.names)
+        header += ["truth_group", "answer_group", "probability_group"]
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(header)
+    for i, name in enumerate(answers.names):
+        cells: list[Any] = [name]
+        for own, (p, y) in zip(names, tables, strict=True):
+            best = int(p[i].argmax())
+            cells += [own[y[i]], own[best], round(float(p[i, best]), 6)]
+        rows.writerow(cells)
+    write_bytes(path, text.getvalue().encode())
+
+
+def _can_hold_out(model: AdaptedModel) -> bool:
+    """Whether fits on parts of the support set can be made, and take moments."""
+    return model.support.task is not None and not isinstance(model.recipe.create(), TowerMethod)
+
+
+def _held_out(model: AdaptedModel) -> HeldOut:
+    """Answers about held-out support images: those of the fit, or of fits with what it settled on."""
+    if model.confidence.held_out is not None:
+        return model.confidence.held_out
+    settled = methods.from_settings(model.fitted.settings)
+    return cross_validate(settled, support_of(model), seed=model.recipe.seed)
+
+
+def image_name(source: Any, place: int) -> str:
+    """What an image is called: its path, or its number from 1 on."""
+    return readable(str(source)) if isinstance(source, (str, os.PathLike)) else f"image {place + 1}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from prolip.core import InputError, UsageError
-from prolip.data import ImageSet, list_images, read_images
+from prolip.data import ImageSet, LazyImage, list_images, read_images
+from prolip.data.files import refuse_url
+from prolip.data.inputs import images_in, is_source
+from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
@@ -54,19 +57,46 @@ class Labelled:
 
 
 def as_images(images: Any) -> list[Any]:
-    """Images to answer for: several, a single one, or a folder."""
+    """Images without labels, whatever they come as: see `prolip.data.inputs`.
+
+    Several, or a single one: paths, bytes, open files, PIL images, arrays or tensors of pixels; a folder, a
+    table or an archive by its path; a frame or a dataset in memory.
+    """
     if isinstance(images, (str, os.PathLike)):
         return list(list_images(images))
-    if isinstance(images, Image.Image):
-        return [images]
-    if isinstance(images, np.ndarray) and (
-        images.ndim == 2 or (images.ndim == 3 and images.shape[2] in (3, 4))
-    ):
-        return [images]
+    if isinstance(images, (bytes, bytearray, Image.Image, LazyImage, io.IOBase)):
+        return [_single(images)]
+    if isinstance(images, ImageSet):
+        return list(images.images)
+    if (found := images_in(images)) is not None:
+        return found
+    if hasattr(images, "ndim") and hasattr(images, "shape"):
+        one = is_one_picture(images)
+        if one is None:
+            raise UsageError(
+                f"an array of shape {list(images.shape)} is one picture, channels first, or several grey "
+                "ones: put it into a list if it is one; add an axis at its end if it is several"
+            )
+        if one:
+            return [images]
     try:
-        return list(images)
+        return [_single(image) for image in images]
     except TypeError as error:
         raise UsageError(f"images are a list, a folder or one image, not {type(images).__name__}") from error
+
+
+def _single(image: Any) -> Any:
+    """One image of several: files that are open are read here, and a URL is refused."""
+    if isinstance(image, io.IOBase):
+        if image.seekable():
+            image.seek(0)
+        content = image.read()
+        if not isinstance(content, bytes):
+            raise UsageError("a file of an image must be opened in binary mode ('rb')")
+        return content
+    if isinstance(image, str):
+        refuse_url(image)
+    return image
 
 
 def read_labelled(
@@ -78,25 +108,32 @@ def read_labelled(
     *,
     text: Any = None,
 ) -> Labelled:
-    """Labelled images of a folder (of its part `split` where it has parts), of lists, or embeddings.
+    """Labelled images of a folder, a table, an archive or a dataset (of its part `split` where it has parts);
+    images and a list of labels; or embeddings.
 
     `classes` are those of a fitted model, which come first and in this order; others may follow them. `text`
     are class rows beside embeddings.
     """
     if not encoder.takes_pictures:
         return _labelled_embeddings(images, labels, classes, text)
-    if isinstance(images, (str, Path)):
+    if labels is None and not isinstance(images, ImageSet):
+        if not isinstance(images, (str, os.PathLike)) and not is_source(images):
+            raise UsageError("labels are needed with a list of images; a folder per class brings its own")
         images = read_images(images, split=split, min_classes=1 if classes else 2)
-    if isinstance(images, ImageSet):
-        source: list[Any] = list(images.paths)
-        given: list[Any] = [images.classes[k] for k in images.labels]
-    elif labels is None:
-        raise UsageError("labels are needed with a list of images; a folder per class brings its own")
-    else:
-        source, given = list(images), np.asarray(labels).tolist()
+    if isinstance(images, ImageSet) and labels is None:
+        return _numbered(
+            list(images.images), _as_known([images.classes[k] for k in images.labels], classes), classes
+        )
+    source, given = as_images(images), np.asarray(labels).tolist()
     if len(source) != len(given) or not source:
         raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
     return _numbered(source, given, classes)
+
+
+def _as_known(names: list[str], classes: Sequence[Any] | None) -> list[Any]:
+    """Names as a model has them: those of a folder or a table are text, those of a model may be numbers."""
+    theirs = {str(name): name for name in classes or ()}
+    return [theirs.get(name, name) for name in names]
 
 
 def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
@@ -130,7 +167,5 @@ def _labelled_embeddings(images: Any, labels: Any, classes: Sequence[Any] | None
         raise InputError(f"label {max(y)} is not among the {len(named)} classes of this model")
     if classes is None:
         return Labelled(brought.x, y, named, brought.text)
-    theirs = {
-        str(name): name for name in classes
-    }  # names in a file are text, those of a model may be numbers
+    theirs = {str(name): name for name in classes}
     return _numbered(brought.x, [theirs.get(str(named[k]), named[k]) for k in y], classes)

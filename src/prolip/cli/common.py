@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.console import say, warn
+from prolip.cli.console import detail, say, warn
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
@@ -19,14 +19,60 @@ Store = Annotated[
     Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no features on disk.")]
+Groups = Annotated[
+    Path | None,
+    typer.Option(help="A .csv or .json with the group of each class: answers by group, too, or instead."),
+]
 Saved = Annotated[Path, typer.Argument(metavar="MODEL", help="A saved model.")]
+AbsolutePaths = Annotated[
+    bool, typer.Option("--absolute-paths", help="Let a table name files outside its own folder.")
+]
+IMAGES = (
+    "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
+)
+MAX_SEED = 2**32 - 1  # what NumPy's generators take
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="NAME", help="The base model of MODEL, where it was never used here."),
+]
+TrustBase = Annotated[
+    bool, typer.Option("--trust-base", help="Open or fetch whatever base model MODEL names.")
+]
 
 
-def load(saved: Path, device: str, store: Any, skip_bad: bool) -> FewShotClassifier:
+def load(
+    saved: Path,
+    device: str,
+    store: Any,
+    skip_bad: bool,
+    base: str | None = None,
+    trust_base: bool = False,
+) -> FewShotClassifier:
     """A saved model, ready to use."""
     from prolip.api import FewShotClassifier
+    from prolip.encoders.base import check_device
 
-    return FewShotClassifier.load(saved, device=device, store=store, skip_bad=skip_bad)
+    check_device(device)
+    clf = FewShotClassifier.load(
+        saved, device=device, store=store, skip_bad=skip_bad, base=base, trust_base=trust_base
+    )
+    detail(f"{saved}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
+    return clf
+
+
+def labelled(source: str, split: str, absolute_paths: bool) -> Any:
+    """Labelled images as `fit` and `evaluate` take them; embeddings stay the path that was named."""
+    from prolip.data import read_images
+
+    return read_images(source, split, min_classes=1, absolute_paths=True) if absolute_paths else source
+
+
+def check_fraction(option: str, value: float | None) -> None:
+    """Refuse what is no fraction from 0 to below 1."""
+    from prolip.core import UsageError
+
+    if value is not None and not 0 <= value < 1:
+        raise UsageError(f"{option} must be a fraction from 0 to below 1, got {value}")
 
 
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:

@@ -1,4 +1,8 @@
-"""What commands share: bars for people, JSON for machines, errors in one line."""
+"""What commands share: bars for people, JSON for machines, errors in one line.
+
+Names of files and classes may hold anything. Whatever is printed goes through `printable`, so that none of
+them can move the cursor, change colours or end a line.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,25 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
+
+# -1 with -q, 1 with -v.
+VERBOSITY: ContextVar[int] = ContextVar("verbosity", default=0)
+
+# What a terminal obeys: control characters, and those that turn the direction of writing.
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""The text in one line, with escapes for what a terminal would obey.
+
+    Examples
+    --------
+    >>> print(printable("red\n\x1b[31mfox"))
+    red\n\x1b[31mfox
+    """
+    return _OBEYED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def print_json(value: Any) -> None:
@@ -18,6 +40,7 @@ def print_json(value: Any) -> None:
     """
     utf8 = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
     text = json.dumps(value, ensure_ascii=not utf8)
+    text = _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # inside strings alone
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
@@ -97,7 +120,7 @@ class Bar:
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
     """A progress bar, where standard error is a terminal."""
-    display = Display(quiet or not sys.stderr.isatty())
+    display = Display(quiet or VERBOSITY.get() < 0 or not sys.stderr.isatty())
     try:
         yield Bar(display, label, unit)
     finally:
@@ -106,8 +129,14 @@ def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
 
 def say(message: str, quiet: bool = False) -> None:
     """A line for people, on standard error, so that standard output stays clean."""
-    if not quiet:
-        console(stderr=True).print(message, markup=False)
+    if not quiet and VERBOSITY.get() >= 0:
+        console(stderr=True).print(printable(message), markup=False)
+
+
+def detail(message: str) -> None:
+    """A line for those who asked for more, with -v."""
+    if VERBOSITY.get() > 0:
+        console(stderr=True).print(printable(message), markup=False, style="dim", soft_wrap=True)
 
 
 def warn(message: str) -> None:
@@ -152,7 +181,7 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     for i, name in enumerate(columns):
         drawn.add_column(escape(name), justify="right" if i >= right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*map(Text, row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     console().print(drawn)
 
 
@@ -162,7 +191,7 @@ def percent(value: float | None) -> str:
 
 
 def escape(message: str) -> str:
-    """Text that stands for itself inside rich's markup."""
+    """Text that stands for itself inside rich's markup, printable."""
     from rich.markup import escape
 
-    return escape(message)
+    return escape(printable(message))

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def datasets(
     root: Annotated[
-        Path | None, typer.Argument(metavar="[ROOT]", help="Folder that holds the datasets' folders.")
+        Path | None, typer.Argument(metavar="ROOT", help="Folder that holds the datasets' folders.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, nothing else.")] = False,
 ) -> None:

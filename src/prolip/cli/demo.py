@@ -25,7 +25,7 @@ def demo(
     """Show what this does, with no data and no network: about a minute the first time.
 
     Fits the offline encoder on built-in pictures with 1, 4 and 16 images a class, prints zero-shot against
-    adapted accuracy, and writes a report with plots.
+    adapted accuracy, and writes a report.
     """
     say("loading the offline encoder ...", quiet=json)
     from prolip import demo as demonstration
@@ -47,8 +47,6 @@ def demo(
         for s in summary["sets"]
     ]
     table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
-    if summary["note"]:
-        say(summary["note"])
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
     report, model, pictures = (escape(str(out / n)) for n in ("report.html", "textures-model", "pictures"))
     console().print(

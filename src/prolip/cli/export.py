@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, Saved, SkipBad, load, report_skipped, warn_of_copies
+from prolip.cli.common import (
+    Base,
+    Device,
+    Json,
+    Saved,
+    SkipBad,
+    TrustBase,
+    load,
+    report_skipped,
+    warn_of_copies,
+)
 from prolip.cli.console import bar, console, escape, print_json, say
 
 Force = Annotated[
@@ -35,6 +45,8 @@ def export(
         typer.Option("--eval", metavar="DIR", help="Test images whose figures go into the model card."),
     ] = None,
     force: Force = False,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -47,7 +59,7 @@ def export(
     from prolip.export.write import check_request
 
     check_request(out, to, force)
-    clf = load(saved, device, None, False)
+    clf = load(saved, device, None, False, base, trust_base)
     evaluation = None
     if evaluate is not None:
         with bar("encoding", quiet=json) as progress:
@@ -119,7 +131,9 @@ def embed(
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
-    paths = list_images(source)
+    paths = [path for path in list_images(source) if isinstance(path, Path)]
+    if not paths:
+        raise UsageError("embed keeps the paths of files: name images or folders of them")
     encoder = load_encoder(model, device)
     elsewhere = 0
     if ray is not None:
@@ -159,6 +173,8 @@ def reproject(
     saved: Saved,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .npy or .safetensors file.")],
     dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -169,7 +185,7 @@ def reproject(
     from prolip.core import Projected, UsageError
     from prolip.export.reproject import reproject as move
 
-    clf = load(saved, device, False, False)
+    clf = load(saved, device, False, False, base, trust_base)
     fitted = clf.fitted_
     if not isinstance(fitted, Projected):
         raise UsageError(

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import (
+    IMAGES,
+    Base,
+    Device,
+    Json,
+    NoStore,
+    Saved,
+    SkipBad,
+    Store,
+    TrustBase,
+    load,
+    report_skipped,
+)
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
@@ -21,8 +33,8 @@ def register(app: typer.Typer) -> None:
 def add(
     saved: Saved,
     source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DIR]", help="A folder per class, new classes or known ones."),
+        str | None,
+        typer.Argument(metavar="DIR", help=f"Labelled images, of new classes or known ones: {IMAGES}."),
     ] = None,
     name_only: Annotated[
         list[str] | None,
@@ -31,6 +43,8 @@ def add(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
     ] = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -43,14 +57,16 @@ def add(
 
     prolip add my-model --name-only "red panda"
     """
-    from prolip.export.saved import CARD, check_target
+    from prolip.api import keep
+    from prolip.export.saved import check_target, has_card, version
 
-    target = out or saved
-    check_target(target)
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    target, card = out or saved, has_card(saved)
+    check_target(target, card)
+    before = version(target)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     with bar("encoding", quiet=json) as progress:
-        report = clf.add(None if source is None else str(source), names=name_only or (), progress=progress)
-    clf.save(target, card=(saved / CARD).is_file())
+        report = clf.add(source, names=name_only or (), progress=progress)
+    keep.save(clf.model_, target, card=card, over=before)
     report_skipped(clf.skipped_, json)
     if json:
         print_json({**report, "out": str(target)})
@@ -73,6 +89,8 @@ def curve(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Draw the curve: a .png, .pdf or .svg.")
     ] = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -80,11 +98,11 @@ def curve(
 
     prolip curve my-model -o curve.png
     """
-    from prolip.core.files import write_bytes
+    from prolip.core.writing import write_bytes
     from prolip.evaluate.curve_plot import draw_curve, plot_format
 
     style = "" if out is None else plot_format(out)
-    clf = load(saved, device, False, False)
+    clf = load(saved, device, False, False, base, trust_base)
     with bar("fitting", "fits", quiet=json) as progress:
         found = clf.learning_curve(progress=progress)
     if out is not None:
@@ -104,8 +122,12 @@ def curve(
 
 def suggest(
     saved: Saved,
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of images without labels.")],
-    count: Annotated[int, typer.Option("--count", "-n", help="How many to suggest.")] = 10,
+    source: Annotated[
+        str, typer.Argument(metavar="DIR", help="Images without labels: a folder, a table or an archive.")
+    ],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to suggest.")] = 10,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -116,12 +138,9 @@ def suggest(
 
     prolip suggest my-model unsorted/ -n 20
     """
-    from prolip.core import UsageError
     from prolip.data import list_images
 
-    if count < 1:
-        raise UsageError(f"--count (-n) must be at least 1, got {count}")
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
     paths = list_images(source)
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)

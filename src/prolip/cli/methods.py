@@ -8,6 +8,8 @@ import typer
 
 from prolip.cli.console import print_json, table
 
+LARGEST = 10**9  # of a size
+
 
 def register(app: typer.Typer) -> None:
     """Add `prolip methods`."""
@@ -15,11 +17,15 @@ def register(app: typer.Typer) -> None:
 
 
 def list_methods(
-    features: Annotated[int, typer.Option(help="Do, columns before the image projection.")] = 2048,
-    dim: Annotated[int, typer.Option(help="D, of the shared space.")] = 1024,
-    classes: Annotated[int, typer.Option(help="K.")] = 1000,
-    shots: Annotated[int, typer.Option(help="N, images per class.")] = 16,
-    text_features: Annotated[int, typer.Option(help="Dt, columns before the text projection.")] = 512,
+    features: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Do, columns before the image projection.")
+    ] = 2048,
+    dim: Annotated[int, typer.Option(min=1, max=LARGEST, help="D, of the shared space.")] = 1024,
+    classes: Annotated[int, typer.Option(min=1, max=LARGEST, help="K.")] = 1000,
+    shots: Annotated[int, typer.Option(min=1, max=LARGEST, help="N, images per class.")] = 16,
+    text_features: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="Dt, columns before the text projection.")
+    ] = 512,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the methods: what each trains and needs, and whether it can still answer for other classes.

@@ -8,20 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli.common import (
+    IMAGES,
+    MAX_SEED,
+    AbsolutePaths,
+    Base,
     Device,
+    Groups,
     Json,
     NoStore,
     Saved,
     SkipBad,
     Store,
+    TrustBase,
+    labelled,
     load,
     report_skipped,
     warn_of_copies,
 )
-from prolip.cli.console import bar, console, escape, percent, print_json, table, warn
+from prolip.cli.console import bar, console, escape, percent, print_json, printable, table, warn
+from prolip.cli.fit_options import parse_lam, parse_options, parse_templates
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
+    from prolip.api.reading import Labelled
+
+CLASSES_SHOWN, WORST_SHOWN = 20, 10
+MAX_VIEWS = 10_000  # the paper has 300
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ inside.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
     model: Annotated[
@@ -56,9 +68,13 @@ def fit(
             help="Images without labels, used where they help held-out labelled ones; some may be foreign.",
         ),
     ] = None,
-    shots: Annotated[int | None, typer.Option(help="Images per class to use; all unless named.")] = None,
-    views: Annotated[int, typer.Option(help="Views of each image: the centre, and augmented ones.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of sampling, views and folds.")] = 0,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
+    ] = None,
+    views: Annotated[
+        int, typer.Option(min=1, max=MAX_VIEWS, help="Views of each image: the centre, and augmented ones.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling, views and folds.")] = 0,
     template: Annotated[
         list[str] | None,
         typer.Option(help="Prompt with {} for the class, or a dataset's name for its own; may be repeated."),
@@ -80,6 +96,8 @@ def fit(
         bool, typer.Option("--no-support", help="Do not keep features in the model; it cannot grow later.")
     ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, too.")] = False,
+    absolute_paths: AbsolutePaths = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that OUT holds, unasked.")] = False,
     json: Json = False,
 ) -> None:
     """Learn the classes of a folder of images and save the adapted model.
@@ -96,25 +114,26 @@ def fit(
     from prolip.api import FewShotClassifier
     from prolip.export.saved import check_target
 
-    check_target(out)
+    check_target(out, card)
+    _confirm(out, force)
     clf = FewShotClassifier(
         model,
         method,
-        _lam(lam),
+        parse_lam(lam),
         views,
         seed,
         shots=shots,
-        templates=_templates(template),
+        templates=parse_templates(template),
         device=device,
         store=False if no_store else store,
         skip_bad=skip_bad,
-        options=_options(option),
+        options=parse_options(option),
         calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
+        images = labelled(source, "train", absolute_paths)
         pool = None if unlabelled is None else str(unlabelled)
-        training = progress.beside("training", "steps")
-        clf.fit(str(source), unlabelled=pool, progress=progress, training=training)
+        clf.fit(images, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
     _report(clf, out, json)
@@ -123,44 +142,127 @@ def fit(
 def evaluate(
     saved: Saved,
     source: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder per class; or one with test/ inside.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part test.")
     ],
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page too: confusions, mistakes as pictures, and more.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A .csv with path, truth, answer and probability of each image."),
+    ] = None,
+    groups: Groups = None,
+    absolute_paths: AbsolutePaths = False,
+    per_image: Annotated[
+        bool, typer.Option("--per-image", help="With --json: truth, answer and probability of every image.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
 
     prolip eval my-model photos/
+
+    prolip eval my-model photos/ --report report.html --out answers.csv
     """
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    from prolip.api.groups import read_groups
+    from prolip.api.measure import answer_labelled, figures, write_answers
+    from prolip.api.reading import read_labelled
+    from prolip.cli.report import write_page
+    from prolip.core import UsageError
+
+    if per_image and not json:
+        raise UsageError("--per-image is for --json: add that option")
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base)
+    model = clf.model_
+    by_group = None if groups is None else read_groups(groups, model.classes)
+    images = labelled(source, "test", absolute_paths)
+    tested = read_labelled(model.encoder, images, None, "test", model.classes)
     with bar("encoding", quiet=json) as progress:
-        result = clf.evaluate(str(source), progress=progress)
+        answers = answer_labelled(model, tested, clf.reading, progress)
+    result = figures(model, answers, by_group)
+    if out is not None:
+        write_answers(out, model, answers, by_group)
+    if report is not None:
+        if result["duplicates"]:  # the page has answers of fits that did not see them
+            answers = answer_labelled(model, tested, clf.reading, honest=True)
+        write_page(report, model, answers, saved.resolve().name, str(source), quiet=json)
     warn_of_copies(result["duplicates"])
-    report_skipped([("", "")] * result["skipped"], json)
+    report_skipped(answers.skipped, json)
     if json:
-        print_json(result)
+        written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
+        each = {"answers": _answers(clf, tested, source)} if per_image else {}
+        print_json({**result, **written, **each})
         return
-    per_class = zip(result["classes"], result["counts"], result["per_class"], strict=True)
-    table(
-        None, ["class", "images", "accuracy %"], [[str(c), str(n), percent(a)] for c, n, a in per_class if n]
-    )
+    _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    """Figures of an evaluation: each class, each group, all images."""
+    tables = [("class", result["classes"], result["counts"], result["per_class"])]
+    if by_group := result.get("groups"):
+        tables.append(("group", by_group["names"], by_group["counts"], by_group["per_group"]))
+    for kind, *columns in tables:
+        rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
+        table(None, [kind, "images", "accuracy %"], rows)
+        console().print()
+    if by_group:
+        console().print(f"accuracy by group [bold]{percent(by_group['accuracy'])} %[/]")
+    low, high = result["accuracy_interval"]
     console().print(
-        f"\naccuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
-        f"(zero-shot {percent(result['zero_shot_accuracy'])} %), "
+        f"accuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
+        f"(95 % interval {percent(low)} to {percent(high)} %, "
+        f"zero-shot {percent(result['zero_shot_accuracy'])} %), "
+        f"balanced {percent(result['balanced_accuracy'])} %, "
         f"calibration error {percent(result['calibration_error'])} % "
         f"(uncalibrated {percent(result['calibration_error_before'])} %, "
         f"by chance alone {percent(result['calibration_error_floor'])} %)"
     )
 
 
+def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[str, Any]]:
+    """Truth, answer and probability of every image that can be read."""
+    from prolip.core.files import readable
+
+    found = clf.features(asked.images)
+    probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()
+    pictures = clf.model_.encoder.takes_pictures
+    answers = []
+    for i, row in zip(found.kept, probabilities, strict=True):
+        best = int(row.argmax())
+        name = str(asked.images[i]) if pictures else f"{source}:{i}"
+        answer = {"image": readable(name), "truth": truths[i], "class": clf.model_.classes[best]}
+        answers.append({**answer, "probability": round(float(row[best]), 6)})
+    return answers
+
+
+def _confirm(out: Path, force: bool) -> None:
+    """Ask before a model is replaced, where there is someone to ask."""
+    import sys
+
+    from prolip.core import UsageError
+    from prolip.export.saved import CONFIG
+
+    if force or not (out / CONFIG).is_file():
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{out} holds a model: pass --force to replace it, or name another folder")
+    if not typer.confirm(printable(f"{out} holds a model: replace it?"), err=True):
+        raise UsageError(f"{out} stays as it is: name another folder")
+
+
 def _held_out(report: dict[str, Any]) -> list[list[str]]:
     """How the model did on support images that it was not fitted on."""
     if not report.get("images"):
         return []
-    told = f"{percent(report['accuracy'])} %, zero-shot {percent(report['zero_shot_accuracy'])} %"
+    known = [own for own in report["per_class"] if own is not None]
+    told = f"{percent(report['accuracy'])} %, balanced {percent(sum(known) / len(known))} %, "
+    told += f"zero-shot {percent(report['zero_shot_accuracy'])} %"
     return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
 
 
@@ -171,40 +273,37 @@ def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
     return [["unlabelled", f"{told['images']} images {'' if told['used'] else 'not '}used: {told['why']}"]]
 
 
-def _lam(lam: str | None) -> str | float | None:
-    """A number where it is one; names stay names."""
-    if lam is None:
-        return None
-    try:
-        return float(lam)
-    except ValueError:
-        return lam
+def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
+    """The images of each class that the model was fitted on."""
+    import numpy as np
+
+    task = clf.model_.support.require_task()
+    counts = np.bincount(task.y, minlength=task.classes).tolist()
+    return list(zip(clf.classes_, counts, strict=True))
 
 
-def _options(given: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs; numbers, true, false and none are what they look like, the rest are words."""
-    import json
-
-    from prolip.core import UsageError
-
-    options: dict[str, Any] = {}
-    for pair in given or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--option takes NAME=VALUE, got {pair!r}")
-        words = {"true": True, "false": False, "none": None}
-        try:
-            options[name] = words[value.lower()] if value.lower() in words else json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options
+def _images(clf: FewShotClassifier) -> str:
+    """How many images, and how they are spread over the classes."""
+    counts = sorted(_counts(clf), key=lambda pair: pair[1])
+    (small, least), (large, most) = counts[0], counts[-1]
+    total = sum(n for _, n in counts)
+    if least == most:
+        return f"{total}, {most} of each class"
+    return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
 
 
-def _templates(given: list[str] | None) -> str | list[str] | None:
-    """A single name without {} stands for a dataset's own templates."""
-    if given and len(given) == 1 and "{}" not in given[0]:
-        return given[0]
-    return given or None
+def _per_class(clf: FewShotClassifier) -> None:
+    """Held-out accuracy of each class; of many classes, the worst."""
+    found = clf.confidence_.report.get("per_class")
+    if not found:
+        return
+    rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
+    title = "held out, each class"
+    if len(rows) > CLASSES_SHOWN:
+        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0])[:WORST_SHOWN]
+        title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
+    console().print()
+    table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
 
 
 def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
@@ -212,13 +311,21 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
     info = clf.info_
     if info.get("solver") == "exact" and not info["converged"]:
         warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
+    lonely = [str(name) for name, n in _counts(clf) if n == 1]
+    if lonely:
+        warn(
+            f"{len(lonely)} of {info['classes']} classes have a single image ({', '.join(lonely[:5])}"
+            f"{', ...' if len(lonely) > 5 else ''}): they cannot be held out, so that nothing tells how well "
+            "they do"
+        )
     if json:
         held_out = clf.confidence_.report
-        print_json({**info, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
+        counts = {"counts": [n for _, n in _counts(clf)], "class_names": clf.classes_}
+        print_json({**info, **counts, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
         return
     rows = [
         ["classes", f"{info['classes']}"],
-        ["images", f"{info['images']} ({round(info['shots'], 1):g} a class)"],
+        ["images", _images(clf)],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
         *_unlabelled(info.get("unlabelled")),
@@ -226,6 +333,7 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
+    _per_class(clf)
     name = escape(str(out))
     console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
 

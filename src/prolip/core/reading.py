@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +27,7 @@ MEGABYTE = 1 << 20
 JSON_LIMIT = 64 * MEGABYTE
 TEXT_LIMIT = 256 * MEGABYTE
 FILE_LIMIT = 64 << 30
+LINE_LIMIT = 4 * MEGABYTE
 MEMBERS = 1000  # arrays in an .npz
 UNPACKED = 64 * MEGABYTE  # beyond which an .npz may not unpack to more than RATIO times its size
 RATIO = 20  # features of floating point shrink by a half at most
@@ -61,7 +63,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
     """The content of a regular file."""
     with open_regular(path, limit) as file:
         try:
-            return file.read(limit + 1)
+            return file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise Unreadable(Path(path), error.strerror or str(error)) from error
 
@@ -99,15 +101,34 @@ def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[s
         raise Unreadable(Path(path), f"it is not CSV: {error}") from error
 
 
+def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """The lines of an open file, with their ends; only the last may lack one."""
+    while line := file.readline(LINE_LIMIT):
+        if len(line) == LINE_LIMIT:
+            raise Unreadable(path, f"it has a line of more than {_size(LINE_LIMIT)}")
+        yield line
+
+
 def read_tensors(path: Path) -> dict[str, Array]:
     """The arrays of a safetensors file; bfloat16, which NumPy does not have, is refused."""
+    return parse_tensors(read_bytes(path), path)
+
+
+def parse_tensors(payload: bytes, path: Path) -> dict[str, Array]:
+    """The arrays in the content of a safetensors file; `path` is for the error."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
-        return load(read_bytes(path))
-    except (SafetensorError, KeyError, ValueError, TypeError, MemoryError) as error:
-        raise SavedModelError(f"{path} cannot be read: {error}") from error
+        return load(payload)
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, MemoryError) as error:
+        raise SavedModelError(f"{path} cannot be read: {_first_line(error)}") from error
+
+
+def tensors_metadata(payload: bytes) -> dict[str, Any]:
+    """The words in the header of a safetensors file, whose tensors `parse_tensors` has read."""
+    header = parse_json(payload[8 : 8 + int.from_bytes(payload[:8], "little")].decode())
+    return dict(header.get("__metadata__") or {})
 
 
 def read_array(path: Path, mapped: bool = False) -> Array:
@@ -174,6 +195,10 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
 def _load(file: IO[bytes], path: Path) -> Array:
     try:
         found: Array = npy.read_array(file, allow_pickle=False)
+        if found.dtype.kind == "S":
+            found = np.char.decode(found, "utf-8")
+        if found.dtype.kind == "U":
+            found.tolist()  # fails where a character is none
         return found
     except (ValueError, OSError, EOFError, MemoryError) as error:
         raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error

@@ -9,56 +9,114 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any
 
+import numpy as np
+
+from prolip.core.arrays import to_numpy
 from prolip.core.errors import ProlipError, UsageError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, nothing is locked
-    fcntl = None  # type: ignore[assignment]
+from prolip.core.locks import try_lock
 
 MARK = ".prolip-tmp-"
 YOUNG = 60.0  # seconds in which a temporary name may not have its lock yet
-PATIENCE = 60.0  # seconds to wait for another writer who will be done in moments
+NAME_LIMIT, PATH_LIMIT = 255, 4000  # bytes; of paths, with room for a temporary name below 4,096
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+Writer = Callable[[Path], None]
+
+
+def write_atomic(path: Path, write: Writer) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it there.
 
     A reader sees the old file or the new one, never a part; after a failure nothing is left behind. A link is
     followed: what it points to is replaced.
     """
-    target = follow(path)
+    write_files((path, write))
+
+
+def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) -> None:
+    """Write a file and others that belong to it, each as `write_atomic` does, once all of them are filled.
+
+    Before the main file is replaced the old others go, so that whenever this is stopped, none of them stands
+    beside a main file that it does not belong to. Without a writer, that is all.
+    """
+    files = (main, *others)
+    targets = [follow(path) for path, _ in files]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary(target.parent) as made:
-            write(made)
-            made.chmod(0o666 & ~_umask())
-            made.replace(target)
+        with ExitStack() as stack:
+            filled = []
+            for target, (_, write) in zip(targets, files, strict=True):
+                if write is not None:
+                    make_folders(target.parent)
+                    made = stack.enter_context(temporary(target.parent))
+                    write(made)
+                    made.chmod(0o666 & ~_umask())
+                    _flush_to_disk(made)
+                    filled.append((made, target))
+            for target in targets[1:]:
+                target.unlink(missing_ok=True)
+            for made, target in filled:
+                made.replace(target)
     except OSError as error:
-        raise write_error(path, error) from error
+        raise write_error(main[0], error) from error
 
 
-def write_folder(path: Path, fill: Callable[[Path], None], replace: bool = False) -> None:
+def write_bytes(path: Path, payload: bytes) -> None:
+    """Write a file, whole or not at all."""
+    write_atomic(path, bytes_writer(payload))
+
+
+def bytes_writer(payload: bytes) -> Writer:
+    """What fills a file with these bytes."""
+
+    def write(made: Path) -> None:
+        made.write_bytes(payload)
+
+    return write
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people."""
+    write_bytes(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """JSON for people: indented, keys in the order given. What is no text in UTF-8 becomes JSON's escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def write_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write arrays, NumPy's or torch's, as a safetensors file."""
+    write_bytes(path, as_safetensors(tensors, metadata))
+
+
+def as_safetensors(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
+    """The content of a safetensors file with these arrays."""
+    from safetensors.numpy import save
+
+    return save({name: np.asarray(to_numpy(x), order="C") for name, x in tensors.items()}, metadata)
+
+
+def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
     """Let `fill` write files into a temporary folder beside `path`, then put it there in one step.
 
     `path` is new or an empty folder; or, with `replace`, a folder whose files of the same names are replaced,
     all at one moment, and whose others stay.
     """
-    target = follow(path)
+    target = check_exchangeable(path)
     try:
-        if replace and target.is_dir() and (os.path.ismount(target) or target.samefile(Path.cwd())):
-            raise UsageError(f"{path} cannot be replaced in one step: name a folder inside it")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         with temporary(target.parent, folder=True) as made:
             fill(made)
             _share(made)
@@ -67,7 +125,17 @@ def write_folder(path: Path, fill: Callable[[Path], None], replace: bool = False
             else:
                 made.replace(target)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UsageError(f"{path} holds files by now, of another process: name a new folder") from error
         raise write_error(path, error) from error
+
+
+def check_exchangeable(path: Path) -> Path:
+    """Where a path leads, if another folder can be put there in one step."""
+    target = check_place(path)
+    if target.is_dir() and (os.path.ismount(target) or target == Path.cwd()):
+        raise UsageError(f"{path} cannot be replaced in one step: name a folder inside it")
+    return target
 
 
 def _replace_together(target: Path, made: Path) -> None:
@@ -112,7 +180,7 @@ def _exchange(a: Path, b: Path) -> None:
         return
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = a.with_name(f"{a.name}.aside")
+    aside = b.with_name(f".{b.name}.before")  # without our mark: it may hold what is the user's
     b.rename(aside)
     a.rename(b)
     aside.rename(a)
@@ -128,13 +196,13 @@ def temporary(parent: Path, folder: bool = False) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=parent, prefix=MARK)
         os.close(handle)
         made = Path(name)
-    lock = _lock(made)
+    lock = os.open(made, os.O_RDONLY)
+    try_lock(lock)
     try:
         yield made
     finally:
         _remove(made)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def sweep(parent: Path) -> None:
@@ -146,10 +214,10 @@ def sweep(parent: Path) -> None:
             with suppress(OSError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime < YOUNG:
                     continue
-                lock = _lock(Path(entry.path))
-                if lock is not None:
+                lock = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                if try_lock(lock):
                     _remove(Path(entry.path))
-                    os.close(lock)
+                os.close(lock)
 
 
 def _remove(path: Path) -> None:
@@ -158,87 +226,6 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _lock(path: Path) -> int | None:
-    """A lock on a file or folder, as an open handle; None where another process has it."""
-    handle = os.open(path, os.O_RDONLY)
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            return None
-    return handle
-
-
-@contextmanager
-def folder_lock(path: Path) -> Iterator[None]:
-    """Be the only writer of a folder; waits a while for another, who will be done in moments."""
-    deadline = time.monotonic() + PATIENCE
-    while (lock := _lock(path)) is None:
-        if time.monotonic() > deadline:
-            raise ProlipError(f"{path} is being written by {_holder(path)}: try again later")
-        time.sleep(0.05)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def appending(path: Path) -> Iterator[TextIO]:
-    """A file to add lines to, which ends with a whole line whatever happens; for one writer at a time."""
-    target = follow(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("a", encoding="utf-8", newline="") as file:
-            _claim(path, file)
-            drop_partial_line(target)
-            file.seek(0, os.SEEK_END)
-            try:
-                yield file
-            except OSError:
-                with suppress(OSError):
-                    drop_partial_line(target)
-                raise
-    except OSError as error:
-        raise write_error(path, error, "the lines before that are kept") from error
-
-
-def _claim(path: Path, file: IO[Any]) -> None:
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            return  # a file system without locks
-        raise UsageError(
-            f"{path} is being written by {_holder(path)}: wait for it, or name another file"
-        ) from error
-
-
-def _holder(path: Path) -> str:
-    """Who holds the lock on a file, as Linux tells it."""
-    with suppress(OSError):
-        inode = path.stat().st_ino
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
-                return f"process {fields[4]}"
-    return "another process"
-
-
-def drop_partial_line(path: Path) -> None:
-    """Cut off what an interrupted run left of a last line, before more lines are appended."""
-    with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - (1 << 20))
-        file.seek(start)
-        tail = file.read()
-        if tail and not tail.endswith(b"\n"):
-            file.truncate(start + tail.rfind(b"\n") + 1)
 
 
 def follow(path: Path) -> Path:
@@ -252,10 +239,35 @@ def follow(path: Path) -> Path:
         raise UsageError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def write_error(path: Path, error: OSError, left: str = "nothing was written") -> ProlipError:
-    """What to tell when a path cannot be written; `left` is what is there after a full disk."""
+def check_place(path: Path) -> Path:
+    """Where a path leads, if something can be written there; otherwise an error, before any work is done."""
+    target = follow(path)
+    there = next(place for place in (target, *target.parents) if os.path.lexists(place))
+    folder = there if there.is_dir() else there.parent
+    new = target.relative_to(there).parts
+    code = 0
+    if len(os.fsencode(target)) > PATH_LIMIT or any(len(os.fsencode(name)) > NAME_LIMIT for name in new):
+        code = errno.ENAMETOOLONG
+    elif new and folder != there:
+        code = errno.ENOTDIR
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        code = errno.EACCES
+    if code:
+        raise write_error(path, OSError(code, os.strerror(code)))
+    return target
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, however deep."""
+    missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.parents)))
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+
+
+def write_error(path: Path, error: OSError, remaining: str = "nothing was written") -> ProlipError:
+    """What to tell when a path cannot be written; `remaining` is what is there after a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ProlipError(f"no space left on the disk while writing {path}; {left}")
+        return ProlipError(f"no space left on the disk while writing {path}; {remaining}")
     return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 
@@ -265,6 +277,15 @@ def _share(folder: Path) -> None:
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+def _flush_to_disk(made: Path) -> None:
+    """So that after a power cut, too, a name that was changed leads to a whole file."""
+    handle = os.open(made, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

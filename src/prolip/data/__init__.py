@@ -11,10 +11,10 @@ from prolip.data.datasets import (
     read_dataset,
 )
 from prolip.data.datasets_check import DatasetCheck, check_dataset, check_datasets
-from prolip.data.files import list_images
-from prolip.data.folders import read_images
 from prolip.data.imageset import ImageSet, class_names, clean_name
-from prolip.data.sampling import sample_few_shot, sample_train_val
+from prolip.data.inputs import list_images, read_images
+from prolip.data.lazy import LazyImage
+from prolip.data.sampling import sample_few_shot, sample_train_val, warn_of_short_classes
 from prolip.data.templates import DEFAULT, TEMPLATES, as_templates, templates_for
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Dataset",
     "DatasetCheck",
     "ImageSet",
+    "LazyImage",
     "as_templates",
     "builtin",
     "check_dataset",
@@ -42,4 +43,5 @@ __all__ = [
     "sample_few_shot",
     "sample_train_val",
     "templates_for",
+    "warn_of_short_classes",
 ]

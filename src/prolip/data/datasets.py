@@ -21,8 +21,9 @@ from typing import Literal
 
 from prolip.core.errors import InputError, unknown_name
 from prolip.data.files import existing
-from prolip.data.folders import MissingSplit, read_images
+from prolip.data.folders import MissingSplit
 from prolip.data.imageset import ImageSet, clean_name, name_key
+from prolip.data.inputs import read_images
 from prolip.data.templates import DEFAULT, templates_for
 
 SPLITS_FROM = "github.com/KaiyangZhou/CoOp, DATASETS.md"
@@ -200,6 +201,8 @@ def read_known(dataset: Dataset, folder: Path) -> Benchmark:
 def read_stand_in(folder: Path) -> Benchmark:
     """A folder of images as a dataset: its train/, val/ and test/; without them, every second image tests."""
     train = read_images(folder, split="train")
+    if not all(isinstance(image, Path) for image in train.images):
+        raise InputError(f"{folder} has its images inside a table: experiments need them as files")
     if train.split is None:
         turns = [count() for _ in train.classes]
         odd = [next(turns[label]) % 2 for label in train.labels]

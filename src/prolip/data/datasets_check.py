@@ -64,7 +64,7 @@ def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
         if images is None:
             problems.append(f"there is no {split} split; {expected:,} images are expected")
             continue
-        absent = [path for path in images.paths if path not in there]
+        absent = [path for path in images.images if path not in there]
         counts[split] = len(images) - len(absent)
         if len(images) != expected:
             problems.append(f"{split} has {len(images):,} images, a complete copy has {expected:,}")

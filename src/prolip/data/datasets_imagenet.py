@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from prolip.core.errors import InputError
 from prolip.core.imagenet import imagenet_names
+from prolip.core.reading import read_text
 from prolip.data.files import is_image, listing
 from prolip.data.imageset import ImageSet, NamedSplits
 
@@ -60,13 +61,13 @@ def known_ids(folder: Path) -> tuple[list[str], list[str]]:
     """ImageNet's ids, sorted, and their names: from a classnames.txt, or from ImageNet's own folders."""
     for file in (folder / "classnames.txt", folder.parent / "imagenet" / "classnames.txt"):
         if file.is_file():
-            pairs = dict(
-                line.split(maxsplit=1)
-                for line in file.read_text(encoding="utf-8").splitlines()
-                if line.strip()
-            )
-            ids = sorted(pairs)
-            return ids, [pairs[wordnet].strip() for wordnet in ids]
+            pairs = [line.split(maxsplit=1) for line in read_text(file).splitlines() if line.strip()]
+            if bare := [pair for pair in pairs if len(pair) < 2]:
+                raise InputError(
+                    f"{file} has a line {bare[0][0]!r} without a name: expected 'n01440764 tench'"
+                )
+            names = dict(pairs)
+            return sorted(names), [names[wordnet].strip() for wordnet in sorted(names)]
     for inside in ("images/val", "images/train", "val", "train"):
         if (folder.parent / "imagenet" / inside).is_dir():
             ids = [f.name for f in _id_folders(folder.parent / "imagenet" / inside)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import InputError
+from prolip.core.reading import read_json, read_text
 from prolip.data.imageset import ImageSet, NamedSplits
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _load(file: Path) -> dict[str, list[Any]]:
     if not file.is_file():
         raise InputError(f"{file} is missing: it says which images are for training, validation and test")
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = read_json(file)
         found = {split: list(stored[split]) for split in ("train", "val", "test")}
         for rows in found.values():
             for row in rows:
@@ -75,4 +75,4 @@ def read_aircraft(dataset: Dataset, folder: Path) -> NamedSplits:
 def _lines(file: Path) -> list[str]:
     if not file.is_file():
         raise InputError(f"{file} is missing: it comes with the dataset")
-    return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in read_text(file).splitlines() if line.strip()]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, UsageError
+from prolip.data.lazy import LazyImage
 
 # Formats that are opened, by Pillow's names. Pillow knows more; what is left out either starts another
 # program (EPS), is no picture (PDF, HDF5, MPEG) or is only a stub there.
@@ -32,6 +35,8 @@ IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
 }
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")  # one slash: a path has no two; a drive has one letter
+
 # Folders that archive tools and file servers leave beside the data.
 _CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information"})
 
@@ -41,56 +46,77 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _CLUTTER
 
 
-def is_image(path: Path) -> bool:
+def is_image(file: Path | LazyImage) -> bool:
     """Whether a file's suffix is that of an image."""
-    return path.suffix.lower() in IMAGE_SUFFIXES
+    return file.suffix.lower() in IMAGE_SUFFIXES
 
 
 def existing(source: str | os.PathLike[str]) -> Path:
-    """The path, with ~ expanded; an error where nothing is there."""
-    path = Path(source).expanduser()
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
+    """The path, with ~ expanded; an error where nothing is there, and for a URL: nothing is downloaded."""
+    text = os.fspath(source)
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is none
+        refuse_url(text)
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise InputError(f"{text} does not exist") from error
+        raise InputError(f"{text} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return path
+
+
+def refuse_url(text: str) -> None:
+    """Refuse what names a place on the network."""
+    if _URL.match(text):
+        raise UsageError(f"{text} is a URL, and nothing is downloaded: fetch it, and name the file")
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is none."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def listing(folder: Path) -> tuple[list[Path], list[Path]]:
     """The visible folders and files of a folder, each sorted by name."""
-    folders: list[Path] = []
-    files: list[Path] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not is_hidden(entry.name):
-                    (folders if entry.is_dir() else files).append(folder / entry.name)
-    except PermissionError as error:
-        raise InputError(f"{folder} cannot be read: permission denied") from error
-    return sorted(folders), sorted(files)
+    folders, files = _names(folder)
+    return [folder / name for name in folders], [folder / name for name in files]
 
 
 def images_below(folder: Path) -> Iterator[Path]:
     """Every image in a folder and the folders in it. Links to folders are not followed: they may go round."""
-    folders, files = listing(folder)
-    yield from filter(is_image, files)
-    for inner in folders:
-        if not inner.is_symlink():
-            yield from images_below(inner)
+    waiting = [folder]
+    while waiting:
+        inside = waiting.pop()
+        folders, files = _names(inside, links=False)
+        for name in files:
+            if name[name.rfind(".") :].lower() in IMAGE_SUFFIXES:
+                yield inside / name
+        waiting += [inside / name for name in reversed(folders)]
 
 
-def list_images(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Image files to predict: files as they are named, folders with all that is in them, in that order."""
-    named = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found: list[Path] = []
-    for path in map(existing, named):
-        if path.is_dir():
-            inside = list(images_below(path))
-            if not inside:
-                raise InputError(f"no images in {path} (suffixes like .jpg, .png, .webp are looked for)")
-            found += inside
-        elif path.suffix and not is_image(path):
-            raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
-        else:
-            found.append(path)
-    if not found:
-        raise InputError("no images were named")
-    return found
+def _names(folder: Path, links: bool = True) -> tuple[list[str], list[str]]:
+    """Sorted names of the visible folders and files; without `links`, a link to a folder is neither."""
+    folders: list[str] = []
+    files: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_hidden(entry.name):
+                    continue
+                if not _is_folder(entry):
+                    files.append(entry.name)
+                elif links or not entry.is_symlink():
+                    folders.append(entry.name)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error.strerror or error}") from error
+    return sorted(folders), sorted(files)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself: opening it says so
+        return False

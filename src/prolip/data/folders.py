@@ -1,19 +1,22 @@
-"""A folder per class, perhaps under train/ val/ test/; or a table beside the images.
+"""A folder per class, perhaps under train/ val/ test/, on the disk or in an archive.
 
 photos/cat/1.jpg                    photos/train/cat/1.jpg          photos/metadata.csv
-photos/dog/2.jpg                    photos/test/dog/2.jpg           photos/anything/1.jpg
+photos/dog/puppies/2.jpg            photos/test/dog/2.jpg           photos/anything/1.jpg
+
+A class is a folder of the first level. Folders in it, however deep, belong to it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from prolip.core.errors import InputError, unknown_name
-from prolip.data.files import existing, images_below, is_image, listing
-from prolip.data.imageset import ImageSet, class_names
-from prolip.data.tables import TABLE_NAMES, TABLE_SUFFIXES, TableRow, read_table
+from prolip.core.errors import InputError
+from prolip.data.archives import ArchiveFolder
+from prolip.data.files import images_below, is_image, listing
+from prolip.data.imageset import ImageSet
+from prolip.data.lazy import LazyImage
+from prolip.data.tables import TABLE_NAMES
 
 SPLITS: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -21,45 +24,12 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "test": ("test", "testing"),
 }
 
+Folder = Path | ArchiveFolder
+File = Path | LazyImage
+
 
 class MissingSplit(InputError):  # noqa: N818 - reads as what it is where it is caught
     """A source with splits lacks the one that was asked for."""
-
-
-def read_images(
-    source: str | os.PathLike[str], split: str | None = None, *, min_classes: int = 2
-) -> ImageSet:
-    """Read the images and labels of a folder.
-
-    Parameters
-    ----------
-    source
-        A folder with a folder per class; or with train/ val/ test/ folders of those; or with a
-        metadata.csv or metadata.jsonl (columns `file_name` and `label`, perhaps `split`), as Hugging
-        Face's imagefolder has it; or such a table itself.
-    split
-        "train", "val" or "test", where the source has splits; a source without any is read whole. None
-        takes train where there are splits. `ImageSet.split` says what was taken.
-    min_classes
-        Fewer classes are refused. Fitting needs two; an evaluation can do with one.
-    """
-    if split is not None and split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
-    path = existing(source)
-    if path.is_file():
-        if path.suffix.lower() not in TABLE_SUFFIXES:
-            raise InputError(f"{path} is a file: give the folder that holds a folder per class")
-        return _from_table(path, split, min_classes)
-    if table := _table_in(path):
-        return _from_table(table, split, min_classes)
-    splits = _splits_in(path)
-    if not splits:
-        return _from_folders(path, None, min_classes)
-    chosen = _choose(splits, split, path)
-    folder = splits[chosen]
-    if table := _table_in(folder):
-        return _from_table(table, chosen, min_classes)
-    return _from_folders(folder, chosen, min_classes)
 
 
 def split_of(name: str) -> str | None:
@@ -68,7 +38,8 @@ def split_of(name: str) -> str | None:
     return next((split for split, aliases in SPLITS.items() if lowered in aliases), None)
 
 
-def _choose(present: Iterable[str], split: str | None, source: Path) -> str:
+def choose_split(present: Iterable[str], split: str | None, source: object) -> str:
+    """The split that is asked for, train unless named; it must be there."""
     present = list(present)
     wanted = split or "train"
     if wanted not in present:
@@ -78,91 +49,71 @@ def _choose(present: Iterable[str], split: str | None, source: Path) -> str:
     return wanted
 
 
-def _splits_in(root: Path) -> dict[str, Path]:
+def contents(folder: Folder) -> tuple[list[Folder], list[File]]:
+    """The visible folders and files of a folder, each sorted by name."""
+    if isinstance(folder, ArchiveFolder):
+        folders, files = folder.folders, folder.files
+        return [folders[name] for name in sorted(folders)], [files[name] for name in sorted(files)]
+    inside = listing(folder)
+    return list(inside[0]), list(inside[1])
+
+
+def all_images(folder: Folder) -> Iterator[File]:
+    """Every image in a folder and the folders in it."""
+    return folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
+
+
+def table_in(folder: Folder) -> File | None:
+    """The table that tells of the images of a folder, if there is one."""
+    if isinstance(folder, ArchiveFolder):
+        tables: list[File] = [folder.files[name] for name in TABLE_NAMES if name in folder.files]
+    else:
+        tables = [folder / name for name in TABLE_NAMES if (folder / name).is_file()]
+    if len(tables) > 1:
+        both = " and ".join(Path(str(table)).name for table in tables[:2])
+        raise InputError(f"{folder} has both {both}: keep one")
+    return tables[0] if tables else None
+
+
+def splits_in(root: Folder) -> dict[str, Folder]:
     """Folders for train, val and test. A folder `train` that holds images itself is a class (of railways)."""
-    found: dict[str, Path] = {}
-    for folder in listing(root)[0]:
+    found: dict[str, Folder] = {}
+    for folder in contents(root)[0]:
         split = split_of(folder.name)
         if split is None:
             continue
-        folders, files = listing(folder)
-        if _table_in(folder) or (folders and not any(map(is_image, files))):
+        folders, files = contents(folder)
+        if table_in(folder) or (folders and not any(map(is_image, files))):
             if split in found:
                 raise InputError(f"{found[split]} and {folder} are both the {split} split: keep one")
             found[split] = folder
     return found
 
 
-def _table_in(folder: Path) -> Path | None:
-    tables = [folder / name for name in TABLE_NAMES if (folder / name).is_file()]
-    if len(tables) > 1:
-        raise InputError(f"{folder} has both {' and '.join(t.name for t in tables)}: keep one")
-    return tables[0] if tables else None
-
-
-def _from_folders(root: Path, split: str | None, min_classes: int) -> ImageSet:
-    folders, files = listing(root)
-    paths: list[Path] = []
-    labels: list[int] = []
-    ignored = sum(not is_image(file) for file in files)
+def class_folders(root: Folder, split: str | None) -> ImageSet:
+    """The images of a folder per class."""
+    folders, files = contents(root)
     beside = [file for file in files if is_image(file)]
     if beside and not folders:
         raise InputError(
-            f"the images lie directly in {root} (like {beside[0].name}): give each class a folder of its own"
+            f"the images lie directly in {root} (like {Path(str(beside[0])).name}): "
+            "give each class a folder of its own"
         )
     if beside:
-        raise InputError(
-            f"mixed depth: {beside[0]} lies beside the class folders of {root}: move it into one"
-        )
+        raise InputError(f"{beside[0]} lies beside the class folders of {root}: move it into one")
+    images: list[File] = []
+    labels: list[int] = []
     for label, folder in enumerate(folders):
-        nested, inside = listing(folder)
-        for inner in nested:
-            if deeper := next(images_below(inner), None):
-                raise InputError(
-                    f"mixed depth: {deeper} lies deeper than a class folder of {root}: "
-                    f"put the images of a class directly into its folder"
-                )
-        images = [file for file in inside if is_image(file)]
-        if not images:
+        inside = list(all_images(folder))
+        if not inside:
             raise InputError(f"class {folder.name!r} has no images: {folder} is empty; fill or remove it")
-        ignored += len(inside) - len(images)
-        paths += images
-        labels += [label] * len(images)
-    return _checked(ImageSet(paths, labels, [f.name for f in folders], root, split, ignored), min_classes)
+        _refuse_splits(folder, root)
+        images += inside
+        labels += [label] * len(inside)
+    return ImageSet(images, labels, [folder.name for folder in folders], root, split)
 
 
-def _from_table(table: Path, split: str | None, min_classes: int) -> ImageSet:
-    rows = read_table(table)
-    chosen = split_of(table.parent.name)
-    if any(row.split for row in rows):
-        splits = {row.line: _row_split(table, row) for row in rows}
-        chosen = _choose([s for s in SPLITS if s in splits.values()], split, table)
-        rows = [row for row in rows if splits[row.line] == chosen]
-    classes = sorted({row.label for row in rows})
-    index = {name: label for label, name in enumerate(classes)}
-    return _checked(
-        ImageSet(
-            [row.path for row in rows], [index[row.label] for row in rows], classes, table.parent, chosen
-        ),
-        min_classes,
-    )
-
-
-def _row_split(table: Path, row: TableRow) -> str:
-    split = split_of(row.split or "")
-    if split is None:
-        raise InputError(f"{table}, line {row.line}: split is {row.split!r}, not train, val or test")
-    return split
-
-
-def _checked(images: ImageSet, min_classes: int) -> ImageSet:
-    """An image set whose classes can be told apart."""
-    if not len(images):
-        raise InputError(f"no images in {images.root} (a folder per class is looked for)")
-    if len(images.classes) < min_classes:
-        raise InputError(
-            f"only {len(images.classes)} class in {images.root} ({images.classes[0]!r}): "
-            f"at least {min_classes} are needed"
-        )
-    class_names(images.classes)  # refuses names that no prompt can tell apart
-    return images
+def _refuse_splits(folder: Folder, root: Folder) -> None:
+    """A class with train/ and test/ in it is a dataset of its own, whose parent was named."""
+    if {"train", "test"} <= set(splits_in(folder)):
+        raise InputError(f"{folder} has train/ and test/ in it: it is no class of {root}, name it instead")

@@ -1,11 +1,10 @@
-"""Images on disk with their labels, and how a class's folder name becomes words."""
+"""Images with their labels, and how a class's folder name becomes words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
 from prolip.core.files import readable
@@ -49,37 +48,36 @@ def name_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Image files, their labels, and the classes that the labels point to.
+    """Images, their labels, and the classes that the labels point to.
 
     Attributes
     ----------
-    paths, labels
-        One of each per image.
+    images
+        Paths of files, or `LazyImage` where an image is part of something larger.
+    labels
+        One per image.
     classes
         Names of folders, or labels of a table, as they are written there, sorted.
     root
-        The folder that was read.
+        What was read.
     split
         "train", "val" or "test", where the source has splits.
-    ignored
-        Files that were passed over because they are no images.
     """
 
-    paths: list[Path]
+    images: list[Any]
     labels: list[int]
     classes: list[str]
-    root: Path | None = None
+    root: Any = None
     split: str | None = None
-    ignored: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.paths) != len(self.labels):
-            raise InputError(f"{len(self.paths)} images but {len(self.labels)} labels")
+        if len(self.images) != len(self.labels):
+            raise InputError(f"{len(self.images)} images but {len(self.labels)} labels")
         if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
             raise InputError(f"label {outside[0]} lies outside 0 .. {len(self.classes) - 1}")
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.images)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +86,9 @@ class ImageSet:
 
     def subset(self, indices: Sequence[int]) -> ImageSet:
         """These images, in this order; the classes stay."""
-        return replace(self, paths=[self.paths[i] for i in indices], labels=[self.labels[i] for i in indices])
+        return replace(
+            self, images=[self.images[i] for i in indices], labels=[self.labels[i] for i in indices]
+        )
 
     def counts(self) -> dict[str, int]:
         """How many images each class has."""

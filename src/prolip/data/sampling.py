@@ -21,6 +21,8 @@ keep no record of it.
 from __future__ import annotations
 
 import random
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -49,6 +51,19 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     [0, 2, 4, 3]
     """
     return _draw(labels, shots, random.Random(seed), short)
+
+
+def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
+    """Say where fewer images will be taken than are asked for."""
+    sizes = sorted(Counter(labels).values())
+    short = sum(shots is not None and size < shots for size in sizes)
+    if short:
+        which = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
+        warnings.warn(
+            f"{shots} shots are asked for, and {which} fewer images, {sizes[0]} to {sizes[short - 1]}: "
+            "all of theirs are taken",
+            stacklevel=3,
+        )
 
 
 def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: bool = False) -> list[int]:

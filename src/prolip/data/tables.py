@@ -1,113 +1,203 @@
-"""metadata.csv and metadata.jsonl: one row per image, its file and its label."""
+"""Tables of images: a row each, with its file or its bytes, its label and perhaps its split.
+
+Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame) becomes records, by column; `read_rows` makes
+images and labels of them.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import csv
 import io
-import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from prolip.core.errors import InputError
+from prolip.core.reading import TEXT_LIMIT, Unreadable, parse_json, read_text
+from prolip.data.files import is_file
+from prolip.data.lazy import LazyImage
 
-TABLE_NAMES = ("metadata.csv", "metadata.jsonl")
-TABLE_SUFFIXES = frozenset({".csv", ".jsonl"})
+TEXT_TABLES = (".csv", ".tsv", ".jsonl")
+TABLE_SUFFIXES = (*TEXT_TABLES, ".parquet")
+TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in TABLE_SUFFIXES)
 
 # The first of these that a table has is taken.
-FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")
+BYTES_COLUMNS = ("bytes", "image_bytes")
+FILE_COLUMNS = ("file_name", "filename", "file", "path", "image", "img")
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category", "target")
 SPLIT_COLUMNS = ("split", "subset")
+
+Find = Callable[[str], Any]  # the image of a file name, or an InputError that says why there is none
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of a table: where it stands, for messages; its own name; and its cells by column."""
+
+    where: str
+    name: str
+    cells: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One image of a table. `line` is where it stands in the file, from 1."""
+    """An image of a table, its label and its split."""
 
-    path: Path
-    label: str
+    image: Any
+    label: str | None
     split: str | None
-    line: int
+    where: str
 
 
-def read_table(table: Path) -> list[TableRow]:
-    """The rows of a table; files are named relative to the folder that it lies in.
-
-    A file that is not there, a missing label, and a name that leads out of the folder are refused, so that
-    a table from elsewhere cannot read what lies outside its own folder.
-    """
+def read_rows(records: Iterable[Record], find: Find, labelled: bool = True) -> list[TableRow]:
+    """The images and labels of records. A missing label, and two labels for one file, are refused."""
     rows: list[TableRow] = []
     label_of: dict[Path, str] = {}
-    for line, record in _records(table):
-        where = f"{table}, line {line}"
-        path = _inside(table.parent, _text(record, FILE_COLUMNS, where), where)
-        label = _text(record, LABEL_COLUMNS, where)
-        if label_of.setdefault(path, label) != label:
-            raise InputError(f"{where}: {path.name} is both {label_of[path]!r} and {label!r}")
-        split = _column(record, SPLIT_COLUMNS)
-        rows.append(TableRow(path, label, None if split is None else str(record[split]), line))
-    if not rows:
-        raise InputError(f"no images in {table}: it has no rows")
+    for record in records:
+        image = _image(record, find)
+        label = _label(record) if labelled else None
+        if label is not None and isinstance(image, Path) and label_of.setdefault(image, label) != label:
+            raise InputError(f"{record.where}: {image.name} is both {label_of[image]!r} and {label!r}")
+        split = _column(record.cells, SPLIT_COLUMNS)
+        rows.append(TableRow(image, label, None if split is None else str(record.cells[split]), record.where))
     return rows
 
 
-def _records(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and records, with column names in lower case."""
-    try:
-        text = table.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{table} cannot be read as UTF-8 text: {error}") from error
-    return _jsonl_records(table, text) if table.suffix.lower() == ".jsonl" else _csv_records(table, text)
-
-
-def _csv_records(table: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def text_records(table: Path | LazyImage) -> Iterator[Record]:
+    """The records of a .csv, .tsv or .jsonl, on the disk or in an archive."""
+    text = read_text(table) if isinstance(table, Path) else _archived_text(table)
+    if table.suffix.lower() == ".jsonl":
+        return _jsonl_records(str(table), text)
     # Spreadsheets write semicolons where the comma is the decimal mark.
-    separator = max((",", ";", "\t"), key=text.partition("\n")[0].count)
+    header = text.partition("\n")[0]
+    separator = "\t" if table.suffix.lower() == ".tsv" else max((",", ";", "\t"), key=header.count)
+    return _csv_records(str(table), text, separator)
+
+
+def files_in(folder: Path, absolute_paths: bool = False) -> Find:
+    """Files by their names relative to a folder.
+
+    A name that leads out of it is refused unless `absolute_paths`: a table from elsewhere cannot read what
+    lies outside its own folder.
+    """
+
+    def find(name: str) -> Path:
+        posix, windows = PurePosixPath(name), PureWindowsPath(name)
+        # Both readings, so that a table means the same on every system.
+        outside = posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts
+        if outside and not absolute_paths:
+            raise InputError(
+                f"{name!r} leads out of {folder}: name files inside it, or trust the table "
+                "(absolute_paths=True)"
+            )
+        for spelling in (name, name.strip()):
+            if is_file(folder / spelling):
+                return folder / spelling
+        raise InputError(f"{name!r} is not a file in {folder}")
+
+    return find
+
+
+def _csv_records(table: str, text: str, separator: str) -> Iterator[Record]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        for record in reader:
-            yield reader.line_num, {str(k).strip().lower(): v for k, v in record.items() if k is not None}
+        for cells in reader:
+            where = f"{table}, line {reader.line_num}"
+            if any(cells.pop(None, ())):
+                raise InputError(f"{where}: it has more cells than the header ({len(cells)})")
+            plain = {name: _unguarded(cell) for name, cell in cells.items()}
+            yield Record(where, f"{table}:{reader.line_num}", _by_column(plain))
     except csv.Error as error:
         raise InputError(f"{table}, line {reader.line_num + 1}: {error}") from error
 
 
-def _jsonl_records(table: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _unguarded(cell: str | None) -> str | None:
+    """A cell without the apostrophe that keeps spreadsheets from taking it for a formula (`=cmd()`)."""
+    return cell and re.sub(r"\A'(?=[-=+@\t\r'])", "", cell)
+
+
+def _jsonl_records(table: str, text: str) -> Iterator[Record]:
     for line, content in enumerate(text.split("\n"), start=1):
         if not content.strip():
             continue
+        where = f"{table}, line {line}"
         try:
-            record = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{table}, line {line}: not JSON ({error.msg})") from error
-        if not isinstance(record, dict):
-            raise InputError(f"{table}, line {line}: expected an object like {{...}}, got {content[:40]!r}")
-        yield line, {key.strip().lower(): value for key, value in record.items()}
+            cells = parse_json(content)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON ({str(error)[:200]})") from error
+        if not isinstance(cells, dict):
+            raise InputError(f"{where}: expected an object like {{...}}, got {content[:40]!r}")
+        yield Record(where, f"{table}:{line}", _by_column(cells))
 
 
-def _column(record: dict[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in record), None)
+def _archived_text(table: LazyImage) -> str:
+    try:
+        content: bytes = table.load()
+        if len(content) > TEXT_LIMIT:
+            raise ValueError(f"it has more than {TEXT_LIMIT >> 20} MB")
+        return content.decode("utf-8-sig")
+    except Exception as error:
+        raise Unreadable(Path(table.name), str(error)[:200]) from error
 
 
-def _text(record: dict[str, Any], names: tuple[str, ...], where: str) -> str:
-    """The value of the first of these columns, as text; there must be one, and it must not be empty."""
-    column = _column(record, names)
+def _by_column(cells: dict[Any, Any]) -> dict[str, Any]:
+    return {str(name).strip().lower(): value for name, value in cells.items()}
+
+
+def _column(cells: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in cells), None)
+
+
+def _image(record: Record, find: Find) -> Any:
+    """The image of a row: the file that it names, or the content that it holds."""
+    column = _column(record.cells, BYTES_COLUMNS + FILE_COLUMNS)
+    if column is None:
+        known = ", ".join(FILE_COLUMNS + BYTES_COLUMNS)
+        columns = ", ".join(record.cells) or "none"
+        raise InputError(f"{record.where}: no file_name (columns: {columns[:200]}; {known} would do)")
+    value = record.cells[column]
+    if isinstance(value, dict):  # as Hugging Face keeps images: {"bytes", "path"}
+        value = value.get("bytes") or value.get("path")
+    elif isinstance(value, str) and column in BYTES_COLUMNS:
+        value = _from_base64(value, record, column)
+    if isinstance(value, LazyImage):
+        return value
+    if isinstance(value, (str, os.PathLike)) and os.fspath(value).strip():
+        try:
+            return find(os.fspath(value))
+        except InputError as error:
+            raise InputError(f"{record.where}: {error}") from error
+    if value is None or isinstance(value, (str, bool, int, float, list)):
+        raise InputError(f"{record.where}: {column} is {_shown(value)}, expected text")
+    return LazyImage(record.name, lambda: value)
+
+
+def _from_base64(text: str, record: Record, column: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"{record.where}: {column} is not base64: {error}") from error
+
+
+def _label(record: Record) -> str:
+    column = _column(record.cells, LABEL_COLUMNS)
     if column is None:
         raise InputError(
-            f"{where}: no {names[0]} (columns: {', '.join(record) or 'none'}; {', '.join(names)} would do)"
+            f"{record.where}: no label (columns: {', '.join(record.cells)[:200] or 'none'}; "
+            f"{', '.join(LABEL_COLUMNS)} would do)"
         )
-    value = record[column]
+    value = record.cells[column]
+    if isinstance(value, float) and value.is_integer():  # how a data frame holds whole numbers beside gaps
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise InputError(f"{where}: {column} is {value!r}, expected text")
+        raise InputError(f"{record.where}: {column} is {_shown(value)}, expected text")
     return str(value).strip()
 
 
-def _inside(folder: Path, name: str, where: str) -> Path:
-    posix, windows = PurePosixPath(name), PureWindowsPath(name)
-    # Both readings, so that a table means the same on every system.
-    if posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts:
-        raise InputError(f"{where}: {name!r} leads out of {folder}: name files inside it")
-    path = folder / name
-    if not path.is_file():
-        raise InputError(f"{where}: {name!r} is not a file in {folder}")
-    return path
+def _shown(value: Any) -> str:
+    return repr(value)[:80]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 
 from prolip.core.errors import UsageError, unknown_name
@@ -38,6 +37,8 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "imagenet_r": IMAGENET,
     "imagenet_sketch": IMAGENET,
 }
+
+LONGEST = 1000  # characters; towers read some hundred of them
 
 _SHORT = {
     "caltech": "caltech101",
@@ -82,10 +83,9 @@ def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _checked(template: str) -> str:
     """A template with exactly one `{}`, and no other braces."""
-    try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
-    except ValueError:
-        fields = []
-    if fields != [""] or "{}" not in template:
-        raise UsageError(f"template {template!r} must hold one {{}} where the class name goes")
+    rest = template.replace("{}", "", 1)
+    if len(rest) != len(template) - 2 or "{" in rest or "}" in rest:
+        raise UsageError(f"template {template[:80]!r} must hold one {{}} where the class name goes")
+    if len(template) > LONGEST:
+        raise UsageError(f"a template of {len(template):,} characters is no prompt: {LONGEST} are the limit")
     return template

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError
-from prolip.core.files import cache_dir, sha256_tensors, write_tensors
+from prolip.core.files import cache_dir, sha256_tensors
+from prolip.core.reading import parse_tensors, read_bytes, tensors_metadata
+from prolip.core.writing import write_tensors
 
 
 def cached_arrays(
@@ -17,12 +19,11 @@ def cached_arrays(
 
     `name` must stand for everything that the arrays are made of.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = cache_dir() / f"{name}.safetensors"
-    with contextlib.suppress(OSError, SafetensorError), safe_open(path, framework="np") as file:
-        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dictionary
-        if (file.metadata() or {}).get("sha256") == _digest(name, arrays):
+    with contextlib.suppress(ProlipError):
+        payload = read_bytes(path)
+        arrays = parse_tensors(payload, path)
+        if tensors_metadata(payload).get("sha256") == _digest(name, arrays):
             return arrays, None
     arrays = make()
     try:

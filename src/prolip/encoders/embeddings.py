@@ -15,9 +15,7 @@ the first two: `train_x`, `train_y`, `test_x` and so on.
 
 from __future__ import annotations
 
-import csv
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ import numpy as np
 from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows, to_numpy, unit_rows
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
+from prolip.core.reading import read_array, read_arrays, read_rows, read_text
 from prolip.core.task import Task
 from prolip.core.text import Text
 from prolip.encoders.base import Encoder
@@ -123,6 +122,8 @@ class Embeddings:
         if x.ndim != 2 or 0 in x.shape:
             raise InputError(f"image embeddings must be [n, D], not empty, got shape {list(x.shape)}")
         require_nonzero_rows(x, "image embeddings")
+        if np.ndim(self.classes if self.classes is not None else ()) != 1:
+            raise InputError("class names must be a list")
         classes = None if self.classes is None else tuple(map(str, self.classes))
         if classes is not None and len(set(classes)) < len(classes):
             twice = next(name for name in classes if classes.count(name) > 1)
@@ -211,36 +212,33 @@ def _read(source: Any) -> Any:
     if not isinstance(source, (str, Path)):
         return source
     path = Path(source)
-    readers = {".npz": _read_numpy, ".npy": _read_numpy, ".txt": _read_lines, ".csv": _read_column}
+    readers: dict[str, Callable[[Path], Any]] = {
+        ".npz": read_arrays,
+        ".npy": read_array,
+        ".txt": _read_lines,
+        ".csv": _read_column,
+    }
     if path.suffix.lower() not in readers:
         raise InputError(f"{path} is not a file of arrays: expected {', '.join(readers)}")
-    try:
-        return readers[path.suffix.lower()](path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"cannot read {path}: {str(error).splitlines()[0] if str(error) else 'empty'}"
-        ) from error
-
-
-def _read_numpy(path: Path) -> Any:
-    with path.open("rb") as stream:
-        loaded = np.load(stream, allow_pickle=False)
-        return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    return readers[path.suffix.lower()](path)
 
 
 def _read_lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
 def _read_column(path: Path) -> list[str]:
     """The column of a .csv that is headed like labels, or its only one."""
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.reader(stream) if row]
+    rows = read_rows(path)
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     column = next((header.index(name) for name in ("label", "class", *_LABELS) if name in header), None)
     if column is None and any(len(row) != 1 for row in rows):
-        raise ValueError(f"it has several columns, none headed 'label': {', '.join(header)}")
-    return [row[column or 0].strip() for row in rows[0 if column is None else 1 :]]
+        raise InputError(f"{path} has several columns, none headed 'label': {', '.join(header)}")
+    if column is None:
+        return [row[0].strip() for row in rows]
+    if short := next((place for place, row in enumerate(rows, 1) if len(row) <= column), None):
+        raise InputError(f"{path}, row {short} has no column {header[column]!r}")
+    return [row[column].strip() for row in rows[1:]]
 
 
 def _class_rows(text: Any) -> Array:
@@ -267,6 +265,8 @@ def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | N
                 )
             unknown = sorted(set(names) - set(classes))
             raise InputError(f"labels that are not among the classes: {', '.join(unknown[:5])}")
-        values = values.astype(np.int64)
+        values = np.array([int(name) if len(name) < 10 else -1 for name in names], np.int64)
+    if values.dtype.kind == "f" and not (np.abs(values) < 2**31).all():
+        raise InputError("labels must be whole numbers, and some are infinite, NaN or far too large")
     known = len(text) if text is not None else len(classes or ())
     return as_labels(values, known or int(np.nan_to_num(values).max(initial=0)) + 1)

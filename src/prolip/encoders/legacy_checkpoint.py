@@ -12,6 +12,7 @@ we read one known file only, whose SHA-256 is checked before (`packaged.py`).
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from collections import OrderedDict
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError
+from prolip.core.reading import read_bytes
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
 
@@ -71,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
 def read_checkpoint(path: Path) -> dict[str, Array]:
     """The tensors of a checkpoint by name."""
     try:
-        stream = io.BytesIO(path.read_bytes())
+        stream = io.BytesIO(read_bytes(path))
         magic, version, _, tensors, keys = (_Unpickler(stream).load() for _ in range(5))
         if (magic, version) != (_MAGIC, _VERSION):
             raise ValueError("it does not begin as such a file does")
@@ -94,6 +96,8 @@ def _read_storage(stream: io.BytesIO, storage: _Storage) -> Array:
 
 def _view(storage: Array, tensor: _Tensor) -> Array:
     """The numbers of a tensor, in the order of its axes; strides count numbers, not bytes."""
+    if math.prod(tensor.size) > len(storage):
+        raise ValueError(f"a tensor of shape {list(tensor.size)} from {len(storage)} numbers")
     # Position of every element in its storage; indexing refuses one that lies outside.
     position = np.full(tensor.size, tensor.offset)
     for axis, (size, stride) in enumerate(zip(tensor.size, tensor.stride, strict=True)):

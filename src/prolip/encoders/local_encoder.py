@@ -16,15 +16,16 @@ class LocalEncoder(Encoder):
     """Local embeddings [places, D] of each picture, laid out as one row of features.
 
     The head is already in them: it is frozen wherever local features are used, and D is smaller than Do.
+    With `pooled` the embedding of the whole picture stands before them, as a place of its own.
     """
 
-    def __init__(self, base: Encoder) -> None:
-        embed = base.towers().embed_local
-        if embed is None:
+    def __init__(self, base: Encoder, pooled: bool = False) -> None:
+        towers = base.towers()
+        if towers.embed_local is None:
             raise ModelError(f"{base.name} does not offer {LOCAL}")
-        self._embed = embed
+        self._embed, self._pool = towers.embed_local, towers.embed_image if pooled else None
         self.base = base
-        self.name, self.fingerprint = base.name, f"{base.fingerprint}-local"
+        self.name, self.fingerprint = base.name, f"{base.fingerprint}-local{'-pooled' * pooled}"
         self.head, self.text_head, self.scale = base.head, base.text_head, base.scale
         self.preprocess, self.device, self.batch_size = base.preprocess, base.device, base.batch_size
         self.licence, self.revision = base.licence, base.revision
@@ -41,7 +42,10 @@ class LocalEncoder(Encoder):
         import torch
 
         with torch.no_grad():
-            local = self._embed(self.preprocess.normalise(to_torch(pixels, self.device)))
+            normalised = self.preprocess.normalise(to_torch(pixels, self.device))
+            local = self._embed(normalised)
+            if self._pool is not None:
+                local = torch.cat([self._pool(normalised)[:, None], local], dim=1)
         return to_numpy(local.float().flatten(1))
 
     def encode_text(self, prompts: Sequence[str]) -> Array:

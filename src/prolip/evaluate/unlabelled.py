@@ -1,16 +1,16 @@
 """Unlabelled images: what they add to a fitted model, where images that are known say that they help.
 
-Two uses of the groups of `together`, which share their evidence:
+Two uses of the clusters of `together`, which share their evidence:
 
 - `answer_together`: the images to answer for are the pool themselves;
 - `learn_from`: a pool makes another matrix, for images that are yet to come.
 
 Evidence. Each fold of the support set in turn is held out, a model is fitted on the rest with the same
-settings, and the pool is grouped with that. Where images are to be answered together, the held-out ones join
-the pool; a matrix is asked about those that it never saw. The groups are used where at least as many of the
-held-out images are right as without them, each counted by its class's share of the pool: classes that are
-absent have nothing to say. (Likelihoods do not tell: the answers of a model and of its groups know much the
-same, and their sum is too sure.) One image per class leaves nothing to hold out: there the groups, by
+settings, and the pool is clustered with that. Where images are to be answered together, the held-out ones
+join the pool; a matrix is asked about those that it never saw. The clusters are used where at least as many
+of the held-out images are right as without them, each counted by its class's share of the pool: classes that
+are absent have nothing to say. (Likelihoods do not tell: the answers of a model and of its clusters know much
+the same, and their sum is too sure.) One image per class leaves nothing to hold out: there the clusters, by
 unlabelled images alone, must recognise at least half of the labelled ones.
 
 From fewer images than LEAST, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images lost 2.7
@@ -31,7 +31,7 @@ from prolip.core.arrays import Array, row_lengths, softmax
 from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import Outsiders
-from prolip.evaluate.together import Axes, Groups, find_groups, recognise
+from prolip.evaluate.together import Axes, Gaussians, fit_gaussians, recognise
 from prolip.methods.common.cross_validation import fold_parts
 from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import product
@@ -77,23 +77,23 @@ def answer_together(
     pool, refusal = _pool(fitted, confidence, task, x)
     if pool is None or task is None:
         return JointAnswers(softmax(plain), Evidence(False, refusal))
-    groups = find_groups(pool.support, task.y, pool.f, plain, pool.weights)
+    gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
     held, some = [], pool.sample()
     for kept, own, model in _folds(fitted, task, seed):
         asked = np.concatenate([x[some], task.x[0, own]])
         logits = model.logits(asked) / confidence.temperature
         f, weights = np.concatenate([pool.f[some], pool.support[own]]), np.ones(len(asked), np.float32)
         weights[: -len(own)] = pool.weights[some]
-        found = find_groups(pool.support[kept], task.y[kept], f, logits, weights)
+        found = fit_gaussians(pool.support[kept], task.y[kept], f, logits, weights)
         held.append(_Held(own, logits[-len(own) :], found.answers[-len(own) :]))
-    evidence = _judge(held, task, pool, groups)
+    evidence = _judge(held, task, pool, gaussians)
     if not evidence.used:
         return JointAnswers(softmax(plain), evidence)
     temperature = 2.0  # two answers that know much the same
     if held:
         after, y = np.concatenate([h.after for h in held]), np.concatenate([task.y[h.images] for h in held])
         temperature *= fit_temperature(after / temperature, y)
-    return JointAnswers(softmax(groups.answers / temperature), evidence)
+    return JointAnswers(softmax(gaussians.answers / temperature), evidence)
 
 
 def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, seed: int = 0) -> Learned:
@@ -102,19 +102,19 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
     if pool is None or not isinstance(fitted, Projected):
         no_matrix = f"{fitted.method} is no matrix that a pool could move"
         return Learned(fitted, confidence, Evidence(False, refusal or no_matrix))
-    groups = find_groups(
+    gaussians = fit_gaussians(
         pool.support, task.y, pool.f, fitted.logits(x) / confidence.temperature, pool.weights
     )
     held, some = [], pool.sample()
     for kept, own, model in _folds(fitted, task, seed):
         logits, asked = model.logits(x[some]) / confidence.temperature, task.x[0, own]
-        found = find_groups(pool.support[kept], task.y[kept], pool.f[some], logits, pool.weights[some])
+        found = fit_gaussians(pool.support[kept], task.y[kept], pool.f[some], logits, pool.weights[some])
         moved = move(model, pool.axes, found, confidence.temperature, x[some], len(kept))
         held.append(_Held(own, model.logits(asked), moved.logits(asked)))
-    evidence = _judge(held, task, pool, groups)
+    evidence = _judge(held, task, pool, gaussians)
     if not evidence.used:
         return Learned(fitted, confidence, evidence)
-    learned = move(fitted, pool.axes, groups, confidence.temperature, x, task.n)
+    learned = move(fitted, pool.axes, gaussians, confidence.temperature, x, task.n)
     images = np.concatenate([h.images for h in held]) if held else np.zeros(0, int)
     order = images.argsort()
     logits = np.concatenate([h.after for h in held])[order] if held else np.zeros((0, task.classes))
@@ -125,9 +125,9 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
 
 
 def move(
-    fitted: Projected, axes: Axes, groups: Groups, temperature: float, x: Array, labelled: int
+    fitted: Projected, axes: Axes, gaussians: Gaussians, temperature: float, x: Array, labelled: int
 ) -> Projected:
-    """The matrix whose answers are those of a model and of its groups, weighed by the pool's share c.
+    """The matrix whose answers are those of a model and of its clusters, weighed by the pool's share c.
 
     With inputs z, embeddings v = z B + offset, a = |v| / |z| on average over the pool x [n, width], and h a
     direction that every z / |z| has a product of about 1 with,
@@ -141,11 +141,11 @@ def move(
     z, base = _inputs(fitted, x), fitted.head.weight if fitted.adapter is None else fitted.adapter
     lengths, embedded = row_lengths(z), _embedded(fitted, x)
     ratio = float((row_lengths(embedded) / np.maximum(lengths, 1e-30)).mean())
-    direct = product(axes.axes, groups.weight.T.astype(axes.axes.dtype))  # [Do, K]
-    constant = groups.offset - axes.mean @ direct
+    direct = product(axes.axes, gaussians.weight.T.astype(axes.axes.dtype))  # [Do, K]
+    constant = gaussians.offset - axes.mean @ direct
     g = direct + np.outer(_constant_direction(axes, len(x)), constant)
     share = len(x) / (len(x) + labelled)
-    g = (ratio * share * groups.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
+    g = (ratio * share * gaussians.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
     weight = (base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), RANK)).astype(base.dtype)
     moved = (
         replace(fitted, head=fitted.head.with_weight(weight), tuned=True)
@@ -199,16 +199,16 @@ def _folds(fitted: Fitted, task: Task, seed: int) -> list[tuple[Array, Array, An
     return [(kept, held, settled.fit(task.subset(kept))) for kept, held in fold_parts(task, seed)]
 
 
-def _judge(held: Sequence[_Held], task: Task, pool: _Pool, groups: Groups) -> Evidence:
+def _judge(held: Sequence[_Held], task: Task, pool: _Pool, gaussians: Gaussians) -> Evidence:
     """Were the held-out images helped?"""
     if not held:
-        right = recognise(groups, pool.f, pool.weights, pool.support, task.y)
+        right = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
         asked = int((~np.isnan(right)).sum())
         share = float(np.nansum(right)) / max(asked, 1)
-        why = f"the pool's groups recognise {share:.0%} of {asked} labelled images without seeing them"
+        why = f"the pool's clusters recognise {share:.0%} of {asked} labelled images without seeing them"
         return Evidence(share >= 0.5, why, asked, None, share)
     y = np.concatenate([task.y[each.images] for each in held])
-    weights = groups.shares[y] / groups.shares[y].sum()
+    weights = gaussians.shares[y] / gaussians.shares[y].sum()
     before, after = (
         float(weights @ (np.concatenate([logits.argmax(axis=1) for logits in each]) == y))
         for each in ([h.before for h in held], [h.after for h in held])

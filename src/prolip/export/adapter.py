@@ -12,17 +12,22 @@ checkpoint that lies beside it.
 
 from __future__ import annotations
 
-import contextlib
-import json
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError, SavedModelError
-from prolip.core.files import sha256_file, sha256_tensors, write_json, write_tensors
+from prolip.core.files import sha256_file, sha256_tensors
+from prolip.core.reading import Unreadable, read_json
+from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
+from prolip.export.base_model import load_base, remember
 from prolip.export.checkpoint import library_model
-from prolip.export.saved import load_base, read_checked
+from prolip.export.saved import read_checked
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1
@@ -45,16 +50,27 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
         **about,
     }
     write_json(folder / CONFIG, config)
+    remember(encoder)
 
 
-def load_adapter(folder: str | Path, device: str = "auto") -> Encoder:
+def load_adapter(
+    folder: str | Path,
+    device: str = "auto",
+    *,
+    base: str | Encoder | None = None,
+    trust_base: bool = False,
+) -> Encoder:
     """The base model with the adapter in it.
 
     `head`, `text_head` and `scale` of the encoder are the adapted ones; for open_clip and transformers,
-    `encoder.model` is the library's own model, adapted too.
+    `encoder.model` is the library's own model, adapted too. A base model that was never used here is loaded
+    only if you name it (`base`) or trust the folder (`trust_base`), which could name any; a `base` that is an
+    encoder is itself adapted.
     """
     config, changes = read_adapter(Path(folder))
-    encoder = load_base(folder, config["base_model"], config["fingerprint"], device)
+    name, fingerprint = config["base_model"], config["fingerprint"]
+    encoder = load_base(folder, name, fingerprint, device, base=base, trust_base=trust_base)
+    _check(folder, changes, _replaceable(encoder))
     encoder.unfold(changes)
     return encoder
 
@@ -71,8 +87,32 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
             f"{folder} was fitted on {config['base_model']} with weights {expected} in float32, "
             f"but this model's weights are {found}"
         )
+    _check(folder, changes, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
     model.load_state_dict({name: to_torch(array) for name, array in changes.items()}, strict=False)
     return model
+
+
+def _replaceable(encoder: Encoder) -> dict[str, tuple[int, ...]]:
+    """The tensors of a model that an adapter may change, and their shapes."""
+    head, text_head = encoder.head, encoder.text_head
+    shapes: dict[str, tuple[int, ...]] = {}
+    for pair in ((head, text_head), (replace(head), text_head), (head, replace(text_head))):
+        with suppress(ModelError):  # no linear map at the end of this tower
+            shapes |= {name: array.shape for name, array in encoder.folded(*pair, encoder.scale).items()}
+    return shapes
+
+
+def _check(folder: str | Path, changes: dict[str, Array], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse tensors that the model does not have, and what are no finite numbers."""
+    scale = next((name for name in ("scale", "logit_scale") if name in shapes), "scale")
+    for name, array in {scale: None, **changes}.items():
+        if (
+            array is None
+            or shapes.get(name) != array.shape
+            or array.dtype != np.float32
+            or not np.isfinite(array).all()
+        ):
+            raise SavedModelError(f"{folder} is damaged: its tensor {name!r} does not belong to the model")
 
 
 def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -80,11 +120,17 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     for name in (CONFIG, TENSORS):
         if not (folder / name).is_file():
             raise SavedModelError(f"{folder} is no adapter: {name} is missing")
-    config: Any = None
-    with contextlib.suppress(ValueError):
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    try:
+        config = read_json(folder / CONFIG)
+    except Unreadable as error:
+        raise SavedModelError(f"{folder / CONFIG} is damaged: {error.reason}") from error
     if not isinstance(config, dict) or config.get("adapter_type") != "prolip":
         raise SavedModelError(f"{folder / CONFIG} is not the JSON of an adapter of prolip")
-    if config["format"] > FORMAT:
-        raise SavedModelError(f"{folder} was written by a newer version: upgrade prolip")
+    if config.get("format") != FORMAT:
+        raise SavedModelError(f"{folder} was written by another version: export it again, or upgrade prolip")
+    words = ("base_model", "fingerprint", "sha256")
+    if not all(isinstance(config.get(name), str) for name in words) or "base_weights_sha256" not in config:
+        raise SavedModelError(
+            f"{folder / CONFIG} is damaged: it lacks what an adapter says of its base model"
+        )
     return config, read_checked(folder / TENSORS, config["sha256"])

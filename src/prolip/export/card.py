@@ -1,10 +1,15 @@
-"""README.md of an adapted model: what it knows, how well, what it came from, how to load it."""
+"""README.md of an adapted model: what it knows, how well, what it came from, how to load it.
+
+Names of classes and folders are anyone's: they stand in the card as code, where nothing in them is markup.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
+from prolip.core.files import readable
 from prolip.export.usage import programs
 
 
@@ -22,7 +27,7 @@ def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str
     """
     parts = [
         _front_matter(config, files),
-        f"# {name}",
+        f"# {_plain(name)}",
         _summary(config),
         _classes(config),
         _results(config),
@@ -38,13 +43,8 @@ def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
     libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
     library = next((name for file, name in libraries.items() if file in files), "prolip")
     lines = [f"library_name: {library}", "pipeline_tag: zero-shot-image-classification"]
-    source = str(config["model"]).partition(":")[2]
-    if (
-        config["model"].startswith("hf:")
-        and source.count("/") == 1
-        and not source.startswith((".", "/", "~"))
-    ):
-        lines.append(f"base_model: {source}")
+    if known := re.fullmatch(r"hf:(\w[\w.-]*/[\w.-]+)", str(config["model"]), re.ASCII):
+        lines.append(f"base_model: {known[1]}")
     lines.append("tags: [prolip, few-shot, image-classification]")
     return "\n".join(["---", *lines, "---"])
 
@@ -53,10 +53,10 @@ def _summary(config: dict[str, Any]) -> str:
     fit = config["fit"]
     text = (
         f"A classifier of {len(config['classes'])} kinds of pictures. It was made from the model "
-        f"`{config['model']}` and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) with "
-        f"[prolip](https://arxiv.org/abs/2410.05270), by the method `{config['method']}`"
+        f"{_code(config['model'])} and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) "
+        f"with [prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
     )
-    if config.get("lam") is not None:
+    if isinstance(config.get("lam"), (int, float)):
         text += f" (lam = {config['lam']:.3g})"
     return text + ". The towers of the model are unchanged." if _folds(config) else text + "."
 
@@ -66,10 +66,10 @@ def _folds(config: dict[str, Any]) -> bool:
 
 
 def _classes(config: dict[str, Any]) -> str:
-    names = ", ".join(f"`{name}`" for name in config["classes"])
+    names = ", ".join(map(_code, config["classes"]))
     text = f"## Classes\n\n{names}"
     if config.get("templates"):
-        prompts = ", ".join(f'"{template}"' for template in config["templates"])
+        prompts = ", ".join(map(_code, config["templates"]))
         text += f"\n\nThe model reads a class as {prompts}, with its name for `{{}}`"
         text += " (underscores are spaces)"
         text += "; the embeddings of these are averaged." if len(config["templates"]) > 1 else "."
@@ -104,7 +104,9 @@ def _results(config: dict[str, Any]) -> str:
         "| --- | ---: |",
     ]
     pairs = zip(config["classes"], measured["per_class"], strict=False)
-    lines += [f"| {name} | {_percent(value)} |" for name, value in pairs if value is not None]
+    lines += [
+        f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None
+    ]
     return "\n".join(lines)
 
 
@@ -131,14 +133,28 @@ def _confidence(config: dict[str, Any]) -> str:
 
 def _origin(config: dict[str, Any]) -> str:
     rows = {
-        "base model": f"`{config['model']}`",
+        "base model": _code(config["model"], table=True),
         "revision": config.get("revision"),
-        "weights": f"`{config['fingerprint']}`" if config.get("fingerprint") else None,
+        "weights": _code(config["fingerprint"], table=True) if config.get("fingerprint") else None,
         "licence": config.get("licence") or "that of the base model; look it up there",
         "made with": f"prolip {config['prolip']}",
     }
     lines = [f"| {key} | {value} |" for key, value in rows.items() if value]
     return "\n".join(["## Where it comes from", "", "| | |", "| --- | --- |", *lines])
+
+
+def _plain(name: Any, table: bool = False) -> str:
+    """A name as it is, where that means nothing else in Markdown; otherwise as code."""
+    return str(name) if re.fullmatch(r"[^\W_](?:[\w ,'-]*[^\W_])?", str(name)) else _code(name, table)
+
+
+def _code(name: Any, table: bool = False) -> str:
+    """A name between backticks, more of them than it holds itself; control characters as escapes."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable(str(name)))
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 or text != text.strip() else ""
+    found = f"{fence}{space}{text}{space}{fence}"
+    return found.replace("|", "\\|") if table else found
 
 
 def _percent(value: float | None) -> str:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError
-from prolip.core.files import write_json
+from prolip.core.writing import write_json
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import loading, require

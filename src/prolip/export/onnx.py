@@ -23,8 +23,8 @@ import numpy as np
 from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError
-from prolip.core.files import write_bytes
 from prolip.core.onnx_graph import Graph, Values
+from prolip.core.writing import write_bytes
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import first_line
 

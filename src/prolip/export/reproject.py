@@ -5,7 +5,8 @@
 One product per row. Rows are read, multiplied and written a block at a time, so that memory stays at some
 hundred megabytes whatever the number of rows; while a block is multiplied the next is read and the last
 written. The result is one array of unit rows, as .npy or .safetensors (tensor `embeddings`), which faiss,
-usearch and LanceDB take; the paths are beside it, a line for each row.
+usearch and LanceDB take; the paths are beside it, a line for each row, as JSON has them: a path may hold
+anything, newlines too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import numpy as np
 
 from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
-from prolip.core.files import write_atomic
+from prolip.core.files import readable
+from prolip.core.reading import open_regular, read_array
+from prolip.core.writing import Writer, bytes_writer, check_place, write_files
 from prolip.encoders.base import Encoder
 from prolip.features.embed import open_store
 
@@ -51,7 +54,7 @@ def reproject(
     head, adapter
         The adapted head, and RLA's matrix after it.
     out
-        A file, .npy or .safetensors. Beside it, paths go into `<out>.paths.txt`.
+        A file, .npy or .safetensors. Beside it, paths go into `<out>.paths.jsonl`.
     encoder
         The base model; for a folder.
     dtype
@@ -59,6 +62,8 @@ def reproject(
     """
     if out.suffix not in (".npy", ".safetensors"):
         raise UsageError(f"the result goes to .npy or .safetensors, not to {out.name}")
+    if check_place(out).is_dir():
+        raise UsageError(f"{out} is a folder: name a file")
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be float32 or float16, got {dtype!r}")
     if source.is_dir():
@@ -71,10 +76,11 @@ def reproject(
     matrix = None if adapter is None else np.asarray(adapter, np.float32)
 
     def project(block: Array) -> Array:
-        v = head(block.astype(np.float32, copy=False))
-        if matrix is not None:
-            v = v @ matrix
-        length = row_lengths(v)
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            v = head(block.astype(np.float32, copy=False))
+            if matrix is not None:
+                v = v @ matrix
+            length = row_lengths(v)
         if not np.isfinite(length).all():  # a value that is not finite leaves none of its row finite
             raise InputError(f"{source} holds NaN or infinite values")
         v /= np.maximum(length, 1e-12)
@@ -85,11 +91,15 @@ def reproject(
             file.write(_header(out.suffix, rows, head.dim, dtype))
             _project_blocks(blocks, project, file, rows, progress)
 
-    write_atomic(out, write)
-    if paths is not None:
-        lines = "".join(f"{path}\n" for path in paths)
-        write_atomic(out.with_name(f"{out.name}.paths.txt"), lambda file: _text(file, lines))
+    write_files((out, write), (out.with_name(f"{out.name}.paths.jsonl"), _path_writer(paths)))
     return rows
+
+
+def _path_writer(paths: list[str] | None) -> Writer | None:
+    if paths is None:
+        return None
+    lines = "".join(f"{json.dumps(path, ensure_ascii=False)}\n" for path in paths)
+    return bytes_writer(lines.encode("utf-8", "backslashreplace"))  # the escapes are JSON's too
 
 
 def _project_blocks(
@@ -123,10 +133,7 @@ def _array_blocks(path: Path, width: int) -> tuple[int, Blocks]:
     """Rows and blocks of an .npy. Read, not mapped: mapped pages count as memory until they are dropped."""
     if path.suffix != ".npy" or not path.is_file():
         raise InputError(f"{path} is neither a folder of `prolip embed` nor an .npy of features")
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    array: Any = read_array(path, mapped=True)
     if array.ndim != 2 or array.shape[1] != width or array.dtype.kind != "f" or not array.flags.c_contiguous:
         raise InputError(
             f"{path} must hold floats [n, {width}], row by row, got {array.dtype} {list(array.shape)}"
@@ -135,11 +142,13 @@ def _array_blocks(path: Path, width: int) -> tuple[int, Blocks]:
     del array
 
     def blocks() -> Blocks:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(offset)
             for start in range(0, rows, BLOCK):
-                count = min(BLOCK, rows - start) * width
-                yield np.fromfile(file, dtype=dtype, count=count).reshape(-1, width)
+                size = min(BLOCK, rows - start) * width * dtype.itemsize
+                if len(found := file.read(size)) < size:
+                    raise InputError(f"{path} became shorter while it was read")
+                yield np.frombuffer(found, dtype).reshape(-1, width)
 
     return rows, blocks()
 
@@ -155,7 +164,8 @@ def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
                 row = space.get(key, 0)
                 if row is None:
                     raise InputError(
-                        f"{root} lists {path} but its features are lost or damaged: run `prolip embed` again"
+                        f"{root} lists {readable(path)} but its features are lost or damaged: "
+                        "run `prolip embed` again"
                     )
                 rows.append(row)
             yield np.stack(rows)
@@ -176,7 +186,3 @@ def _header(suffix: str, rows: int, dim: int, dtype: str) -> bytes:
     text = json.dumps(entry).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _text(file: Path, lines: str) -> None:
-    file.write_text(lines, encoding="utf-8")

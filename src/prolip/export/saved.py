@@ -1,33 +1,48 @@
 """A saved classifier: a folder with a JSON and safetensors.
 
-    prolip.json            base model and its fingerprint, classes, templates, method, figures of the fit,
-                           and the SHA-256 of everything else in the folder
-    prolip.safetensors     the tuned weights, and the text rows of the classes
-    support.safetensors    features and labels of the support set, to fit again later; may be left out
-    README.md              a model card, where one was asked for
+    prolip.json                   the manifest: base model and its fingerprint, classes, templates, method,
+                                  figures of the fit, and the name and SHA-256 of each file below
+    prolip-<hex>.safetensors      the tuned weights, and the text rows of the classes
+    support-<hex>.safetensors     features and labels of the support set, to fit again later; may be left out
+    README.md                     a model card, where one was asked for
 
-The folder is written beside its place and renamed into it, so it is there whole or not at all. Reading
-checks every file before anything is built from them.
+Data files are named by their content, so that a new model never writes over the old one's: it is written
+beside it, and becomes the model when the manifest is replaced, by one rename. Then the old files go. At every
+moment one of the two loads. What the manifest does not list is the user's, and is never touched.
+
+Reading checks every file before anything is built from it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prolip import encoders
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError, SavedModelError, UsageError
-from prolip.core.files import read_tensors, sha256_file, write_bytes, write_folder, write_json, write_tensors
-from prolip.encoders.base import Encoder
+from prolip.core.errors import ProlipError, SavedModelError, UsageError
+from prolip.core.locks import folder_lock
+from prolip.core.reading import Unreadable, parse_tensors, read_bytes, read_json
+from prolip.core.writing import (
+    MARK,
+    Writer,
+    as_json,
+    as_safetensors,
+    bytes_writer,
+    check_place,
+    make_folders,
+    write_bytes,
+    write_error,
+    write_files,
+)
 
-FORMAT = 1
-CONFIG, TENSORS, SUPPORT = "prolip.json", "prolip.safetensors", "support.safetensors"
-CARD = "README.md"
+FORMAT = 2
+CONFIG, CARD = "prolip.json", "README.md"
+_DATA = re.compile(r"(prolip|support)-([0-9a-f]{16})\.safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,89 +55,204 @@ class SavedModel:
     card: str | None = None
 
 
-def check_target(path: Path) -> None:
-    """Refuse to write over anything but an empty folder or an earlier saved model."""
-    if path.is_dir():
-        others = sorted({p.name for p in path.iterdir()} - {CONFIG, TENSORS, SUPPORT, CARD})
-        if others:
-            raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
-    elif path.exists():
+class _Vanished(SavedModelError):  # noqa: N818 - reads as what it is where it is caught
+    """A file that the manifest lists is not there."""
+
+
+def check_target(path: Path, card: bool = False) -> Path:
+    """Where a model is to be written; refuse what is not new, empty or an earlier model, before any work."""
+    target = check_place(path)
+    if target.exists() and not target.is_dir():
         raise UsageError(f"{path} is a file: name a folder")
+    if target.is_dir():
+        _check_ours(path, target, card)
+    return target
 
 
-def write_model(path: Path, model: SavedModel) -> None:
-    """Write the folder whole; an earlier model there is replaced."""
-    check_target(path)
+def _check_ours(path: Path, target: Path, card: bool) -> None:
+    """A folder is ours if it holds a manifest of ours, or nothing but what a killed process left of us."""
+    try:
+        names = {file.name for file in target.iterdir()}
+    except OSError as error:
+        raise write_error(path, error) from error
+    if CONFIG in names:
+        listed = _listed(target)
+        if listed is None:
+            raise UsageError(
+                f"{path} holds a {CONFIG} that is not of this version, or damaged: name a new folder, or "
+                "remove it"
+            )
+        if card and CARD in names and not _is_unchanged(target, CARD, listed):
+            raise UsageError(f"{CARD} in {path} is not as we wrote it: move it away, or save without a card")
+    elif others := sorted(name for name in names if not _is_left_over(target / name)):
+        raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
 
-    def fill(folder: Path) -> None:
-        write_tensors(folder / TENSORS, model.tensors)
-        config = {"format": FORMAT, **model.config, "sha256": sha256_file(folder / TENSORS)}
-        if model.support is not None:
-            write_tensors(folder / SUPPORT, model.support)
-            config["support_sha256"] = sha256_file(folder / SUPPORT)
-        write_json(folder / CONFIG, {**config, "checksum": _checksum(config)})
-        if model.card is not None:
-            write_bytes(folder / CARD, model.card.encode())
 
-    write_folder(path, fill)
+def has_card(path: Path) -> bool:
+    """Whether a saved model has a model card, as we wrote it."""
+    listed = _listed(path)
+    return listed is not None and _is_unchanged(path, CARD, listed)
+
+
+def version(path: Path) -> str | None:
+    """What tells a saved model from the one that replaces it; None where there is none."""
+    try:
+        return _checksum(read_manifest(path))
+    except ProlipError:
+        return None
+
+
+def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
+    """Write the folder; a model that is there is replaced at one moment, and stays after a failure.
+
+    `over` is the `version` that this one was made from: a third that came between is not written over.
+    """
+    target = check_target(path, card=model.card is not None)
+    try:
+        make_folders(target.parent)
+        new = not target.exists()
+        with folder_lock(target):
+            _check_ours(path, target, model.card is not None)
+            if over is not None and over != version(target):
+                raise UsageError(f"{path} was changed by another process meanwhile: run the same again")
+            try:
+                _write(target, model)
+            except BaseException:
+                _tidy(target, _listed(target) or {})
+                if new:
+                    with suppress(OSError):
+                        target.rmdir()
+                raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _write(target: Path, model: SavedModel) -> None:
+    """Data first, then the manifest, then what only the old one listed."""
+    files = {}
+    for kind, tensors in (("prolip", model.tensors), ("support", model.support)):
+        if tensors is not None:
+            payload = as_safetensors(tensors)
+            digest = hashlib.sha256(payload).hexdigest()
+            files[f"{kind}-{digest[:16]}.safetensors"] = digest
+            write_bytes(target / f"{kind}-{digest[:16]}.safetensors", payload)
+    cards: list[tuple[Path, Writer | None]] = []
+    if model.card is not None:
+        card = model.card.encode()
+        files[CARD] = hashlib.sha256(card).hexdigest()
+        cards.append((target / CARD, bytes_writer(card)))
+    elif _is_unchanged(target, CARD, _listed(target) or {}):
+        cards.append((target / CARD, None))
+    config = {"format": FORMAT, **model.config, "files": files}
+    manifest = as_json({**config, "checksum": _checksum(config)})
+    write_files((target / CONFIG, bytes_writer(manifest)), *cards)
+    _tidy(target, files)
+
+
+def _tidy(target: Path, listed: dict[str, str]) -> None:
+    """Remove data files of ours that no manifest lists any more."""
+    for file in target.iterdir():
+        if file.name not in listed and _DATA.fullmatch(file.name) and _is_left_over(file):
+            with suppress(OSError):
+                file.unlink()
+
+
+def _is_left_over(file: Path) -> bool:
+    """Whether a file is what a process of ours that was stopped has left: its name tells its content."""
+    if file.name.startswith(MARK):
+        return True
+    named = _DATA.fullmatch(file.name)
+    try:
+        return named is not None and hashlib.sha256(read_bytes(file)).hexdigest().startswith(named[2])
+    except Unreadable:
+        return False
+
+
+def _is_unchanged(folder: Path, name: str, listed: dict[str, str]) -> bool:
+    try:
+        return hashlib.sha256(read_bytes(folder / name)).hexdigest() == listed.get(name)
+    except Unreadable:
+        return False
+
+
+def _listed(folder: Path) -> dict[str, str] | None:
+    """The files that a folder's manifest lists; None where it is not ours."""
+    try:
+        files: dict[str, str] = read_manifest(folder)["files"]
+    except ProlipError:
+        return None
+    return files
 
 
 def read_model(path: Path) -> SavedModel:
     """Read a folder, or say what is wrong with it."""
+    manifest = read_manifest(path)
+    while True:
+        try:
+            tensors, support = (_read_data(path, kind, manifest["files"]) for kind in ("prolip", "support"))
+        except _Vanished:
+            # Replaced by another process meanwhile: then the manifest is another, too.
+            if (again := read_manifest(path)) == manifest:
+                raise
+            manifest = again
+            continue
+        if tensors is None:
+            raise SavedModelError(f"{path / CONFIG} is damaged: it lists no weights")
+        return SavedModel(manifest, tensors, support)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What prolip.json says, checked as far as it says it itself; without its own checksum."""
     if not path.is_dir():
         raise SavedModelError(f"no saved model at {path}: there is no such folder")
-    for name in (CONFIG, TENSORS):
-        if not (path / name).is_file():
-            raise SavedModelError(f"{path} is not a complete saved model: {name} is missing")
-    config: Any = None
-    with contextlib.suppress(ValueError, OSError):
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    if not (path / CONFIG).exists():
+        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing")
+    try:
+        config = read_json(path / CONFIG)
+    except Unreadable as error:
+        raise SavedModelError(f"{path / CONFIG} is damaged: {error.reason}") from error
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise SavedModelError(f"{path / CONFIG} is damaged: it is not the JSON of a saved model")
     if config["format"] > FORMAT:
-        raise SavedModelError(
-            f"{path} was saved by a newer version (format {config['format']}, this one reads {FORMAT}): "
-            "upgrade prolip"
-        )
+        raise SavedModelError(f"{path} was saved by a newer version: upgrade prolip")
+    if config["format"] < FORMAT:
+        raise SavedModelError(f"{path} was saved by an earlier version: fit it again")
     checksum = config.pop("checksum", None)
     if checksum != _checksum(config):
         raise SavedModelError(f"{path / CONFIG} was altered since it was saved: save the model again")
-    tensors = read_checked(path / TENSORS, config["sha256"])
-    support = None
-    if "support_sha256" in config:
-        support = read_checked(path / SUPPORT, config["support_sha256"])
-    return SavedModel(config, tensors, support)
+    files = config.get("files")
+    if not isinstance(files, dict) or not all(
+        name == CARD or ((known := _DATA.fullmatch(name)) and str(digest).startswith(known[2]))
+        for name, digest in files.items()
+    ):
+        raise SavedModelError(f"{path / CONFIG} is damaged: it lists files that no saved model has")
+    return config
 
 
-def load_base(path: str | Path, name: str, fingerprint: str | None, device: str) -> Encoder:
-    """The base model of what is saved at `path`; refused where its weights are not those of the fit."""
-    try:
-        encoder = encoders.load(name, device)
-    except ModelError as error:
-        raise ModelError(f"{path} needs its base model, {name}: {error}") from error
-    if encoder.fingerprint != fingerprint:
-        if name == "offline":
-            raise ModelError(
-                f"{path} was fitted on an earlier offline encoder, which has changed since: fit it again"
-            )
-        raise ModelError(
-            f"{path} was fitted on {name} with weights {fingerprint}, "
-            f"but the weights found here are {encoder.fingerprint}"
-        )
-    return encoder
+def _read_data(path: Path, kind: str, files: dict[str, str]) -> dict[str, Array] | None:
+    name = next((name for name in files if name.startswith(f"{kind}-")), None)
+    return None if name is None else read_checked(path / name, files[name])
 
 
 def read_checked(file: Path, expected: str) -> dict[str, Array]:
     """The arrays of a safetensors file whose SHA-256 is known; an error where its content is another."""
-    if not file.is_file():
-        raise SavedModelError(f"{file.parent} is not a complete saved model: {file.name} is missing")
-    found = sha256_file(file)
+    if not file.exists():
+        raise _Vanished(f"{file.parent} is not a complete saved model: {file.name} is missing")
+    try:
+        payload = read_bytes(file)
+    except Unreadable as error:
+        raise (_Vanished if not file.exists() else SavedModelError)(str(error)) from error
+    found = hashlib.sha256(payload).hexdigest()
     if found != expected:
         raise SavedModelError(
             f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}"
         )
-    return read_tensors(file)
+    return parse_tensors(payload, file)
 
 
 def _checksum(config: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    """Of what the manifest says; a number that is not finite, or lists nested too deep, have none."""
+    try:
+        return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    except (RecursionError, ValueError) as error:
+        raise SavedModelError(f"{CONFIG} is damaged: {error}") from error

@@ -11,7 +11,7 @@ import numpy as np
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, unknown_name
-from prolip.core.files import write_bytes, write_folder
+from prolip.core.writing import check_exchangeable, follow, write_bytes, write_folder
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES
@@ -70,10 +70,10 @@ def export(
             write(folder)
         names = {file.name for file in folder.iterdir()}
         described = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": _is_siglip(encoder)}
-        write_bytes(folder / "README.md", model_card(described, names, path.name).encode())
+        write_bytes(folder / "README.md", model_card(described, names, follow(path).name).encode())
         written.extend(sorted({*names, "README.md"}))
 
-    write_folder(path, fill, keep=force)
+    write_folder(path, fill, replace=force)
     return written
 
 
@@ -84,8 +84,14 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     check_empty(path, force)
     unchanged = Folded(source.head, source.text_head, source.scale)
     write = _checkpoint_writer(source, library, unchanged, None, {})
-    write_folder(path, write, keep=force)
-    return sorted(file.name for file in path.iterdir())
+    written: list[str] = []
+
+    def fill(folder: Path) -> None:
+        write(folder)
+        written.extend(sorted(file.name for file in folder.iterdir()))
+
+    write_folder(path, fill, replace=force)
+    return written
 
 
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:
@@ -99,15 +105,16 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
 
 
 def check_empty(path: Path, force: bool) -> None:
-    """Refuse a folder that holds files, unless it is forced, and anything that is no folder."""
-    if path.is_dir():
-        inside = sorted(file.name for file in path.iterdir())
+    """Refuse a folder that holds files, unless it is forced, and what cannot be written or is no folder."""
+    target = check_exchangeable(path)
+    if target.is_dir():
+        inside = sorted(file.name for file in target.iterdir())
         if inside and not force:
             raise UsageError(
                 f"{path} holds files ({inside[0]}{', ...' if len(inside) > 1 else ''}): "
                 "name a new folder, or pass force=True to replace those of the same names"
             )
-    elif path.exists():
+    elif target.exists():
         raise UsageError(f"{path} is a file: name a folder")
 
 

@@ -8,7 +8,7 @@ thousand images at a time, so that a run that was stopped goes on where it was: 
 the size and time of change that they have now are passed over without being opened. Another size or time
 means reading the image, and encoding it if its content is new; of several lines for a path the one listed
 last counts. Shards, i of n, take every n-th image, write an index of their own, and may run at once, on one
-machine or on many.
+machine or on many; of one shard only one process may run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from prolip.core.appending import Lines, appending
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import appending, readable, write_error
+from prolip.core.files import readable
+from prolip.core.reading import open_regular, parse_json, read_lines
+from prolip.core.writing import check_place
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
 from prolip.features.images import NoImageLeft
@@ -72,16 +75,25 @@ def embed(
     number, shards = shard
     if not 1 <= number <= shards:
         raise UsageError(f"a shard is i/n with i from 1 to n, got {number}/{shards}")
-    if root.exists() and not root.is_dir():
+    target = check_place(root)
+    if target.exists() and not target.is_dir():
         raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(root, error) from error
+    with appending(target / f"index-{number}-of-{shards}.jsonl") as index:
+        return _embed(encoder, images[number - 1 :: shards], target, index, skip_bad, progress)
+
+
+def _embed(
+    encoder: Encoder,
+    images: Sequence[Path],
+    root: Path,
+    index: Lines,
+    skip_bad: bool,
+    progress: Callable[[int, int], None] | None,
+) -> Embedded:
+    """Add to the index, a chunk at a time, what is not listed as it is now."""
     store = FeatureStore(root)
-    index = root / f"index-{number}-of-{shards}.jsonl"
-    changed, sizes = _changed(images[number - 1 :: shards], _latest(root), store.space(encoder))
-    already, bad, encoded = len(images[number - 1 :: shards]) - len(changed), [], 0
+    changed, sizes = _changed(images, _latest(root), store.space(encoder))
+    already, bad, encoded = len(images) - len(changed), [], 0
     for start in range(0, len(changed), CHUNK):
         chunk = changed[start : start + CHUNK]
 
@@ -104,20 +116,28 @@ def embed(
 
 def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
     """Paths and entries of an index; a last line that was cut off is passed over."""
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith("\n"):
+    with open_regular(file) as stream:
+        for number, line in enumerate(read_lines(stream, file), 1):
+            if not line.endswith(b"\n"):
                 return
             try:
-                entry = json.loads(line)
-                known = entry["size"], entry["mtime"], entry["listed"]
-                yield entry["path"], IndexEntry(bytes.fromhex(entry["key"]), *known)
+                yield _entry(line)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InputError(f"{file}, line {number} is damaged: {error}; remove the file") from error
 
 
+def _entry(line: bytes) -> tuple[str, IndexEntry]:
+    found = parse_json(line.decode("utf-8"))
+    path, key, listed = found["path"], bytes.fromhex(found["key"]), found["listed"]
+    size, mtime = found["size"], found["mtime"]
+    whole = all(value is None or isinstance(value, int) for value in (size, mtime))
+    if not (isinstance(path, str) and len(key) == 32 and isinstance(listed, int) and whole):
+        raise ValueError("it does not tell path, key, size and times")
+    return path, IndexEntry(key, size, mtime, listed)
+
+
 def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, bytes]]]:
-    """The features of this encoder below `root`, and every image's path (as `readable` has it) and key."""
+    """The features of this encoder below `root`, and every image's path and key."""
     if not _indices(root):
         raise InputError(f"{root} is no store of `prolip embed`: it has no index")
     space = FeatureStore(root).space(encoder)
@@ -125,7 +145,7 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
         raise InputError(
             f"{root} has no features of {encoder.name} with these weights: embed the images with this model"
         )
-    return space, [(readable(path), entry.key) for path, entry in _latest(root).items()]
+    return space, [(path, entry.key) for path, entry in _latest(root).items()]
 
 
 def _indices(root: Path) -> list[Path]:
@@ -166,8 +186,7 @@ def _size_and_time(path: Path) -> tuple[int | None, int | None]:
     return found.st_size, found.st_mtime_ns
 
 
-def _append(index: Path, entries: list[tuple[str, IndexEntry]]) -> None:
-    with appending(index) as file:
-        for path, entry in entries:
-            line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)
-            file.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were
+def _append(index: Lines, entries: list[tuple[str, IndexEntry]]) -> None:
+    for path, entry in entries:
+        line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)
+        index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were

@@ -29,6 +29,7 @@ from PIL import Image
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.machine import cores
+from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, NoImageLeft, Picture
@@ -203,7 +204,7 @@ class _Job:
 
     def _name(self, index: int) -> str:
         image = self.images[index]
-        return str(image) if isinstance(image, (str, os.PathLike)) else f"number {index}"
+        return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
     def _load(self, index: int) -> _Loaded | BadImage:
         try:

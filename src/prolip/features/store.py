@@ -30,7 +30,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.files import cache_dir, write_json, write_tensors
+from prolip.core.files import cache_dir
+from prolip.core.reading import open_regular
+from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 
 _FORMAT = "prolip-features"
@@ -45,11 +47,13 @@ class FeatureStore:
     Parameters
     ----------
     root
-        Where; None is `features` in the cache folder.
+        Where; None is `features` in the cache folder. That one may be missing: where it cannot be written,
+        features are not kept, and `Space.problems` says so. A folder that was named must take them.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = cache_dir() / "features" if root is None else Path(root)
+        self.required = root is not None
 
     def space(self, encoder: Encoder) -> Space:
         """The features of this encoder."""
@@ -63,15 +67,20 @@ class FeatureStore:
             "width": encoder.width,
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        return Space(self.root / digest[:20], digest, encoder.width, {"model": encoder.name, **identity})
+        manifest = {"model": encoder.name, **identity}
+        return Space(self.root / digest[:20], digest, encoder.width, manifest, self.required)
 
 
 class Space:
     """The stored rows of one encoder, by content and view."""
 
-    def __init__(self, path: Path, digest: str, width: int, manifest: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, digest: str, width: int, manifest: dict[str, Any], required: bool = True
+    ) -> None:
         self.path = path
         self.width = width
+        self._required = required
+        self._unwritable: ProlipError | None = None
         self._unusable: list[str] = []
         self._damaged: list[Path] = []  # the shard of each damaged row; loader threads append
         self._digest = digest
@@ -86,7 +95,12 @@ class Space:
     def problems(self) -> list[str]:
         """What was found damaged so far, a line for each shard."""
         rows = Counter(self._damaged).items()
-        return self._unusable + [f"{path}: damaged rows ({n}) are encoded again" for path, n in rows]
+        unwritable = [f"features are not kept: {self._unwritable}"] if self._unwritable else []
+        return (
+            unwritable
+            + self._unusable
+            + [f"{path}: damaged rows ({n}) are encoded again" for path, n in rows]
+        )
 
     def get(self, key: bytes, view: int) -> np.ndarray | None:
         """The row [width] of a picture and view, or None; safe to call from any thread."""
@@ -99,7 +113,15 @@ class Space:
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
         """Write rows [R, width] as one shard, whole or not at all."""
-        self._write(keys, views, features)
+        try:
+            if self._unwritable is None:
+                self._write(keys, views, features)
+        except ProlipError as error:
+            if self._required:
+                raise
+            self._unwritable = error
+        if self._unwritable is not None:
+            return
         small = [shard for shard in self._shards if len(shard) < _SMALL]
         if len(small) > _MANY:
             with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
@@ -151,7 +173,7 @@ class Space:
             return _Shard.open(file, self._digest, self.width)
         except FileNotFoundError:  # merged by another process since the folder was listed
             return None
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
             with suppress(OSError):
                 file.replace(file.with_suffix(".damaged"))
@@ -170,6 +192,7 @@ class _Shard:
 
     @classmethod
     def open(cls, path: Path, digest: str, width: int) -> _Shard:
+        open_regular(path).close()  # a pipe would hang
         handle = safe_open(path, framework="np")
         metadata = handle.metadata() or {}
         if metadata.get("space") != digest:
@@ -182,6 +205,8 @@ class _Shard:
         shapes = features.get_shape(), keys.shape, checks.shape
         if shapes != ([rows, width], (rows, 32), (rows,)) or features.get_dtype() != "F32":
             raise ValueError("its tensors have the wrong shapes")
+        if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
+            raise ValueError("its tensors are of the wrong kinds")
         return cls(path, keys, views, checks, features)
 
     def __len__(self) -> int:

@@ -30,6 +30,7 @@ REGISTRY = {
     "tip_adapter_f": "prolip.methods.tip_adapter:TipAdapterF",
     "tip_adapter_f_star": "prolip.methods.tip_adapter:TipAdapterFStar",
     "gda": "prolip.methods.gda:GDA",
+    "proker": "prolip.methods.proker:ProKeR",
     "ensemble": "prolip.methods.ensemble:Ensemble",
     "auto": "prolip.methods.auto:Auto",
     # through the text tower
@@ -53,6 +54,7 @@ FITTED = (
     "prolip.core.fitted",
     "prolip.methods.common.classifiers",
     "prolip.methods.common.combined",
+    "prolip.methods.proker",
     "prolip.methods.common.prompted",
     "prolip.methods.cocoop",
     "prolip.methods.plot",

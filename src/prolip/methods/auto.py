@@ -68,6 +68,7 @@ class Auto(Method):
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Compare the candidates and their ensemble."""
+        self.check_validation(task, validation)
         if validation is None and (assign_folds(task, self.seed) < 0).all():
             started = time.perf_counter()
             first = self.ensemble().create_members()[0]
@@ -104,6 +105,10 @@ class Auto(Method):
             return _tell(pool.fitted[place], started, **report), held_out
         weights = stack(pool.logits, pool.y)
         return combine(self.ensemble(), task, pool.fitted, weights, started, **report), held_out
+
+    def chooses(self) -> bool:
+        """The candidate."""
+        return True
 
     def count(self, shape: Shape) -> int:
         """Of all candidates together."""

@@ -86,6 +86,7 @@ class CLIPLoRA(FineTuning):
             optimizer="adamw",
             weight_decay=self.weight_decay,
             floor=1e-6,
+            drop_last=False,
             per_step=True,
             seed=self.seed,
             checkpoint=self.checkpoint,

@@ -7,7 +7,8 @@ A small net makes one shift of all context words from the image's unit embedding
 So every image has text rows of its own, and each costs K prompts through the text tower: to train, and to
 predict. Image features stay cached.
 
-Defaults are the authors': "a photo of a", a bottleneck of D / 16, batches of one, 10 epochs.
+Defaults are the authors': "a photo of a", a bottleneck of D / 16, batches of one, 10 epochs. With a
+validation set the best epoch is kept.
 """
 
 from __future__ import annotations
@@ -58,18 +59,22 @@ class CoCoOp(CoOp):
     ) -> Conditional:
         """Learn the context and the net."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         problem = Problem.of(self, task)
         net = self._net(problem)
 
         from torch.nn.functional import cross_entropy
 
+        def logits(z: Tensor) -> Tensor:
+            return conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
+
         def loss(batch: Batch) -> Tensor:
             z = problem.images[batch.epoch % len(problem.images), batch.images]
-            logits = conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
-            return cross_entropy(logits, problem.labels[batch.images])
+            return cross_entropy(logits(z), problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
-        figures = self.train(problem.task, problem.prompts.towers, trained, loss, progress)
+        towers, judge = problem.prompts.towers, problem.judge(validation, logits)
+        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
         context, layout = to_numpy(problem.context), problem.layout(self)
         fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)

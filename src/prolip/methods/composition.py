@@ -8,7 +8,8 @@ With f the frozen model's unit embedding,
 trained jointly on one cross-entropy and both penalties. ProLIP's and RLA's lam is 1/N here, as the paper's:
 the one chosen for the matrix alone leaves too much freedom to two. What else a term has to choose (TaskRes'
 lam, alpha) it chooses alone, first. By default the sum goes to its minimum; `solver="adam"` is the paper's
-recipe: rate 1e-4, 300 epochs, no penalty on TaskRes and Tip-Adapter-F.
+recipe: rate 1e-4, 300 epochs, no penalty on TaskRes and Tip-Adapter-F; with Tip-Adapter-F it is AdamW, whose
+weight decay of 0.01 falls on the keys and on W - W0 (theirs on W, which the normalisation hides).
 
 prolip+rla is the sum of both biases. The paper reports it without saying how the two combine, and the authors
 published no program for it.
@@ -27,6 +28,7 @@ from prolip.core import Fitted, Settings, Task, UsageError, errors
 from prolip.methods.common.combined import Combined
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress, Shape, plain
+from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
@@ -108,9 +110,10 @@ class Composition(Method):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Let each term choose what it has to, then train the sum."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         terms, reports = [], []
         for given in self.terms():
-            task, term, figures = given.resolve(task, validation)
+            task, term, figures = given.resolve(task, validation if given.resolves() else None)
             terms.append(term)
             reports.append(figures)
         exact = self._goes_to_minimum(task, terms)
@@ -118,7 +121,8 @@ class Composition(Method):
         if exact:
             trained = Sum(task, biases).minimise()
         else:
-            trained = Sum(task, biases).adam(lr=self.lr, epochs=self.epochs, progress=progress)
+            decay = 0.01 if "tip_adapter_f" in self.members else 0.0
+            trained = Sum(task, biases).train(Steps(self.lr, self.epochs, decay=decay), progress=progress)
         parts: list[Fitted] = [methods.create("zero_shot").fit(task)]
         for term, bias, parameters, figures in zip(terms, biases, trained.parameters, reports, strict=True):
             parts.append(replace(bias.fitted(parameters), settings=term.settle(), report=figures))
@@ -134,6 +138,10 @@ class Composition(Method):
         return settled.finish(
             fitted, task, started, lam_rule=rule, lam=lam, solver=solver, **trained.report()
         )
+
+    def chooses(self) -> bool:
+        """Whether a term has something to choose before training."""
+        return any(term.resolves() for term in self.terms())
 
     def _goes_to_minimum(self, task: Task, terms: list[LogitBiasMethod]) -> bool:
         without = [term.name for term in terms if not term.bias(task, exact=False).smooth]

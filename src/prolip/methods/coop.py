@@ -12,17 +12,23 @@ Defaults are the authors': 16 words from N(0, 0.02), shared by all classes, in f
 momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1, 2 to 4, or more shots; a
 warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
 
+With a validation set the best epoch is kept (of equals the first). ImageNet has 50 epochs in any setting.
+
 Differences from their program: float32 (or bfloat16 on a GPU) instead of float16; views come from the cache.
+LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate that falls over 200 steps.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from prolip.core import Fitted, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, to_torch, unit_rows
+from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.errors import unknown_name
 from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
@@ -34,7 +40,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.methods.common.prompts import Prompts
-    from prolip.methods.common.training import Batch, Gradient
+    from prolip.methods.common.training import Batch, Gradient, Judge
+
+
+_IMAGES_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class CoOp(PromptTuning):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Learn the context on cached image features."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         problem = Problem.of(self, task)
         figures = self.train(
             problem.task,
@@ -80,6 +90,7 @@ class CoOp(PromptTuning):
             lambda batch: self.loss(problem, batch),
             progress,
             self.gradient(problem),
+            problem.judge(validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)),
         )
         task, context = problem.task, problem.context.detach()
         text, layout = Text(problem.prompts.embed(context), task.text.classes), problem.layout(self)
@@ -93,6 +104,11 @@ class CoOp(PromptTuning):
     def gradient(self, problem: Problem) -> Gradient | None:
         """Another gradient than the loss's own, for methods that make one."""
         return None
+
+    def teacher_rows(self, task: TowerTask) -> Array:
+        """The rows [K, D] of hand-written prompts: the task's own."""
+        rows: Array = task.text.rows
+        return rows
 
     def parameters(self, task: Task) -> int:
         """The size of the context."""
@@ -125,15 +141,26 @@ class Problem:
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
         prompts = Prompts.build(encoder, towers, names, start.shape[-2], method.position)
-        arrays = (unit_rows(task.embeddings()), task.y, task.text.rows)
+        arrays = (unit_rows(task.embeddings()), task.y, method.teacher_rows(task))
         return cls(
             task, prompts, nn.Parameter(start.clone()), *(to_torch(array, encoder.device) for array in arrays)
         )
 
+    def scores(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
+        return self.task.scale * z.to(rows.dtype) @ rows.T
+
     def logits(self, rows: Tensor, batch: Batch) -> Tensor:
         """Scores [B, K] of a batch, in the view that is its epoch's turn."""
-        view = self.images[batch.epoch % len(self.images), batch.images]
-        return self.task.scale * view.to(rows.dtype) @ rows.T
+        return self.scores(rows, self.images[batch.epoch % len(self.images), batch.images])
+
+    def judge(self, validation: Task | None, scores: Callable[[Tensor], Tensor]) -> Judge | None:
+        """The accuracy on a validation set by scores of its unit embeddings; None where there is none."""
+        if validation is None:
+            return None
+        held, y = unit_rows(validation.linear(validation.x[0])), validation.y
+        parts = to_torch(held, self.images.device).split(_IMAGES_AT_ONCE)
+        return lambda: accuracy([scores(part) for part in parts], y)
 
     def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
         """The loss of a batch against text rows [K, D]."""
@@ -144,3 +171,9 @@ class Problem:
     def layout(self, method: CoOp) -> Layout:
         """What it takes to build the same prompts around other class names."""
         return Layout(int(self.prompts.slots.shape[1]), method.position)
+
+
+def accuracy(logits: Sequence[Tensor], y: Array) -> float:
+    """The share of images that logits [B, K], batch by batch, put into their class."""
+    found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
+    return float(np.mean(found == y))

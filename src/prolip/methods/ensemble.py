@@ -106,11 +106,12 @@ class Ensemble(Method):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Fit every member, then the weights."""
         started, members = time.perf_counter(), self.create_members()
+        self.check_validation(task, validation)
         if self.weights == "auto":
             pool = fit_pool(members, task, self.seed, validation)
             fitted, (weights, reason) = pool.fitted, self._weights(pool)
         else:
-            fitted = tuple(member.fit(task, validation=validation) for member in members)
+            fitted = tuple(fit_member(member, task, validation) for member in members)
             weights, reason = self._weights(None)
         return combine(self, task, fitted, weights, started, reason=reason)
 
@@ -127,6 +128,10 @@ class Ensemble(Method):
         logits = stacked(pool) if self.weights == "auto" else weighted(weights, pool.logits)
         fitted = combine(self, task, pool.fitted, weights, started, reason=reason)
         return fitted, HeldOut(logits, pool.y, pool.images)
+
+    def chooses(self) -> bool:
+        """The weights, or what a member has to choose."""
+        return self.weights == "auto" or any(member.chooses() for member in self.create_members())
 
     def count(self, shape: Shape) -> int:
         """The sum over members."""
@@ -146,7 +151,7 @@ def fit_pool(members: Sequence[Method], task: Task, seed: int, validation: Task 
     """Fit every member on everything; what is held out are the folds of `seed`, or the validation set."""
     if validation is not None:
         (part,) = cross_validation.splits(task, validation)
-        fitted = tuple(member.fit(task, validation=validation) for member in members)
+        fitted = tuple(fit_member(member, task, validation) for member in members)
         logits = tuple(each.logits(part.x) for each in fitted)
         return Pool(fitted, logits, part.y, np.arange(len(part.y)), np.zeros(len(part.y), int))
     pairs = [member.fit_held_out(task, seed=seed) for member in members]
@@ -154,6 +159,11 @@ def fit_pool(members: Sequence[Method], task: Task, seed: int, validation: Task 
     images = np.flatnonzero(fold >= 0)
     logits = tuple(held_out.logits[np.argsort(held_out.images)] for _, held_out in pairs)
     return Pool(tuple(fitted for fitted, _ in pairs), logits, task.y[images], images, fold[images])
+
+
+def fit_member(member: Method, task: Task, validation: Task | None) -> Fitted:
+    """A member's fit; a validation set is shown to those that have something to choose on it."""
+    return member.fit(task, validation=validation if member.chooses() else None)
 
 
 def stack(logits: Sequence[Array], y: Array) -> tuple[float, ...]:

@@ -4,7 +4,8 @@ CoOp's loss, and a pull of each learned row t_k(w) to the row u_k of the hand-wr
 
     CE + weight * (1 - mean_k <t_k(w), u_k>),        weight = 8
 
-The context starts as "a photo of a"; 100 epochs in batches of 128, as in the authors' scripts.
+The context starts as "a photo of a"; 100 epochs in batches of 128, as in the authors' scripts. Their u_k come
+from a phrase of each dataset ("a photo of a {}, a type of texture." for DTD): `teacher`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from prolip.core.arrays import Array
+from prolip.methods.common.prompt_tuning import taught_rows
+from prolip.methods.common.tower_method import TowerTask
 from prolip.methods.coop import CoOp, Problem
 
 if TYPE_CHECKING:
@@ -28,15 +32,22 @@ class KgCoOp(CoOp):
     ----------
     weight
         Of the pull to the hand-written prompts.
+    teacher
+        The hand-written prompt, with a `{}` for the class name; None: those of the task.
     """
 
     init: str = "a photo of a"
     epochs: int | None = 100
     batch_size: int = 128
     weight: float = 8.0
+    teacher: str | None = None
 
     name: ClassVar[str] = "kgcoop"
     summary: ClassVar[str] = "CoOp, its class texts kept near the hand-written ones"
+
+    def teacher_rows(self, task: TowerTask) -> Array:
+        """The rows [K, D] of the teacher's prompts."""
+        return taught_rows(task, self.teacher)
 
     def loss(self, problem: Problem, batch: Batch) -> Tensor:
         """Cross-entropy and the pull."""

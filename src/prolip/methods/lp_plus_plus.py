@@ -1,27 +1,30 @@
 """LP++: class weights blended with the texts, and step sizes from the data (Huang et al., 2024).
 
-    logits_ik = f_i . w_k + alpha_k f_i . t_k,        mean cross-entropy over w [K, D] and alpha [K]
+    logits_ik = f_i . w_k + b_k + alpha_k f_i . t_k,     mean cross-entropy over w [K, D], b [K] and alpha [K]
 
-w starts at the sum of each class's features, every alpha_k at 2.5 s times the mean cosine between an image
-and its text (250 times at CLIP's s = 100). Gradient descent then takes steps as long as the curvature
-allows: with F [n, D] the features,
+w starts at the sum of each class's features over its images (the mean over views), every alpha_k at 2.5 s
+times the mean cosine between an image and its text (250 times at CLIP's s = 100). Gradient descent then takes
+steps as long as the curvature allows: with F [n, D] the features,
 
-    step of w      4 n / lambda_max(F'F), with momentum 0.9
-    step of alpha  n / (4 max_k sum_i (f_i . t_k)^2), once every 10 epochs
+    step of w, b   4 n / lambda_max(F'F), with momentum 0.9
+    step of alpha  n / (4 max_k sum_i (f_i . t_k)^2), after every tenth epoch
+
+In their program alpha's gradient is never cleared, so that each of its steps takes the sum of all gradients
+before it; `accumulate=False` takes the current one.
 
 There is no penalty, and few shots can be separated, so the minimum lies at infinity: the number of epochs is
 the regulariser. With a validation set the best epoch is taken (of equals the later), as theirs; without one
 the last of 300. Cross-validation inside the support set stops too early: half the images of a class ask for
 fewer epochs than all of them.
 
-Differences: no intercept (theirs starts random); alpha's gradient is the current one (theirs is never
-cleared, so that each step takes the sum of all before it; `accumulate=True` does the same).
+Difference: b starts at zero (theirs at random numbers within 1 / sqrt(D)). Theirs has one view; with several,
+the rows of all views are one batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -52,7 +55,7 @@ class LPPlusPlus(Method):
     size: ClassVar[str] = "K x (D + 1)"
 
     epochs: int = 300
-    accumulate: bool = False
+    accumulate: bool = True
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
@@ -64,58 +67,73 @@ class LPPlusPlus(Method):
     ) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
         started = time.perf_counter()
-        judge = _judge(validation)
-        best, kept, at = -1.0, None, 0
-        for epoch, point in enumerate(descend(task, self.epochs, self.accumulate)):
-            accuracy = judge(*point)
+        self.check_validation(task, validation)
+        best, kept, at = -1.0, start(task), 0
+        for epoch, point in enumerate(descend(task, self.epochs, self.accumulate), start=1):
+            accuracy = 0.0 if validation is None else _accuracy(point, validation)
             if accuracy >= best:
                 best, kept, at = accuracy, point, epoch
             if progress is not None:
                 progress(epoch, self.epochs)
-        assert kept is not None
-        w, alpha = kept
-        weight = w + alpha[:, None] * task.text.rows.astype(w.dtype, copy=False)
-        fitted = LinearClassifier(task.linear, task.text, weight, np.zeros_like(alpha))
+        fitted = LinearClassifier(task.linear, task.text, kept.weight(task.text.rows), kept.b)
         return replace(self, epochs=at).finish(fitted, task, started)
 
+    def chooses(self) -> bool:
+        """The best epoch."""
+        return True
+
     def count(self, shape: Shape) -> int:
-        """A row and a weight of its text for each class: K x (D + 1)."""
+        """A row and a weight of its text for each class, as the paper counts: K x (D + 1)."""
         return shape.classes * (shape.dim + 1)
 
 
-def _judge(validation: Task | None) -> Callable[[Array, Array], float]:
-    """Accuracy of w and alpha on a validation set; the same for all where there is none."""
-    if validation is None:
-        return lambda w, alpha: 0.0
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Where the descent is."""
+
+    w: Array  # [K, D]
+    b: Array  # [K]
+    alpha: Array  # [K]
+
+    def weight(self, texts: Array) -> Array:
+        """Class rows [K, D] of both parts together."""
+        return self.w + self.alpha[:, None] * texts.astype(self.w.dtype, copy=False)
+
+
+def _accuracy(point: Point, validation: Task) -> float:
     f = unit_features(validation.linear, validation.x[0])
-    texts, y = validation.text.rows.astype(f.dtype, copy=False), validation.y
-
-    def accuracy(w: Array, alpha: Array) -> float:
-        return float(((f @ (w + alpha[:, None] * texts).T).argmax(axis=1) == y).mean())
-
-    return accuracy
+    logits = f @ point.weight(validation.text.rows).T + point.b
+    return float((logits.argmax(axis=1) == validation.y).mean())
 
 
-def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[tuple[Array, Array]]:
-    """W and alpha before the first epoch and after each."""
+def start(task: Task) -> Point:
+    """Sums of each class's images, and texts as heavy as they fit."""
+    x, y = task.rows()
+    f = unit_features(task.linear, x)
+    cosine = float(np.einsum("nd,nd->n", f, task.text.rows[y]).mean())
+    w = one_hot_sum(f, y, task.classes) / task.views
+    alpha = np.full(task.classes, 2.5 * task.scale * cosine, f.dtype)
+    return Point(w, np.zeros_like(alpha), alpha)
+
+
+def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[Point]:
+    """The point after each epoch."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
     n, every, texts = len(f), np.arange(len(f)), task.text.rows.astype(f.dtype, copy=False)
-    cosines = f @ texts.T  # [n, K]
-    w = one_hot_sum(f, y, task.classes)
-    alpha = np.full(task.classes, 2.5 * task.scale * float(cosines[every, y].mean()), f.dtype)
     step = 4 * n / float(np.linalg.eigvalsh(f.T @ f)[-1])
-    step_alpha = n / (4 * float(np.square(cosines).sum(axis=0).max()))
-    momentum, slope_alpha = np.zeros_like(w), np.zeros_like(alpha)
-    yield w, alpha
-    for epoch in range(epochs):
-        residual = softmax(f @ (w + alpha[:, None] * texts).T)
+    step_alpha = n / (4 * float(np.square(f @ texts.T).sum(axis=0).max()))
+    point = start(task)
+    w, b, alpha = point.w, point.b, point.alpha
+    speed_w, speed_b, slope_alpha = np.zeros_like(w), np.zeros_like(b), np.zeros_like(alpha)
+    for epoch in range(1, epochs + 1):
+        residual = softmax(f @ (w + alpha[:, None] * texts).T + b)
         residual[every, y] -= 1
         slope_w = residual.T @ f / n
         slope = (slope_w * texts).sum(axis=1)
-        momentum = slope_w + 0.9 * momentum
         slope_alpha = slope_alpha + slope if accumulate else slope
-        w = w - step * momentum
+        speed_w, speed_b = slope_w + 0.9 * speed_w, residual.mean(axis=0) + 0.9 * speed_b
+        w, b = w - step * speed_w, b - step * speed_b
         if epoch % 10 == 0:
             alpha = alpha - step_alpha * slope_alpha
-        yield w, alpha
+        yield Point(w, b, alpha)

@@ -9,7 +9,8 @@ each p_j makes M visual tokens F_j(p_j), put behind the patches on entry and fil
 All p_j and F_j are trained by cross-entropy, through both towers. J = 1 is the shallow variant.
 
 Defaults are the authors': M = 2, the first two words of "a photo of a" (p_1 and on from N(0, 0.02)), J = 9,
-SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the picture. `shared` uses one map F for all.
+SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the picture. F_1 and on start as copies of one
+map. `shared` uses one map F for all. With a validation set the best epoch is kept.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class MaPLe(PromptTuning):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Coupled:
         """Train the prompts through both towers of a copy."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         names, device = task.text.classes, encoder.device
         assert names is not None
@@ -85,14 +87,17 @@ class MaPLe(PromptTuning):
         preprocess = replace(encoder.preprocess, view_area=self.view_area)
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
-            def loss(batch: Batch) -> Tensor:
-                pixels = preprocess.normalise(to_torch(batches.of(batch), device))
-                images = normalize(towers.embed_image(pixels).float(), dim=1)
-                rows = text_rows(prompts, coupling)
-                return cross_entropy(task.scale * images @ rows.T, labels[batch.images])
+            def logits(pixels: Array) -> Tensor:
+                seen = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
+                return task.scale * normalize(seen.float(), dim=1) @ text_rows(prompts, coupling).T
 
+            def loss(batch: Batch) -> Tensor:
+                return cross_entropy(logits(batches.of(batch)), labels[batch.images])
+
+            judge = self.judge_pictures(validation, preprocess, logits)
+            trained = dict(coupling.named_parameters())
             with see_prompts(towers, coupling):
-                figures = self.train(task, towers, dict(coupling.named_parameters()), loss, progress)
+                figures = self.train(task, towers, trained, loss, progress, judge=judge)
         coupling.requires_grad_(False)
         text = Text(text_rows(prompts, coupling), names)
         state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}

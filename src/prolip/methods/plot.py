@@ -9,18 +9,23 @@ The plan T comes from Sinkhorn's iterations and is held fixed in the gradient. L
 once for each view, then cached; gradients flow through the text tower alone.
 
 Defaults are the authors': 4 prompts of 16 words from N(0, 0.02), eps 0.1, at most 100 iterations, stopped
-when the scaling changes by less than 0.01; 50 epochs in batches of 128.
+when the scaling changes by less than 0.01; 50 epochs in batches of 128. On ImageNet they add the logits of
+the whole picture's embedding against the mean of a class's prompts: `pooled=True`. With a validation set the
+best epoch is kept.
+
+Difference: `pooled` takes the mean of unit rows (theirs: before they are normalised).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, Head, ProlipError, Task, Text
+from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
 from prolip.core.arrays import Array, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.local_encoder import LocalEncoder
@@ -28,7 +33,7 @@ from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
 from prolip.methods.common.tower_method import Batches, TowerTask
-from prolip.methods.coop import CoOp, Problem
+from prolip.methods.coop import CoOp, Problem, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,6 +56,8 @@ class PLOT(CoOp):
         Weight of the entropy of the plan.
     iterations
         Of Sinkhorn, at most.
+    pooled
+        Whether the logits of the whole picture are added.
     """
 
     epochs: int | None = 50
@@ -58,6 +65,7 @@ class PLOT(CoOp):
     prompts: int = 4
     eps: float = 0.1
     iterations: int = 100
+    pooled: bool = False
 
     name: ClassVar[str] = "plot"
     summary: ClassVar[str] = "several learned prompts a class, matched to places in the picture"
@@ -70,23 +78,42 @@ class PLOT(CoOp):
     ) -> Transported:
         """Learn the prompts on cached local features."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         problem = Problem.of(self, task)
-        context = self._context(problem)
-        places = to_torch(local_views(problem.task, self.seed), problem.images.device)  # [V, n, L, D]
+        context, device = self._context(problem), problem.images.device
+        places = to_torch(self._places(problem.task, problem.task.pictures), device)  # [V, n, L, D]
 
         from torch.nn.functional import cross_entropy
 
-        def loss(batch: Batch) -> Tensor:
+        def logits(view: Tensor) -> Tensor:
             rows = embed_each(problem.prompts, context)
-            view = places[batch.epoch % len(places), batch.images]
-            logits = transport_logits(view, rows, problem.task.scale, self.eps, self.iterations)
-            return cross_entropy(logits, problem.labels[batch.images])
+            return transport_logits(view, rows, problem.task.scale, self.matching)
 
-        figures = self.train(problem.task, problem.prompts.towers, {"context": context}, loss, progress)
+        def loss(batch: Batch) -> Tensor:
+            view = places[batch.epoch % len(places), batch.images]
+            return cross_entropy(logits(view), problem.labels[batch.images])
+
+        judge = None
+        if validation is not None:
+            pictures, y = self.held_out_pictures(validation), validation.y
+            held = to_torch(self._places(problem.task, pictures, views=1)[0], device).split(_IMAGES_AT_ONCE)
+            judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
+        towers, trained = problem.prompts.towers, {"context": context}
+        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
-        words, matching = (to_numpy(context), rows, problem.layout(self)), (self.eps, self.iterations)
-        fitted = Transported(task.text, task.scale, *words, *matching)
+        layout = problem.layout(self)
+        fitted = Transported(task.text, task.scale, to_numpy(context), rows, layout, self.matching)
         return self.finish(fitted.bind(task.encoder), task, started, **figures)
+
+    @property
+    def matching(self) -> Matching:
+        """How prompts and places are matched."""
+        return Matching(self.eps, self.iterations, self.pooled)
+
+    def _places(self, task: TowerTask, pictures: Sequence[Any], views: int | None = None) -> Array:
+        assert task.encoder is not None
+        encoder = LocalEncoder(task.encoder, self.pooled)
+        return local_views(encoder, pictures, task.views if views is None else views, self.seed)
 
     def _context(self, problem: Problem) -> nn.Parameter:
         """Start words of each prompt; those of a phrase are moved apart, or all prompts would stay equal."""
@@ -101,6 +128,22 @@ class PLOT(CoOp):
     def parameters(self, task: Task) -> int:
         """All words of the P prompts."""
         return self.prompts * super().parameters(task)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How prompts are matched to places: Sinkhorn's options, and whether the whole picture counts too."""
+
+    eps: float
+    iterations: int
+    pooled: bool
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> Matching:
+        """From JSON that nobody vouches for."""
+        if not isinstance(saved["pooled"], bool):
+            raise SavedModelError(f"pooled must be true or false, got {saved['pooled']!r}")
+        return cls(float(saved["eps"]), int(saved["iterations"]), saved["pooled"])
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
@@ -131,28 +174,31 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
     return plan
 
 
-def transport_logits(places: Tensor, rows: Tensor, scale: float, eps: float, iterations: int) -> Tensor:
+def transport_logits(places: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
     """Scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
     import torch
+    from torch.nn.functional import normalize
 
-    unit = torch.nn.functional.normalize(places, dim=-1).to(rows.dtype)
-    similar = torch.einsum("bld,pkd->bklp", unit, rows)
-    plan = sinkhorn(1 - similar.detach().float(), eps, iterations)
-    return scale * (plan * similar).sum(dim=(2, 3))
+    unit = normalize(places, dim=-1).to(rows.dtype)
+    local = unit[:, 1:] if matching.pooled else unit
+    similar = torch.einsum("bld,pkd->bklp", local, rows)
+    plan = sinkhorn(1 - similar.detach().float(), matching.eps, matching.iterations)
+    scores = (plan * similar).sum(dim=(2, 3))
+    if matching.pooled:
+        scores = scores + unit[:, 0] @ normalize(rows.mean(dim=0), dim=-1).T
+    return scale * scores
 
 
-def local_views(task: TowerTask, seed: int) -> Array:
-    """Local embeddings [V, n, L, D] of the support images: the centre, then as many views as the task has."""
-    assert task.encoder is not None
-    encoder = LocalEncoder(task.encoder)
-    indices = list(range(task.n))
+def local_views(encoder: LocalEncoder, pictures: Sequence[Any], views: int, seed: int) -> Array:
+    """Local embeddings [V, n, L, D] of pictures: the centre, then random views."""
+    indices = list(range(len(pictures)))
     found = []
-    with Batches(task.pictures, encoder.preprocess, seed) as batches:
-        for view in range(task.views):
-            for start in range(0, task.n, _IMAGES_AT_ONCE):
+    with Batches(pictures, encoder.preprocess, seed) as batches:
+        for view in range(views):
+            for start in range(0, len(indices), _IMAGES_AT_ONCE):
                 chosen = indices[start : start + _IMAGES_AT_ONCE]
                 found.append(encoder.encode(batches.get(chosen, view or None)))
-    return encoder.places(np.concatenate(found).reshape(task.views, task.n, -1))
+    return encoder.places(np.concatenate(found).reshape(views, len(indices), -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +212,7 @@ class Transported(Fitted):
     context: Array
     rows: Array
     layout: Layout
-    eps: float
-    iterations: int
+    matching: Matching
     encoder: Encoder | None = None
     local: LocalEncoder | None = None
 
@@ -177,18 +222,19 @@ class Transported(Fitted):
         places = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
         rows = to_torch(self.rows.astype(x.dtype))
         parts = [
-            transport_logits(part, rows, self.scale, self.eps, self.iterations)
-            for part in places.split(_IMAGES_AT_ONCE)
+            transport_logits(part, rows, self.scale, self.matching) for part in places.split(_IMAGES_AT_ONCE)
         ]
         return np.concatenate([to_numpy(part) for part in parts])
 
     def encoder_for(self, base: Any) -> Any:
         """The base model's places."""
-        return self.local or LocalEncoder(base)
+        return self.local or LocalEncoder(base, self.matching.pooled)
 
     def bind(self, encoder: Encoder | None) -> Transported:
         """Beside the encoder, whose local features it reads."""
-        return self if encoder is None else replace(self, encoder=encoder, local=LocalEncoder(encoder))
+        if encoder is None:
+            return self
+        return replace(self, encoder=encoder, local=LocalEncoder(encoder, self.matching.pooled))
 
     def with_text(self, text: Any) -> Transported:
         """The same contexts around other class names."""
@@ -205,8 +251,7 @@ class Transported(Fitted):
 
     def config(self) -> dict[str, Any]:
         """The scale, how prompts are laid out, and how they are matched."""
-        matching = {"eps": self.eps, "iterations": self.iterations}
-        return {"scale": self.scale, "layout": asdict(self.layout), **matching}
+        return {"scale": self.scale, "layout": asdict(self.layout), "matching": asdict(self.matching)}
 
     @classmethod
     def restore(
@@ -214,5 +259,5 @@ class Transported(Fitted):
     ) -> Transported:
         """Without the encoder, until it is bound to one."""
         layout, scale = Layout.restore(config["layout"]), float(config["scale"])
-        eps, iterations = float(config["eps"]), int(config["iterations"])
-        return cls(text, scale, tensors["context"], tensors["rows"], layout, eps, iterations)
+        matching = Matching.restore(config["matching"])
+        return cls(text, scale, tensors["context"], tensors["rows"], layout, matching)

@@ -7,7 +7,9 @@ taken out of it:
     g = g_a - lam * <g_a, g_b> / |g_b|^2 * g_b      if <g_a, g_b> < 0,      else g_a
 
 The teacher's predictions are soft labels of a cross-entropy, which has the gradient of the divergence. The
-context starts as zeros, with the phrase as its last words.
+context starts as zeros, with the phrase as its last words. In the authors' program teacher and phrase are
+those of each dataset ("a type of pet, a photo of a {}."): `teacher`, `init`; and `conflict` is 0.8 on
+Flowers, DTD and EuroSAT from 8 shots on.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from prolip.core.arrays import Array
+from prolip.methods.common.prompt_tuning import taught_rows
+from prolip.methods.common.tower_method import TowerTask
 from prolip.methods.coop import CoOp, Problem
 
 if TYPE_CHECKING:
@@ -31,14 +36,21 @@ class ProGrad(CoOp):
     ----------
     conflict
         How much of a conflicting gradient is taken out: 1 is all of it.
+    teacher
+        The hand-written prompt, with a `{}` for the class name; None: those of the task.
     """
 
     contexts: int | None = 16
     init: str = "a photo of a"
     conflict: float = 1.0
+    teacher: str | None = None
 
     name: ClassVar[str] = "prograd"
     summary: ClassVar[str] = "CoOp, without steps that go against the zero-shot predictions"
+
+    def teacher_rows(self, task: TowerTask) -> Array:
+        """The rows [K, D] of the teacher's prompts."""
+        return taught_rows(task, self.teacher)
 
     def gradient(self, problem: Problem) -> Gradient:
         """The projected gradient."""

@@ -25,6 +25,7 @@ from prolip.methods.common.classifiers import TextProjected, text_rows, unit_fea
 from prolip.methods.common.logit_bias import Pullback, normalised, row_space
 from prolip.methods.common.method import Shape
 from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
+from prolip.methods.common.steps import Steps
 from prolip.solvers import lam_value
 
 
@@ -101,9 +102,9 @@ class ProLIPText(PenalisedBiasMethod):
         """The tuned text as a term."""
         return TextProjection(task, lam_value(self.lam, task), self.per_template, exact)
 
-    def recipe(self, task: Task) -> dict[str, Any]:
+    def recipe(self, task: Task) -> Steps:
         """The paper's, as for the image projection."""
-        return {"lr": self.lr, "epochs": self.epochs}
+        return Steps(self.lr, self.epochs)
 
     def count(self, shape: Shape) -> int:
         """Dt x D; a shape without text features counts D for Dt."""

@@ -7,23 +7,28 @@ labels. Three methods:
 
     tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet
     tip_adapter_f        keys are trained, alpha = beta = 1, as the paper compares it
-    tip_adapter_f_star   alpha and beta searched, keys trained there, alpha and beta searched again
+    tip_adapter_f_star   keys trained at beta = 1 and each alpha of 0, 1, .., 9; the best of the ten is kept,
+                         and alpha and beta are searched with its keys: 200 x 200 values from 0.1 to 50
 
 Training is the authors': AdamW (rate 1e-3, eps 1e-4, weight decay 0.01), 20 epochs in batches of 256, a
-cosine. It has no penalty, hence no minimum to go to. With a validation set the best epoch is kept.
+cosine. It has no penalty, hence no minimum to go to. tip_adapter_f keeps the best epoch on a validation set.
 
-Differences: the authors pick the epoch, alpha and beta on the test set; here alpha and beta are searched on a
-validation set, or by cross-validation inside the support set, where every held-out image meets keys trained
-without it. With one image a class and no validation set they stay at 1. As a term of a sum (`+`) the cache
-is that of the frozen model, as the paper says; in the authors' program its queries move with ProLIP's matrix.
-A sum that goes to its minimum holds the keys K at the images K0 by |K - K0|^2 / N, or there would be none.
+Tip-Adapter-F* is LP++'s authors' form, which chooses on a validation set (of equals the first: small beta,
+then small alpha); Tip-Adapter's own chose the epoch, alpha and beta on the test set. Without a validation set
+all is chosen by cross-validation inside the support set, where every held-out image meets keys trained
+without it; with one image a class alpha and beta stay at 1.
+
+Differences: as a term of a sum (`+`) the cache is that of the frozen model, as the paper says; in the
+authors' program its queries move with ProLIP's matrix. A sum that goes to its minimum holds the keys K at the
+images K0 by |K - K0|^2 / N, or there would be none. The order of the images is another.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,12 +38,13 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.methods.common import cross_validation
 from prolip.methods.common.classifiers import CacheClassifier, affinity, by_class, products, unit_features
 from prolip.methods.common.hyperparameter import in_parallel
-from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum
+from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
 from prolip.methods.common.method import Progress, Shape
+from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
 
-ALPHAS = (0.0, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
-BETAS = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0)
+GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta
+STARTS = tuple(float(alpha) for alpha in range(10))  # that the keys of tip_adapter_f_star are trained at
 
 
 class Cache(LogitBias):
@@ -105,14 +111,19 @@ class TipAdapter(LogitBiasMethod):
     ) -> CacheClassifier:
         """Build the cache; train and search as the method says."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         _, method, figures = self.resolve(task, validation)
         keys, training = method.keys_of(task, progress, validation)
         fitted = Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys])
         return method.finish(fitted, task, started, **figures, **training)
 
+    def resolves(self) -> bool:
+        """Whether alpha or beta is "auto"."""
+        return "auto" in (self.alpha, self.beta)
+
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
         """Search alpha and beta where that is asked for."""
-        if "auto" not in (self.alpha, self.beta):
+        if not self.resolves():
             return task, self, {}
         parts = cross_validation.splits(task, validation, seed=self.seed)
         keys = in_parallel(lambda part: self.keys_of(part.task, None, None)[0], parts)
@@ -122,16 +133,25 @@ class TipAdapter(LogitBiasMethod):
         self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]
     ) -> tuple[TipAdapter, dict[str, Any]]:
         """With the alpha and beta that do best on held-out images, given the keys of the training parts."""
-        pairs = [(a, b) for b in _values(self.beta, BETAS) for a in _values(self.alpha, ALPHAS)]
         if not parts:
             start = replace(self, alpha=_number(self.alpha), beta=_number(self.beta))
             return start, cross_validation.fallback("alpha, beta", 1)
-        by_part = in_parallel(lambda pair: held_out(*pair, pairs), list(zip(parts, keys, strict=True)))
-        labels = [part.y for part in parts]
-        scores = [cross_validation.score(logits, labels) for logits in zip(*by_part, strict=True)]
-        place = cross_validation.best(scores)
-        report = cross_validation.report("alpha, beta", [pairs[place]], [scores[place]], parts)
-        return replace(self, alpha=pairs[place][0], beta=pairs[place][1]), report
+        alphas, betas = _values(self.alpha, GRID), _values(self.beta, GRID)
+        pairs = list(zip(parts, keys, strict=True))
+        right = np.sum(in_parallel(lambda pair: count_right(*pair, alphas, betas), pairs), axis=0)
+        beta, alpha = np.unravel_index(right.argmax(), right.shape)
+        found = replace(self, alpha=alphas[alpha], beta=betas[beta])
+        score = found.score(parts, keys)
+        report = cross_validation.report("alpha, beta", [(found.alpha, found.beta)], [score], parts)
+        return found, report
+
+    def score(self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]) -> cross_validation.Score:
+        """How well these keys do on held-out images, at this alpha and beta."""
+        caches = [Cache(part.task, _number(self.alpha), _number(self.beta)) for part in parts]
+        logits = [
+            cache.fitted([own]).logits(part.x) for cache, own, part in zip(caches, keys, parts, strict=True)
+        ]
+        return cross_validation.score(logits, [part.y for part in parts])
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""
@@ -179,27 +199,14 @@ class TipAdapterF(TipAdapter):
         self, task: Task, progress: Progress | None, validation: Task | None
     ) -> tuple[Array, dict[str, Any]]:
         """Keys trained from the support images, and figures of the training."""
-        trained = Sum(task, [self.bias(task, exact=False)]).adam(
-            lr=self.lr,
-            epochs=self.epochs,
-            decay=0.01,
-            batch=self.batch,
-            seed=self.seed,
-            judge=self._judge(task, validation),
-            progress=progress,
-        )
+        term = self.bias(task, exact=False)
+        steps = Steps(self.lr, self.epochs, decay=0.01, batch=self.batch, seed=self.seed)
+        trained = Sum(task, [term]).train(steps, best_epoch(term, validation), progress)
         return trained.parameters[0][0], trained.report()
 
-    def _judge(self, task: Task, validation: Task | None) -> Callable[[list[list[Array]]], float] | None:
-        if validation is None:
-            return None
-        term = self.bias(task, exact=False)
-
-        def accuracy(parameters: list[list[Array]]) -> float:
-            found = term.fitted(parameters[0]).predict(validation.x[0])
-            return float((found == validation.y).mean())
-
-        return accuracy
+    def chooses(self) -> bool:
+        """The best epoch."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -216,29 +223,57 @@ class TipAdapterFStar(TipAdapterF):
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> CacheClassifier:
-        """Search without training, train from there, and search again with the trained keys."""
-        if "auto" not in (self.alpha, self.beta):
+        """Train at each of the first alphas, keep the best, and search alpha and beta with its keys."""
+        if not self.resolves():
             return super().fit(task, progress, validation)
         started = time.perf_counter()
+        self.check_validation(task, validation)
         parts = cross_validation.splits(task, validation, seed=self.seed)
-        untrained = [Cache(part.task, 1.0, 1.0).keys for part in parts]
-        first, _ = self.search(parts, untrained)
-        keys, training = first.keys_of(task, progress, validation)
-        again = [keys]
-        if validation is None:
-            again = in_parallel(lambda part: first.keys_of(part.task, None, None)[0], parts)
-        found, report = self.search(parts, again)
-        fitted = Cache(task, _number(found.alpha), _number(found.beta)).fitted([keys])
+        first, keys = self._start(parts)
+        found, report = self.search(parts, keys)
+        last, training = first.keys_of(task, progress, None)
+        fitted = Cache(task, _number(found.alpha), _number(found.beta)).fitted([last])
         return found.finish(fitted, task, started, **report, **training)
 
+    def _start(self, parts: Sequence[cross_validation.Split]) -> tuple[TipAdapterFStar, list[Array]]:
+        """With the alpha whose trained keys do best on held-out images (of equals the first); those keys."""
+        best, kept, found = -1.0, replace(self, alpha=_number(self.alpha), beta=_number(self.beta)), []
+        for alpha in _values(self.alpha, STARTS) if parts else ():
+            at = replace(kept, alpha=alpha)
+            keys = in_parallel(partial(_trained_keys, at), parts)
+            if (accuracy := at.score(parts, keys).accuracy) > best:
+                best, kept, found = accuracy, at, keys
+        return kept, found
 
-def held_out(part: cross_validation.Split, keys: Array, pairs: Sequence[tuple[float, float]]) -> list[Array]:
-    """Logits of held-out images for each alpha and beta."""
-    task = part.task
+
+def _trained_keys(method: TipAdapterF, part: cross_validation.Split) -> Array:
+    return method.keys_of(part.task, None, None)[0]
+
+
+def count_right(
+    part: cross_validation.Split, keys: Array, alphas: Sequence[float], betas: Sequence[float]
+) -> Array:
+    """How many held-out images are right, [betas, alphas].
+
+    At one beta, an image is right where z_y + alpha c_y > z_k + alpha c_k for every other class k: between
+    the largest alpha that some k asks for, and the smallest that some k allows.
+    """
+    task, every = part.task, np.arange(len(part.y))
     f = unit_features(task.linear, part.x)
     zero, nearness = task.scale * products(f, task.text.rows), keys @ f.T - 1
-    cached = {b: by_class(np.exp(b * nearness), task.y, task.classes) for b in {beta for _, beta in pairs}}
-    return [zero + alpha * cached[beta] for alpha, beta in pairs]
+    ahead = zero[every, part.y, None] - zero  # [m, K]
+    ahead[every, part.y] = np.inf
+    right, tried = [], np.array(alphas)[:, None]
+    for beta in betas:
+        cached = by_class(np.exp(beta * nearness), task.y, task.classes)
+        gain = cached[every, part.y, None] - cached
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turn = -ahead / gain
+        least = np.where(gain > 0, turn, -np.inf).max(axis=1)
+        most = np.where(gain < 0, turn, np.inf).min(axis=1)
+        least[((gain == 0) & (ahead <= 0)).any(axis=1)] = np.inf
+        right.append(((least < tried) & (tried < most)).sum(axis=1))
+    return np.array(right)
 
 
 def _values(given: str | float, grid: Sequence[float]) -> Sequence[float]:

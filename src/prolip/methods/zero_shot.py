@@ -26,6 +26,7 @@ class ZeroShot(Method):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """The pretrained head and the class texts, as they are."""
+        self.check_validation(task, validation)
         fitted = Projected(task.linear, task.text, task.scale)
         return self.finish(fitted, task, time.perf_counter())
 

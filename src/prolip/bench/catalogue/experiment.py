@@ -27,6 +27,8 @@ class Line:
         The method and its options.
     over
         Options that the line is a mean over.
+    by_dataset
+        Options that the authors have for single datasets.
     paper
         The line's name in the published table, with {model} where that names the backbone; None where the
         paper has no such line.
@@ -38,6 +40,7 @@ class Line:
     label: str
     setting: Setting
     over: tuple[Options, ...] = ({},)
+    by_dataset: dict[str, Options] = field(default_factory=dict)
     paper: str | None = None
     views: int | None = None
     template: str | None = None

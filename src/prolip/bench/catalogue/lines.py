@@ -1,7 +1,8 @@
 """Lines that several experiments share, and how lines are written.
 
 The paper trains with Adam. Where it reports a mean over learning rates, the exact solver, which has none,
-goes to what those runs approach: lines called "exact" stand beside the paper's own recipe.
+goes to what those runs approach. A line with a published figure beside it runs the program behind that
+figure; lines called "exact" are ours, and have none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from itertools import product
 from typing import Any
 
+from prolip.bench.catalogue import phrases
 from prolip.bench.catalogue.experiment import Line, Options
 from prolip.evaluate.protocols import Setting
 
@@ -76,29 +78,42 @@ def sums(solver: str, options: Options, alone: Options) -> tuple[Line, ...]:
     end, how = ("_adam", "Adam") if solver == "adam" else ("", "exact")
     mine = {**options, "solver": "adam"} if solver == "adam" else options
     others = {"rla": "RLA", "tip_adapter_f": "Tip-Adapter-F", "task_res": "TaskRes"}
+    recipe = solver == "adam"
     lines = [
         line(
             f"prolip+{name}{end}",
             f"ProLIP + {label}, {how}",
             f"prolip+{name}",
             mine,
-            paper=f"ProLIP + {label}",
+            paper=f"ProLIP + {label}" if recipe else None,
         )
         for name, label in others.items()
     ]
-    return (line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper="ProLIP"), *lines)
+    paper = "ProLIP" if recipe else None
+    return (line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper=paper), *lines)
 
 
 ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
+COOP = named("coop", "CoOp", by_dataset=phrases.COOP)
+COCOOP = named("cocoop", "CoCoOp")
+PLOT = named("plot", "PLOT", by_dataset=phrases.PLOT)
+PROGRAD = named("prograd", "ProGrad", by_dataset=phrases.PROGRAD)
+TASK_RES = (
+    named("task_res", "TaskRes", options={"solver": "adam"}, by_dataset=phrases.TASK_RES),
+    line("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
+)
+PROLIP = line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP")
+EXACT = line("prolip", "ProLIP, exact", "prolip", exact())
 
 VALIDATED = (
     ZERO,
-    named("coop", "CoOp"),
-    named("plot", "PLOT"),
-    named("kgcoop", "KgCoOp"),
-    named("prograd", "ProGrad"),
-    named("clip_adapter", "CLIP-Adapter"),
+    COOP,
+    PLOT,
+    named("kgcoop", "KgCoOp", by_dataset=phrases.KGCOOP),
+    PROGRAD,
+    named("clip_adapter", "CLIP-Adapter", options={"solver": "sgd"}),
+    line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
     TIP,
     named("tip_adapter_f_star", "Tip-Adapter-F*"),
     named("linear_probe", "LP"),
@@ -111,5 +126,5 @@ VALIDATED_ADAM = VALIDATED[-2]
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
 FIXED = (
     line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"),
-    line("prolip", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
+    EXACT,
 )

@@ -6,10 +6,17 @@ from itertools import product
 
 from prolip.bench.catalogue.experiment import Experiment
 from prolip.bench.catalogue.lines import (
+    COCOOP,
+    COOP,
+    EXACT,
     FIXED,
     GRID,
     LRS,
     OVER_LRS,
+    PLOT,
+    PROGRAD,
+    PROLIP,
+    TASK_RES,
     TIP,
     VALIDATED,
     ZERO,
@@ -39,8 +46,8 @@ _VARIANTS = (
         for lam in ("1/N", "1/N^2", "0")
         for entry in each_lr("prolip", f"ProLIP, lam={lam}", adam(lam), key=f"lam{lam}")
     ),
-    line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N"), paper="ProLIP, lam=1/N"),
-    line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2"), paper="ProLIP, lam=1/N^2"),
+    line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
+    line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
 )
 
 MAIN_TEXT = (
@@ -59,10 +66,12 @@ MAIN_TEXT = (
     Experiment(
         "validation_free", "Few-shot classification without a validation set", "Table 2b", "few_shot",
         (
-            ZERO, named("prograd", "ProGrad"), named("plot", "PLOT"), named("task_res", "TaskRes"), TIP,
-            named("cross_modal", "Cross-modal LP"), named("clap", "CLAP"),
-            line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP"),
-            named("prolip", "ProLIP, exact", options=exact(), paper="ProLIP"),
+            ZERO, PROGRAD, PLOT,
+            named("task_res", "TaskRes", options={"solver": "sgd"}), TASK_RES[1], TIP,
+            line("cross_modal", "Cross-modal LP, exact", "cross_modal"),
+            named("clap", "CLAP", options={"solver": "sgd"}),
+            line("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
+            PROLIP, EXACT,
             line("prolip_auto", "ProLIP, lam from the support set", "prolip", exact("auto")),
         ),
         published="validation_free",
@@ -82,14 +91,14 @@ MAIN_TEXT = (
                 for entry in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
             ),
             *each_lr("rla", "RLA", adam("1/N")), *each_lr("prolip", "ProLIP", adam("1/N")),
-            line("rla_exact", "RLA, exact", "rla", exact(), paper="RLA"),
-            line("prolip_exact", "ProLIP, exact", "prolip", exact(), paper="ProLIP"),
+            line("rla_exact", "RLA, exact", "rla", exact()),
+            line("prolip_exact", "ProLIP, exact", "prolip", exact()),
         ),
         published="rla", plot="variants",
     ),
     Experiment(
         "cross_dataset", "From 4-shot ImageNet to ten other datasets", "Table 3", "transfer",
-        (ZERO, named("coop", "CoOp"), named("cocoop", "CoCoOp"), named("prograd", "ProGrad"), *FIXED),
+        (ZERO, COOP, COCOOP, PROGRAD, *FIXED),
         layout="targets", datasets=("imagenet",),
         targets=(
             "caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101", "fgvc_aircraft", "sun397",
@@ -100,21 +109,20 @@ MAIN_TEXT = (
     Experiment(
         "domain", "Domain generalization from 4-shot ImageNet", "Table 4", "transfer",
         (
-            ZERO, named("linear_probe", "LP"), named("coop", "CoOp"), named("cocoop", "CoCoOp"),
-            named("prograd", "ProGrad"), named("task_res", "TaskRes"), TIP, *FIXED,
+            ZERO, named("linear_probe", "LP"), COOP, COCOOP, PROGRAD, *TASK_RES, TIP, *FIXED,
         ),
         layout="targets", models=("RN50", "RN101", "ViT-B/16", "ViT-B/32"), datasets=("imagenet",),
         targets=VARIANTS, shots=(4,), published="domain", plot="bars",
     ),
     Experiment(
         "base_to_new", "Base-to-new generalization", "Tables 5a, 12a and 17: RN50, 4 shots", "base_to_new",
-        (ZERO, named("coop", "CoOp"), named("cocoop", "CoCoOp"), named("prograd", "ProGrad"), *FIXED),
+        (ZERO, COOP, COCOOP, PROGRAD, *FIXED),
         layout="base_to_new", shots=(4,), published="base_to_new_rn50", plot="base_to_new",
     ),
     Experiment(
         "base_to_new_vit", "Base-to-new generalization", "Tables 5b, 12b and 18: ViT-B/16, 16 shots",
         "base_to_new",
-        (ZERO, named("coop", "CoOp"), named("cocoop", "CoCoOp"), named("maple", "MaPLe"), *FIXED),
+        (ZERO, COOP, COCOOP, named("maple", "MaPLe"), *FIXED),
         layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
         published="base_to_new_vit", plot="base_to_new",
         note='Every dataset with "a photo of a {}.", as the authors\' README says of these figures.',
@@ -159,10 +167,10 @@ MAIN_TEXT = (
         (
             ZERO, named("zero_shot", "TPT", key="tpt", protocol="test_time_tpt"),
             named("zero_shot", "ProLIP test-time", key="test_time", protocol="test_time_prolip"),
-            named("coop", "CoOp"), named("prolip", "ProLIP", options=exact()),
+            COOP, named("prolip", "ProLIP", options=adam("1/N", lr=1e-5)),
             named(
-                "prolip", "ProLIP test-time + ProLIP", key="test_time_prolip", options=exact(),
-                protocol="test_time_prolip",
+                "prolip", "ProLIP test-time + ProLIP", key="test_time_prolip",
+                options=adam("1/N", lr=1e-5), protocol="test_time_prolip",
             ),
         ),
         layout="targets", datasets=("imagenet",),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prolip.bench.catalogue.experiment import Experiment
 from prolip.bench.catalogue.lines import (
+    EXACT,
     FIXED,
     OVER_LRS,
+    PROLIP,
+    TASK_RES,
     VALIDATED,
     VALIDATED_ADAM,
     ZERO,
@@ -38,8 +43,8 @@ SUPPLEMENT = (
                 "prolip_text", "ProLIP (text), Adam", key="prolip_text_adam", options=adam("1/N"),
                 over=OVER_LRS, paper="ProLIP (text)",
             ),
-            named("prolip_text", "ProLIP (text), exact", options=exact(), paper="ProLIP (text)"),
-            named("prolip", "ProLIP, exact", options=exact(), paper="ProLIP"),
+            line("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
+            PROLIP, EXACT,
         ),
         published="text_projector",
     ),
@@ -50,7 +55,7 @@ SUPPLEMENT = (
     ),
     Experiment(
         "lora", "CLIP-LoRA, classification", "Table 15", "few_shot",
-        (ZERO, named("clip_lora", "CLIP-LoRA"), named("prolip", "ProLIP", options=exact())),
+        (ZERO, named("clip_lora", "CLIP-LoRA"), PROLIP, EXACT),
         models=("ViT-B/16",), template="photo", published="lora", columns={"average": "classification"},
         note="The paper gives the mean over 1 to 16 shots.",
     ),
@@ -64,7 +69,7 @@ SUPPLEMENT = (
         "normalisation", "Tuning normalisation parameters", "Table 16", "few_shot",
         (
             line("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
-            line("prolip", "ProLIP, exact", "prolip", exact(), paper="{model} ProLIP"),
+            replace(PROLIP, paper="{model} ProLIP"), EXACT,
         ),
         models=("RN50", "ViT-B/16"), shots=(16,), published="normalisation", plot="bars",
     ),
@@ -83,7 +88,7 @@ SUPPLEMENT = (
     ),
     Experiment(
         "more_shots", "32 shots and all the data", 'supplement, "More few-shot settings"', "few_shot",
-        (ZERO, named("task_res", "TaskRes"), named("prolip", "ProLIP", options=exact())),
+        (ZERO, *TASK_RES, PROLIP, EXACT),
         shots=(32, None), published="more_shots",
     ),
     Experiment(
@@ -109,6 +114,18 @@ SUPPLEMENT = (
             line("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", exact(), template="photo"),
         ),
         layout="datasets", note="The paper lists the templates; what they are worth is measured here.",
+    ),
+    Experiment(
+        "newer", "Newer methods in closed form", "each project's own figures", "few_shot_validation",
+        (
+            replace(ZERO, paper=None), line("gda", "GDA", "gda", paper="{model} GDA"),
+            line("proker", "ProKeR", "proker", paper="{model} ProKeR"),
+            line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
+            replace(PROLIP, protocol="few_shot", paper=None), replace(EXACT, protocol="few_shot"),
+        ),
+        models=("RN50", "ViT-B/16"), published="newer",
+        note="GDA and ProKeR chose on the whole validation split (GDA on ImageNet: on the test set); "
+        "here on N validation shots.",
     ),
     Experiment(
         "parameters", "Trained parameters", 'Table 22 and the "# params" columns', "parameters",

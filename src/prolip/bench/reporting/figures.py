@@ -19,7 +19,7 @@ from prolip.bench.reporting.plot_style import RED
 from prolip.bench.reporting.results import Estimate, Question, Results, title_of
 from prolip.bench.reporting.table import Cell, TableRow
 from prolip.core.errors import InputError
-from prolip.core.files import write_atomic
+from prolip.core.writing import write_atomic
 from prolip.evaluate.curve_plot import plot_format
 
 if TYPE_CHECKING:

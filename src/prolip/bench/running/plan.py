@@ -189,7 +189,7 @@ def _units(experiment: Experiment, line: Line, encoder: str, choices: Choices) -
     template = line.template or experiment.template
     for dataset in sources:
         for options in line.over:
-            mine = {**line.setting.options, **options}
+            mine = {**line.setting.options, **options, **line.by_dataset.get(dataset, {})}
             setting = dataclasses.replace(line.setting, options=mine, views=views, template=template)
             for shots, seed in draws if line.trained else [(1, choices.seeds[0])]:
                 yield Unit(protocol, dataset, encoder, Trial(setting, shots, seed), targets)

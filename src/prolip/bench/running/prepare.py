@@ -148,7 +148,7 @@ class _Source:
             if part in self.benchmark.splits
         }
         paths = {
-            name: [str(self._images(name).paths[place].resolve()) for place in part.places.tolist()]
+            name: [str(self._images(name).images[place].resolve()) for place in part.places.tolist()]
             for name, part in parts.items()
         }
         self.problem = replace(self.problem, splits=parts, paths=paths)
@@ -216,7 +216,7 @@ class _Source:
             if self.progress is not None:
                 self.progress(f"{self.benchmark.name} {part}", done, total)
 
-        paths = [images.paths[i] for i in places]
+        paths = [images.images[i] for i in places]
         found = extract(self.encoder, paths, views=views, store=self.store, progress=tick)
         self.hashes[part] = dict(zip(places, found.hashes, strict=True))
         return EncodedSplit(images.labels, found.features, np.array(places, np.int64))

@@ -11,10 +11,14 @@ import numpy as np
 
 from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
-from prolip.core.files import sha256_tensors, write_tensors
+from prolip.core.files import sha256_tensors
+from prolip.core.reading import open_regular, parse_json
+from prolip.core.writing import write_tensors
 from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
 
 _PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "model", "templates", "paths")
+# Of a file that is not what was written, whatever it is; `Unreadable` is a ValueError.
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
@@ -48,10 +52,15 @@ def write_problem(problem: EncodedDataset, path: Path) -> None:
 def is_whole(path: Path) -> bool:
     """Whether a file is there and is what was written."""
     try:
-        tensors, metadata = _open(np.memmap(path, np.uint8, "r"))
+        tensors, metadata = _open(_map(path))
         return metadata["sha256"] == _checksum(metadata["problem"], tensors)
-    except (OSError, ValueError, KeyError):
+    except _DAMAGE:
         return False
+
+
+def _map(path: Path) -> Array:
+    open_regular(path).close()  # a pipe would hang
+    return np.memmap(path, np.uint8, "r")
 
 
 def _checksum(about: str, tensors: dict[str, Array]) -> str:
@@ -64,16 +73,14 @@ def read_problem(source: str | Array, device: str = "auto") -> EncodedDataset:
     A file is mapped, so that of many views only those that a unit asks for are read.
     """
     try:
-        return _problem(
-            *_open(np.memmap(source, np.uint8, "r") if isinstance(source, str) else source), device
-        )
-    except (OSError, ValueError, KeyError) as error:
+        return _problem(*_open(_map(Path(source)) if isinstance(source, str) else source), device)
+    except _DAMAGE as error:
         name = source if isinstance(source, str) else "what the cluster sent"
         raise InputError(f"{name} is damaged: start the run again, and it is made anew") from error
 
 
 def _problem(tensors: dict[str, Array], metadata: dict[str, str], device: str) -> EncodedDataset:
-    about: dict[str, Any] = json.loads(metadata["problem"])
+    about: dict[str, Any] = parse_json(metadata["problem"])
     heads = {
         name: Head(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), residual)
         for name, residual in (("head", about["residual"]), ("text_head", about["text_residual"]))
@@ -102,11 +109,13 @@ def _open(content: Array) -> tuple[dict[str, Array], dict[str, str]]:
     The file is the length of a JSON header in 8 bytes, the header, and the tensors at the places it tells.
     """
     start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    header = json.loads(content[8:start].tobytes())
+    header = parse_json(content[8:start].tobytes().decode())
     metadata = header.pop("__metadata__")
     tensors = {}
     for name, entry in header.items():
         first, last = entry["data_offsets"]
+        if not 0 <= first <= last <= len(content) - start:
+            raise ValueError(f"{name} lies outside of the file")
         values = content[start + first : start + last].view(_DTYPES[entry["dtype"]])
         tensors[name] = values.reshape(entry["shape"])
     return tensors, metadata

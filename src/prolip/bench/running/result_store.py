@@ -12,24 +12,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from prolip.bench.running.plan import Plan, PlannedUnit
 from prolip.bench.running.result_key import code_version
 from prolip.bench.running.unit import Unit
 from prolip.core.errors import ProlipError
+from prolip.core.reading import open_regular
+from prolip.core.writing import check_place, make_folders
 
 STALE = 60.0  # seconds without a sign of life
 ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
 _VERSION = 2
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS units (
@@ -75,9 +82,7 @@ class UnitResult:
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a plan is; `spent` and `left` are the seconds of units that ended, and of the others, as far
-    as one can tell from those of the same line: None before any is done.
-    """
+    """How far a plan is; `spent` and `left` are seconds: of units that ended, and a guess for the others."""
 
     done: int
     failed: int
@@ -92,6 +97,19 @@ class Counts:
         return self.done + self.failed + self.running + self.waiting
 
 
+def _told(method: Method) -> Method:
+    """A method whose failures, of a damaged file or a full disk, are told in one line."""
+
+    @wraps(method)
+    def call(self: ResultStore, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(self, *arguments, **named)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+
+    return cast(Method, call)
+
+
 class ResultStore:
     """The file of results, made if it is not there."""
 
@@ -99,31 +117,44 @@ class ResultStore:
         self.path = Path(path)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if version not in (0, _VERSION):
-                raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        except (sqlite3.DatabaseError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise ProlipError(
-                f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
-            ) from error
+            target = check_place(self.path)
+            make_folders(target.parent)
+            if target.exists():
+                open_regular(target).close()  # a pipe would hang
+            self._db = sqlite3.connect(target, timeout=60.0, isolation_level=None)
+            with ExitStack() as stack:
+                stack.callback(self._db.close)
+                self._set_up()
+                stack.pop_all()
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+
+    def _set_up(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if version not in (0, _VERSION):
+            raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _unusable(self, error: Exception) -> ProlipError:
+        why = error.strerror if isinstance(error, OSError) else error
+        return ProlipError(
+            f"{self.path} cannot be used for results: {why}; name a file in a folder that can be written"
+        )
 
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give back what is still claimed, and close the file."""
-        self.release()
-        self._db.close()
+        with closing(self._db):
+            self.release()
 
     # Plans
 
+    @_told
     def add_plan(self, plan: Plan, keys: Sequence[str]) -> int:
         """Write down a plan and the key of each of its units; those that are known keep their results."""
         with self._transaction():
@@ -144,6 +175,7 @@ class ResultStore:
         assert number is not None
         return number
 
+    @_told
     def last_plan(self, experiment: str) -> tuple[Plan, list[UnitResult]] | None:
         """The newest plan of an experiment, and what has become of its units, in its order."""
         found = self._db.execute(
@@ -152,8 +184,12 @@ class ResultStore:
         if found is None:
             return None
         results = self.results(found[0])
-        return Plan.from_json(json.loads(found[1]), [result.planned for result in results]), results
+        read = self._parse(
+            lambda text: Plan.from_json(json.loads(text), [result.planned for result in results]), found[1]
+        )
+        return read, results
 
+    @_told
     def results(self, plan: int) -> list[UnitResult]:
         """The units of a plan, in its order."""
         found = self._db.execute(
@@ -163,10 +199,12 @@ class ResultStore:
         )
         results = []
         for line, model, unit, status, result, error in found:
-            planned = PlannedUnit(line, model, Unit.from_json(unit))
-            results.append(UnitResult(planned, status, json.loads(result) if result else None, error))
+            planned = PlannedUnit(line, model, self._parse(Unit.from_json, unit))
+            parsed = self._parse(json.loads, result) if result else None
+            results.append(UnitResult(planned, status, parsed, error))
         return results
 
+    @_told
     def counts(self, plan: int) -> Counts:
         """How far a plan is; a unit that several of its lines share counts once."""
         found = self._db.execute(
@@ -189,11 +227,13 @@ class ResultStore:
         left = None if usual is None else sum(means.get(line, usual) * n for line, n in ahead.items())
         return Counts(**number, spent=spent, left=left)
 
+    @_told
     def timings(self) -> list[tuple[Unit, str, float]]:
         """Every unit that is done, with the version of its code and its seconds."""
         found = self._db.execute("SELECT unit, code, seconds FROM units WHERE status = 'done'")
-        return [(Unit.from_json(unit), code, seconds) for unit, code, seconds in found]
+        return [(self._parse(Unit.from_json, unit), code, seconds) for unit, code, seconds in found]
 
+    @_told
     def retry(self, plan: int) -> int:
         """Let the failed units of a plan run again; how many they are."""
         return self._db.execute(
@@ -204,6 +244,7 @@ class ResultStore:
 
     # Units
 
+    @_told
     def claim(self, plan: int, count: int) -> list[tuple[str, Unit]]:
         """Up to `count` units of a plan to run now: waiting ones, then those of runners that are gone."""
         with self._transaction():
@@ -218,12 +259,14 @@ class ResultStore:
                 "WHERE key = ?",
                 [(self.owner, time.time(), key) for key, _ in found],
             )
-        return [(key, Unit.from_json(unit)) for key, unit in found]
+        return [(key, self._parse(Unit.from_json, unit)) for key, unit in found]
 
+    @_told
     def finish(self, key: str, result: dict[str, Any], seconds: float) -> None:
         """A unit is done."""
         self._end(key, "done", json.dumps(result), None, seconds)
 
+    @_told
     def fail(self, key: str, error: str, seconds: float = 0.0) -> None:
         """A unit has failed: keep the traceback."""
         self._end(key, "failed", None, error, seconds)
@@ -235,6 +278,7 @@ class ResultStore:
             (status, result, error, seconds, time.time(), key),
         )
 
+    @_told
     def died(self, key: str, reason: str) -> None:
         """The process that ran a unit is gone: let it run again, but not for ever."""
         (attempts,) = self._db.execute("SELECT attempts FROM units WHERE key = ?", (key,)).fetchone()
@@ -246,12 +290,14 @@ class ResultStore:
                 (key, self.owner),
             )
 
+    @_told
     def beat(self) -> None:
         """Say that this runner is alive."""
         self._db.execute(
             "UPDATE units SET beat = ? WHERE owner = ? AND status = 'running'", (time.time(), self.owner)
         )
 
+    @_told
     def release(self) -> None:
         """Give back the units that are claimed."""
         self._give_back([self.owner])
@@ -273,19 +319,26 @@ class ResultStore:
             [(owner,) for owner in owners],
         )
 
+    def _parse(self, parse: Callable[[str], Value], text: str) -> Value:
+        try:
+            return parse(text)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ProlipError(f"{self.path} is damaged: a result in it cannot be read ({error})") from error
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
 
 
 def _alive(owner: str, beat: float | None) -> bool:
-    host, pid, _ = owner.rsplit(":", 2)
+    host, pid, _ = owner.rsplit(":", 2) if re.fullmatch(r".*:\d{1,9}:\w+", owner) else ("", "", "")
     if host == socket.gethostname() and os.name == "posix":  # elsewhere signal 0 is not harmless
         try:
             os.kill(int(pid), 0)

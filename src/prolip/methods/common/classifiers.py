@@ -139,7 +139,10 @@ def by_class(near: Array, labels: Array, classes: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class AdapterClassifier(Fitted):
-    """logits = s normalize(alpha v + (1 - alpha) relu(relu(v W1) W2)) T', with v = head(x)."""
+    """logits = s normalize(alpha v + (1 - alpha) relu(relu(v W1) W2)) T', with v = head(x).
+
+    Where `unit_input`, v is normalised instead of the mix.
+    """
 
     kind: ClassVar[str] = "adapter"
 
@@ -149,21 +152,26 @@ class AdapterClassifier(Fitted):
     down: Array  # W1 [D, B]
     up: Array  # W2 [B, D]
     alpha: float
+    unit_input: bool = False
 
     def logits(self, x: Any) -> Array:
         """Scores [m, K] of the mixed embedding."""
         v = self.head(as_features(x, "features"))
+        v = unit_rows(v) if self.unit_input else v
         down, up = (layer.astype(v.dtype, copy=False) for layer in (self.down, self.up))
         changed = np.maximum(np.maximum(v @ down, 0) @ up, 0)
-        return self.scale * products(unit_rows(self.alpha * v + (1 - self.alpha) * changed), self.text.rows)
+        mixed = self.alpha * v + (1 - self.alpha) * changed
+        return self.scale * products(mixed if self.unit_input else unit_rows(mixed), self.text.rows)
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
         v = graph.head(self.head, x)
+        v = graph.unit_rows(v) if self.unit_input else v
         hidden = graph.node("Relu", graph.node("MatMul", v, self.down))
         changed = graph.node("Relu", graph.node("MatMul", hidden, self.up))
         z = graph.node("Add", graph.node("Mul", v, self.alpha), graph.node("Mul", changed, 1 - self.alpha))
-        return graph.node("MatMul", graph.unit_rows(z), self.scale * self.text.rows.T)
+        z = z if self.unit_input else graph.unit_rows(z)
+        return graph.node("MatMul", z, self.scale * self.text.rows.T)
 
     def with_text(self, text: Any) -> AdapterClassifier:
         """The same adapter, other classes."""
@@ -174,16 +182,18 @@ class AdapterClassifier(Fitted):
         return _float32(down=self.down, up=self.up)
 
     def config(self) -> dict[str, Any]:
-        """The scale, and the share of the pretrained embedding."""
-        return {"scale": self.scale, "alpha": self.alpha}
+        """The scale, the share of the pretrained embedding, and what is normalised."""
+        return {"scale": self.scale, "alpha": self.alpha, "unit_input": self.unit_input}
 
     @classmethod
     def restore(
         cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
     ) -> AdapterClassifier:
         """Put the layers behind the base model's head."""
-        scale, alpha = float(config["scale"]), float(config["alpha"])
-        return cls(head, text, scale, tensors["down"], tensors["up"], alpha)
+        scale, alpha, unit_input = float(config["scale"]), float(config["alpha"]), config["unit_input"]
+        if not isinstance(unit_input, bool):
+            raise SavedModelError(f"unit_input must be true or false, got {unit_input!r}")
+        return cls(head, text, scale, tensors["down"], tensors["up"], alpha, unit_input)
 
 
 @dataclass(frozen=True, eq=False)

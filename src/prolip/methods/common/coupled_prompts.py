@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,7 +23,9 @@ class Coupling(nn.Module):
         self.prompts = nn.ParameterList(
             nn.Parameter(0.02 * torch.randn(contexts, words)) for _ in range(depth)
         )
-        self.maps = nn.ModuleList(nn.Linear(words, width) for _ in range(1 if shared else depth))
+        first, deep = nn.Linear(words, width), nn.Linear(words, width)
+        copies = 0 if shared else depth - 1
+        self.maps = nn.ModuleList([first, *(copy.deepcopy(deep) for _ in range(copies))])
 
     @classmethod
     def start(cls, phrase: Tensor, depth: int, towers: Towers, shared: bool, seed: int) -> Coupling:

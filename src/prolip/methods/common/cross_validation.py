@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core import HeldOut, InputError, Task, Text
+from prolip.core import HeldOut, Task, Text
 from prolip.core.arrays import Array, cross_entropy
 from prolip.methods.common.method import Method
 from prolip.solvers.folds import assign_folds, some_classes
@@ -58,10 +58,6 @@ def splits(
         Search on a sample of this many classes where there are more; None never samples.
     """
     if validation is not None:
-        if validation.classes != task.classes:
-            raise InputError(
-                f"the validation set has {validation.classes} classes, the support set {task.classes}"
-            )
         return [Split(task, validation.x[0], validation.y, "validation")]
     if classes is not None and task.classes > classes:
         task = some_classes(task, classes, seed)

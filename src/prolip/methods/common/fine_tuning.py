@@ -3,8 +3,9 @@
     mean_i CE( s * normalize(f(image_i)) T', y_i )  +  lam * sum_p |p - p0|^2
 
 f is the whole image tower with its projection. T are the class texts, frozen, or made anew at each step where
-parameters of the text tower are trained. Every epoch shows each image once, in a new random crop. Batch norms
-keep their statistics.
+parameters of the text tower are trained. Every epoch shows each image once, in a new random crop; a last
+batch that is not full is kept, as in the authors' programs. Batch norms keep their statistics. With a
+validation set the best epoch is kept.
 
 Differences from the authors' program for full and last-layer fine-tuning: there the image embeddings are not
 normalised in the loss (nor, on ten of the datasets, at test time), so that it trains and measures something
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,11 +80,12 @@ class FineTuning(TowerMethod):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
         """Train a copy of the towers; the encoder itself stays as it was."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
             parameter.requires_grad_(True)
-        figures = self.run(task, encoder, towers, trained, progress)
+        figures = self.run(task, encoder, towers, trained, progress, validation)
         changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
         fitted = self.tuned(task, encoder, towers, changed)
         if trains_text(towers, trained) and task.text.classes is not None:
@@ -101,6 +105,7 @@ class FineTuning(TowerMethod):
         towers: Towers,
         trained: dict[str, nn.Parameter],
         progress: Progress | None,
+        validation: Task | None = None,
     ) -> dict[str, Any]:
         """Train the chosen parameters; what comes back are figures of the run."""
         import torch
@@ -116,16 +121,23 @@ class FineTuning(TowerMethod):
             towers.model.to(memory_format=torch.channels_last)  # half again as fast for convolutions
         with Batches(task.pictures, preprocess, self.seed) as batches:
 
-            def loss(batch: Batch) -> Tensor:
-                pixels = preprocess.normalise(to_torch(batches.of(batch), device))
-                images = normalize(towers.embed_image(pixels).float(), dim=1)
+            def logits(pixels: Array) -> Tensor:
+                seen = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
                 rows = fixed if tokens is None else class_rows(towers, tokens, len(fixed))
-                value = cross_entropy(task.scale * images @ rows.T, labels[batch.images])
+                return task.scale * normalize(seen.float(), dim=1) @ rows.T
+
+            def loss(batch: Batch) -> Tensor:
+                value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
                 for name, before in start.items():
                     value = value + lam * (trained[name] - before).square().sum()
                 return value
 
-            figures = self.train(task, towers, trained, loss, progress)
+            def asked(pixels: Array) -> Tensor:
+                with without_dropout(towers.model):
+                    return logits(pixels)
+
+            judge = self.judge_pictures(validation, preprocess, asked)
+            figures = self.train(task, towers, trained, loss, progress, judge=judge)
         towers.model.to(memory_format=torch.contiguous_format)
         return figures
 
@@ -139,6 +151,7 @@ class FineTuning(TowerMethod):
             self.batch_size,
             optimizer="adam",
             eps=1e-4,
+            drop_last=False,
             per_step=True,
             seed=self.seed,
             checkpoint=self.checkpoint,
@@ -148,6 +161,19 @@ class FineTuning(TowerMethod):
         """Those that are trained."""
         _, _, towers = self.open(task)
         return sum(parameter.numel() for parameter in self.choose(towers).values())
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """The model as it predicts, while it is being trained."""
+    active = [module for module in model.modules() if module.training and not list(module.children())]
+    for module in active:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module in active:
+            module.train()
 
 
 def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:

@@ -52,10 +52,15 @@ class HyperparameterSearch(Method):
     def fit_with(self, task: Task, value: float) -> Fitted:
         """The fit with this value; its `report` is what the solver tells."""
 
+    def chooses(self) -> bool:
+        """Whether the option is "auto"."""
+        return bool(getattr(self, self.option) == "auto")
+
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Search where that is asked for, then fit on everything."""
         started = time.perf_counter()
+        self.check_validation(task, validation)
         return self._fit_found(task, self.find(task, validation), started)
 
     @single_thread()

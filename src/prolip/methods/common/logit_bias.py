@@ -24,6 +24,7 @@ from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.common.method import Method, Progress
+from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import cores, cut, run_all
 
 # Rows x classes that are worth waking a thread for, and at most so many pieces, as each repeats what does not
@@ -101,6 +102,14 @@ class LogitBiasMethod(Method):
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> LogitBias:
         """The term on this task. `exact` may use unknowns in which only the minimum is the same."""
+
+    def resolves(self) -> bool:
+        """Whether something has to be chosen before training."""
+        return False
+
+    def chooses(self) -> bool:
+        """Whether `resolve` does; a method that keeps the best epoch says so itself."""
+        return self.resolves()
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, LogitBiasMethod, dict[str, Any]]:
         """Choose what has to be chosen before training: the task at its scale, the method, figures."""
@@ -192,46 +201,46 @@ class Sum:
         arrays = split(found.x, self.start)
         return Trained(self.by_term(arrays), found.value, first, found.evaluations, found.converged)
 
-    def adam(
+    def train(
         self,
-        *,
-        lr: float,
-        epochs: int,
-        eps: float = 1e-4,
-        decay: float = 0.0,
-        batch: int | None = None,
-        seed: int = 0,
+        steps: Steps,
         judge: Callable[[list[list[Array]]], float] | None = None,
         progress: Progress | None = None,
+        start: Sequence[Array] | None = None,
     ) -> Trained:
-        """Adam (AdamW where `decay`), a cosine from `lr` to zero, one augmented view an epoch.
+        """Take an authors' steps, one view an epoch, from `start` or the terms' own.
 
-        Full batches, or shuffled ones of `batch` images. Views come in the order 1, 2, .., V - 1, 0, as the
-        authors'. With `judge`, the best epoch by it is kept (of equals the later), not the last.
+        With `judge`, the best epoch by it is kept (of equals the first), not the last.
         """
         first, _ = self.loss(self.start)
         if not self.start:
             return Trained(self.by_term([]), first, first, 1, True)
-        arrays = [array.copy() for array in self.start]
-        optimizer, rng, n = solvers.AdamW(arrays, eps, decay), np.random.default_rng(seed), self.task.n
-        steps = math.ceil(n / batch) if batch else 1
-        kept, best = arrays, -math.inf
-        for epoch in range(epochs):
-            order = rng.permutation(n) if batch else None
-            offset = (epoch + 1) % self.task.views * n
-            for step in range(steps):
-                rows: Any = slice(offset, offset + n)
-                if order is not None and batch:
-                    rows = offset + order[step * batch : (step + 1) * batch]
-                done = (epoch * steps + step) / (epochs * steps)
+        arrays = [array.copy() for array in (self.start if start is None else start)]
+        optimizer, rng, n = steps.build(arrays), np.random.default_rng(steps.seed), self.task.n
+        kept, best, taken = arrays, -math.inf, 0
+        for epoch in range(steps.epochs):
+            for rows in steps.batches(n, self.task.views, epoch, rng):
                 _, gradients = self.loss(arrays, rows)
-                optimizer.step(gradients, solvers.cosine(lr, done))
-            if judge is not None and (verdict := judge(self.by_term(arrays))) >= best:
+                optimizer.step(gradients, steps.rate(taken, n))
+                taken += 1
+            if judge is not None and (verdict := judge(self.by_term(arrays))) > best:
                 kept, best = [array.copy() for array in arrays], verdict
             if progress is not None:
-                progress(epoch + 1, epochs)
+                progress(epoch + 1, steps.epochs)
         value, _ = self.loss(kept)
-        return Trained(self.by_term(kept), value, first, epochs * steps, math.isfinite(value))
+        return Trained(self.by_term(kept), value, first, taken, math.isfinite(value))
+
+
+def best_epoch(term: LogitBias, validation: Task | None) -> Callable[[list[list[Array]]], float] | None:
+    """A judge of epochs: the accuracy of a term alone on the validation set, if there is one."""
+    if validation is None:
+        return None
+
+    def accuracy(parameters: list[list[Array]]) -> float:
+        found = term.fitted(parameters[0]).predict(validation.x[0])
+        return float((found == validation.y).mean())
+
+    return accuracy
 
 
 def join(arrays: Sequence[Array]) -> Array:

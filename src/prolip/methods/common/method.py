@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
-from prolip.core import Fitted, HeldOut, Settings, Task, UsageError
+from prolip.core import Fitted, HeldOut, InputError, Settings, Task, UsageError
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
@@ -76,9 +76,28 @@ class Method(ABC):
         progress
             Called with (done, total) where there are steps to count.
         validation
-            Further labelled images of the same classes, to choose hyperparameters on. Without it they are
-            chosen inside the support set.
+            Further labelled images of the same classes, to choose hyperparameters or the best epoch on.
+            Without it they are chosen inside the support set, or fixed. Refused where there is nothing
+            to choose (`check_validation`).
         """
+
+    def chooses(self) -> bool:
+        """Whether a validation set has something to decide: an option, an epoch."""
+        return False
+
+    def check_validation(self, task: Task, validation: Task | None) -> None:
+        """Refuse a validation set that would be ignored, or that has other classes."""
+        if validation is None:
+            return
+        if not self.chooses():
+            raise UsageError(
+                f"{self.name} has nothing to choose on a validation set with these options: leave out "
+                "validation"
+            )
+        if validation.classes != task.classes:
+            raise InputError(
+                f"the validation set has {validation.classes} classes, the support set {task.classes}"
+            )
 
     @abstractmethod
     def count(self, shape: Shape) -> int:

@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from prolip.core.arrays import Array
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
 from prolip.methods.common.method import Method, Progress
+from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
-
-SOLVERS = ("exact", "adam")
 
 
 class PenalisedBias(LogitBias):
@@ -48,20 +47,22 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
         "exact", or "adam" for the authors' steps.
     """
 
+    solvers: ClassVar[tuple[str, ...]] = ("exact", "adam")
+
     solver: str = "exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+        if self.solver not in self.solvers:
+            raise errors.unknown_name("solver", str(self.solver), self.solvers)
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PenalisedBias:
         """The term on this task."""
 
     @abstractmethod
-    def recipe(self, task: Task) -> dict[str, Any]:
-        """The authors' options of Adam."""
+    def recipe(self, task: Task) -> Steps:
+        """The authors' steps."""
 
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
@@ -69,11 +70,12 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
         if self.solver == "exact":
             return super().fit(task, progress, validation)
         started = time.perf_counter()
+        self.check_validation(task, validation)
         _, method, figures = self.resolve(task, validation)
         term = method.bias(task, exact=False)
-        trained = Sum(task, [term]).adam(**self.recipe(task), progress=progress)
+        trained = Sum(task, [term]).train(self.recipe(task), progress=progress)
         fitted = term.fitted(trained.parameters[0])
-        return method.finish(fitted, task, started, **figures, solver="adam", **trained.report())
+        return method.finish(fitted, task, started, **figures, solver=self.solver, **trained.report())
 
     @single_thread()
     def fit_held_out(
@@ -93,6 +95,10 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
             trained = total.with_terms([term]).minimise(start, coarse)
             start = trained.parameters[0]
             yield replace(term.fitted(start), report={"solver": "exact", **trained.report()})
+
+    def resolves(self) -> bool:
+        """Whether lam is "auto"."""
+        return self.chooses()
 
     def resolve(
         self, task: Task, validation: Task | None

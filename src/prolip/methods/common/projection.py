@@ -108,6 +108,7 @@ class Projection(LogitBiasMethod):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Choose lam (and scale) where that is asked for, then fit the matrix."""
+        self.check_validation(task, validation)
         return self._fit(task, progress, validation)[0]
 
     def fit_held_out(
@@ -149,6 +150,10 @@ class Projection(LogitBiasMethod):
             "converged": solution.converged,
         }
         return chosen.finish(self.place(task, solution.weight), task, started, **figures), held_out
+
+    def resolves(self) -> bool:
+        """Whether lam is "auto"."""
+        return self.lam == "auto"
 
     def resolve(self, task: Task, validation: Task | None) -> tuple[Task, Projection, dict[str, Any]]:
         """Choose lam and scale, where they are "auto"."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
-from prolip.methods.common.tower_method import TowerMethod
+from prolip.core.arrays import Array
+from prolip.data import as_templates
+from prolip.methods.common.tower_method import TowerMethod, TowerTask
 
 if TYPE_CHECKING:
     from prolip.methods.common.training import Recipe
@@ -50,6 +52,17 @@ class PromptTuning(TowerMethod):
             seed=self.seed,
             checkpoint=self.checkpoint,
         )
+
+
+def taught_rows(task: TowerTask, template: str | None) -> Array:
+    """Class rows [K, D] of a hand-written prompt, or of the task's own."""
+    if template is None:
+        rows: Array = task.text.rows
+        return rows
+    assert task.encoder is not None
+    assert task.text.classes is not None
+    taught: Array = task.encoder.text(task.text.classes, as_templates(template)).rows
+    return taught
 
 
 def epochs_for(task: Task) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, InputError, ModelError, Projected, Settings, Task, UsageError
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.files import sha256_tensors
 from prolip.core.onnx_graph import Graph
 from prolip.encoders import Encoder, Preprocess
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.encoders.trainable_towers import Towers
-    from prolip.methods.common.training import Batch, Gradient, Recipe
+    from prolip.methods.common.training import Batch, Gradient, Judge, Recipe
+
+
+_AT_ONCE = 32  # validation images
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,31 @@ class TowerMethod(Method):
             )
         return task, encoder, towers
 
+    def chooses(self) -> bool:
+        """The best epoch."""
+        return True
+
+    def judge_pictures(
+        self, validation: Task | None, preprocess: Preprocess, logits: Callable[[Array], Tensor]
+    ) -> Judge | None:
+        """The accuracy on a validation set by logits of pixels [B, S, S, 3]; None where there is none."""
+        if validation is None:
+            return None
+        pixels = [preprocess.centre(picture) for picture in self.held_out_pictures(validation)]
+        parts = [np.stack(pixels[k : k + _AT_ONCE]) for k in range(0, len(pixels), _AT_ONCE)]
+
+        def accuracy() -> float:
+            found = np.concatenate([to_numpy(logits(part).argmax(dim=1)) for part in parts])
+            return float(np.mean(found == validation.y))
+
+        return accuracy
+
+    def held_out_pictures(self, validation: Task) -> Sequence[Any]:
+        """The pictures of a validation set, for methods that run the image tower."""
+        if not isinstance(validation, TowerTask) or len(validation.pictures) != validation.n:
+            raise InputError(f"{self.name} runs the image tower: its validation set needs its pictures too")
+        return validation.pictures
+
     def settle(self, **chosen: Any) -> Settings:
         """All but `checkpoint`: the folder of one run."""
         return super().settle(**{"checkpoint": None, **chosen})
@@ -122,6 +150,7 @@ class TowerMethod(Method):
         loss: Callable[[Batch], Tensor],
         progress: Progress | None = None,
         gradient: Gradient | None = None,
+        judge: Judge | None = None,
     ) -> dict[str, Any]:
         """Train parameters inside the towers; with the option `recompute`, in less memory and more time."""
         from prolip.methods.common.training import train
@@ -129,7 +158,7 @@ class TowerMethod(Method):
         assert task.encoder is not None
         with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
             recipe, device, identity = self.recipe(task), task.encoder.device, self._identity(task)
-            return train(trained, loss, task.n, recipe, device, progress, identity, gradient)
+            return train(trained, loss, task.n, recipe, device, progress, identity, gradient, judge)
 
     def _identity(self, task: TowerTask) -> str:
         """What makes a run what it is: not where its state is kept, nor how much memory it takes."""

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from prolip.core import ProlipError, SavedModelError, UsageError
-from prolip.core.files import sha256_tensors, write_tensors
+from prolip.core.files import sha256_tensors
+from prolip.core.writing import write_tensors
 from prolip.methods.common.method import Progress
 
 _WRITE_SECONDS = 30.0  # between checkpoints
@@ -35,13 +36,14 @@ class Recipe:
 
     lr: float  # at the start
     epochs: int
-    batch_size: int  # a last batch that is not full is left out
+    batch_size: int
     steps: int | None = None  # in all, where a method counts those; epochs then go on until they are done
     optimizer: str = "sgd"  # with momentum 0.9; "adam" (weight decay as a penalty) or "adamw"
     weight_decay: float = 0.0
     eps: float = 1e-8
     floor: float = 0.0  # of the learning rate
     per_step: bool = False  # whether the rate falls at each step, or once an epoch
+    drop_last: bool = True  # whether a last batch that is not full is left out, as Dassl does
     warm_up: int = 0  # epochs at 1e-5 before that, if there are more epochs than these
     seed: int = 0
     checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run goes on
@@ -55,7 +57,8 @@ class Recipe:
 
     def per_epoch(self, images: int) -> int:
         """Steps in an epoch."""
-        return max(1, images // self.batch_size)
+        whole, rest = divmod(images, self.batch_size)
+        return max(1, whole + (rest > 0 and not self.drop_last))
 
     def total(self, images: int) -> int:
         """Steps of the whole run."""
@@ -101,6 +104,7 @@ class Noted(Protocol):
 
 
 Gradient = Callable[[Batch], Tensor]  # fills every parameter's grad, returns the loss
+Judge = Callable[[], float]  # accuracy on held-out images with the parameters as they are
 
 
 def train(
@@ -112,8 +116,11 @@ def train(
     progress: Progress | None = None,
     identity: str = "",
     gradient: Gradient | None = None,
+    judge: Judge | None = None,
 ) -> dict[str, Any]:
     """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
+
+    With `judge`, the parameters of the best epoch by it are kept (of equals the first), not the last.
 
     Parameters
     ----------
@@ -124,7 +131,7 @@ def train(
     """
     optimizer = recipe.build(list(parameters.values()))
     run = _Run(parameters, optimizer, recipe, images, identity)
-    losses, total = run.resume(), recipe.total(images)
+    losses, total, per_epoch = run.resume(), recipe.total(images), recipe.per_epoch(images)
     for step in range(len(losses), total):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(step, images)
@@ -138,13 +145,16 @@ def train(
         losses.append(float(value.detach()))
         if not math.isfinite(losses[-1]):
             raise ProlipError(f"training diverged at step {step + 1}: lower lr (it is {recipe.lr:g})")
+        if judge is not None and ((step + 1) % per_epoch == 0 or step + 1 == total):
+            with torch.no_grad():
+                run.consider(judge(), step // per_epoch + 1)
         run.keep(losses)
         if progress:
             progress(step + 1, total)
             if isinstance(progress, Noted):
                 progress.note(f"loss {losses[-1]:.3f}")
     run.finish()
-    return _figures(losses, recipe.per_epoch(images))
+    return {**_figures(losses, per_epoch), **run.best_figures()}
 
 
 def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
@@ -206,6 +216,20 @@ class _Run:
             _make_folder(self.path.parent)
         self.described = json.dumps(described, sort_keys=True)
         self.written = time.monotonic()
+        self.best: dict[str, Tensor] = {}  # parameters of the best epoch
+        self.best_epoch, self.best_accuracy = 0, -math.inf
+
+    def consider(self, accuracy: float, epoch: int) -> None:
+        """Take the parameters as they are for the best, if none were as good."""
+        if accuracy > self.best_accuracy:
+            self.best_epoch, self.best_accuracy = epoch, accuracy
+            self.best = {name: p.detach().clone() for name, p in self.parameters.items()}
+
+    def best_figures(self) -> dict[str, Any]:
+        """Which epoch was the best, where one was looked for."""
+        if not self.best:
+            return {}
+        return {"best_epoch": self.best_epoch, "validation_accuracy": self.best_accuracy}
 
     def keep(self, losses: list[float]) -> None:
         """Write the state, if it is time."""
@@ -215,7 +239,9 @@ class _Run:
         for name, p in self.parameters.items():
             for key, value in self.optimizer.state[p].items():
                 tensors[f"optimizer.{key}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"best.{name}": p for name, p in self.best.items()}
         metadata = {"run": self.described, "losses": json.dumps(losses)}
+        metadata |= {"best": json.dumps([self.best_epoch, self.best_accuracy])} if self.best else {}
         write_tensors(self.path, tensors, metadata)
         self.written = time.monotonic()
 
@@ -234,6 +260,12 @@ class _Run:
                         "remove it, or name another folder"
                     )
                 losses: list[float] = json.loads(metadata["losses"])
+                if "best" in metadata:
+                    self.best_epoch, self.best_accuracy = json.loads(metadata["best"])
+                    self.best = {
+                        name: stored.get_tensor(f"best.{name}").to(p.device)
+                        for name, p in self.parameters.items()
+                    }
                 for name, parameter in self.parameters.items():
                     state = self.optimizer.state[parameter]
                     with torch.no_grad():
@@ -249,7 +281,10 @@ class _Run:
         return losses
 
     def finish(self) -> None:
-        """The run is done: its state is of no more use."""
+        """The run is done: the best parameters are put back, and its state is of no more use."""
+        with torch.no_grad():
+            for name, tensor in self.best.items():
+                self.parameters[name].copy_(tensor)
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

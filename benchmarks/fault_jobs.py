@@ -1,0 +1,259 @@
+"""What is killed: commands that write, each with the state it starts from and what must hold afterwards.
+
+After a kill, at whatever moment: what stood there before stands there, or what was being written does, whole;
+files of the user are as they were. After the same command once more: the result of a run that was never
+stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fault_process import Child, command
+from prolip.api import FewShotClassifier
+from prolip.core import ProlipError
+from prolip.core.names import csv_text
+from prolip.core.writing import MARK
+
+COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "=b|ue\n": (40, 40, 200)}
+NOTE = "the user's own"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command and its check.
+
+    `check(folder, done)` tells what is wrong with a folder, after a kill or (`done`) after a whole run;
+    `again` are exit codes that the second run may have.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    check: Callable[[Path, bool], Iterator[str]]
+    again: tuple[int, ...] = (0,)
+
+
+def prepare(folder: Path) -> None:
+    """What every job starts from: pictures, a model of two of each, a store, an index, an export."""
+    for name, colour in COLOURS.items():
+        for i in range(4):
+            _picture(folder / "photos" / name / f"{i}.png", colour, i)
+    for i in range(3):
+        _picture(folder / "more" / "grey" / f"{i}.png", (120, 120, 120), i)
+    runs = (
+        ("fit", "photos", "-o", "model", "--shots", "2", "--card"),
+        ("embed", "photos", "-o", "features"),
+        ("reproject", "features", "model", "-o", "index.npy"),
+        ("embed", "more", "-o", "features"),
+        ("export", "model", "--to", "adapter", "-o", "export"),
+    )
+    for arguments in runs:
+        require(folder, arguments)
+    (folder / "answers.csv").unlink(missing_ok=True)
+    for place in ("model", "export"):
+        (folder / place / "notes.txt").write_text(NOTE)
+
+
+def require(folder: Path, arguments: tuple[str, ...]) -> None:
+    ran = Child(work(folder, arguments)).wait(300)
+    if ran.code:
+        raise SystemExit(f"prolip {' '.join(arguments)} failed:\n{ran.said}")
+
+
+def work(folder: Path, arguments: tuple[str, ...]) -> Callable[[], None]:
+    return command(arguments, folder, PROLIP_CACHE=str(folder / "cache"))
+
+
+def _picture(path: Path, colour: tuple[int, int, int], seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.array(colour) + np.random.default_rng(seed).normal(0, 25, (48, 48, 3))
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+
+
+class Checks:
+    """Checks against what whole runs gave; `encoder` is the loaded one, `start` the state before any job."""
+
+    def __init__(self, encoder: object, start: Path) -> None:
+        self.encoder, self.start = encoder, start
+        self.x = np.random.default_rng(0).standard_normal((5, 1280), dtype=np.float32)
+        self.whole: dict[str, object] = {}  # what a run that was not stopped left, by job
+
+    def jobs(self, onnx: bool = True) -> list[Job]:
+        """Every command that writes."""
+        jobs = [
+            Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new")),
+            Job("overwrite", ("fit", "photos", "-o", "model", "--card"), self._model("overwrite", "model")),
+            Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
+            Job("predict csv", ("predict", "model", "photos", "--out", "answers.csv", "--top", "2"),
+                self._answers("predict csv", "answers.csv")),
+            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "answers.jsonl", "--reject"),
+                self._answers("predict jsonl", "answers.jsonl")),
+            Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
+            Job("reproject", ("reproject", "features", "model", "-o", "index.npy"),
+                self._index("reproject")),
+            Job("export adapter", ("export", "model", "--to", "adapter", "-o", "out"),
+                self._folder("export adapter", "out"), (0, 2)),
+            Job("export over", ("export", "grown", "--to", "adapter", "-o", "export", "--force"),
+                self._folder("export over", "export")),
+            Job("bench", ("bench", "run", "validation_free", "--data", ".", "--datasets", "photos",
+                          "--methods", "zero_shot", "prolip", "--shots", "1", "2", "--seeds", "1", "--jobs",
+                          "0", "--results", "results.sqlite"), self._results("bench")),
+        ]  # fmt: skip
+        if onnx:
+            target = ("export", "grown", "--to", "onnx", "--to", "adapter", "-o", "export", "--force")
+            jobs.append(Job("export onnx over", target, self._folder("export onnx over", "export")))
+        return jobs
+
+    def first_run(self, job: Job, folder: Path) -> list[str]:
+        """Take down what a whole run leaves; what is wrong with it."""
+        self.whole[job.name] = None
+        return list(job.check(folder, True))
+
+    def answers_of(self, path: Path) -> str | None:
+        """What a saved model answers, as one word; None where there is none."""
+        try:
+            model = FewShotClassifier.load(path, base=self.encoder, store=False).model_
+        except ProlipError:
+            return None
+        return hashlib.sha256(model.logits(self.x).tobytes() + repr(model.classes).encode()).hexdigest()
+
+    def _model(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            found = self.answers_of(folder / name)
+            allowed = {self._settle(job, found)} if done else {self.whole[job]}
+            if not done:
+                allowed.add(self.answers_of(self.start / name))
+            if found not in allowed:
+                yield f"{name} answers otherwise than before and after"
+            if (self.start / name).exists():
+                yield from _notes(folder / name)
+            if done and job != "add":  # to add the same again is refused, and nothing is written
+                yield from _stray(folder / name)
+
+        return check
+
+    def _answers(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            rows = read_answers(folder / name)
+            images = [row[0] for row in rows]
+            if len(set(images)) < len(images):
+                yield f"{len(images) - len(set(images))} answers are doubled"
+            whole = self._settle(job, sorted(rows)) if done else self.whole[job]
+            if done and sorted(rows) != whole:
+                yield "answers are lost or others"
+            if not done and not set(rows) <= set(whole):
+                yield "answers that a whole run does not give"
+
+        return check
+
+    def _store(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            from prolip.features.embed import open_store
+
+            try:
+                space, entries = open_store(folder / name, self.encoder)
+            except ProlipError:
+                if done:
+                    yield "the store cannot be opened"
+                return
+            rows = {path: space.get(key, 0) for path, key in entries}
+            found = {(path, None if row is None else row.tobytes()) for path, row in rows.items()}
+            whole = self._settle(job, found) if done else self.whole[job]
+            if done and found != whole:
+                yield "features are lost or others"
+            if not done and not found <= whole:
+                yield "features that a whole run does not give"
+
+        return check
+
+    def _index(self, job: str) -> Callable[[Path, bool], Iterator[str]]:
+        def state(folder: Path) -> tuple[object, object]:
+            paths = folder / "index.npy.paths.jsonl"
+            names = paths.read_text() if paths.exists() else None
+            return hashlib.sha256((folder / "index.npy").read_bytes()).hexdigest(), names
+
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            found, old = state(folder), state(self.start)
+            whole = self._settle(job, found) if done else self.whole[job]
+            allowed = [whole] if done else [old, (old[0], None), (whole[0], None), whole]
+            if found not in allowed:
+                yield "the index and its paths do not belong together"
+
+        return check
+
+    def _folder(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            found, old = contents(folder / name), contents(self.start / name)
+            whole = self._settle(job, found) if done else self.whole[job]
+            if found not in ([whole] if done else [whole, old]):
+                yield f"{name} is a mixture"
+            if old:
+                yield from _notes(folder / name)
+
+        return check
+
+    def _results(self, job: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            if not done or not (folder / "results.sqlite").exists():
+                return
+            with closing(sqlite3.connect(folder / "results.sqlite")) as db:
+                rows = db.execute("SELECT unit, status, result FROM units ORDER BY unit").fetchall()
+            found = [
+                (unit, status, json.loads(result or "{}").get("accuracy")) for unit, status, result in rows
+            ]
+            if found != self._settle(job, found):
+                yield "results are lost, doubled or others"
+
+        return check
+
+    def _settle(self, job: str, found: object) -> object:
+        """What a whole run left: this, if it is the first."""
+        if self.whole[job] is None:
+            self.whole[job] = found
+        return self.whole[job]
+
+
+def read_answers(path: Path) -> list[tuple[str, ...]]:
+    """The whole rows of a file of answers."""
+    if not path.exists():
+        return []
+    if path.suffix == ".jsonl":
+        lines = path.read_bytes().split(b"\n")[:-1]
+        return [(answer["image"], str(answer["top"])) for answer in map(json.loads, lines)]
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file) if len(row) == 6 and row[-1]]  # half a row has no run
+    return [(csv_text(row[0]), *row[1:]) for row in rows[1:]]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The files of a folder by their hashes."""
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _notes(folder: Path) -> Iterator[str]:
+    if not (folder / "notes.txt").exists() or (folder / "notes.txt").read_text() != NOTE:
+        yield "a file of the user is gone"
+
+
+def _stray(folder: Path) -> Iterator[str]:
+    """What a second run should have tidied away; temporary names are young yet."""
+    listed = set(json.loads((folder / "prolip.json").read_text())["files"]) | {"prolip.json", "notes.txt"}
+    if stray := {path.name for path in folder.iterdir() if not path.name.startswith(MARK)} - listed:
+        yield f"{len(stray)} files are left over"
+
+
+def copy(start: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(start, folder, symlinks=True)

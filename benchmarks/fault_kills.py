@@ -1,0 +1,128 @@
+"""Kills: at every change of a file, at random moments, and several processes on one output."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_jobs import Checks, Job, copy, prepare, require, work
+from fault_process import Child, Ran
+
+
+@dataclass
+class Tally:
+    """Trials of one kind, and what went wrong in them."""
+
+    name: str
+    trials: int = 0
+    refused: int = 0  # of inputs: with an error of ours
+    found: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, example: str) -> None:
+        """Count something that went wrong; the first few are kept."""
+        self.found[kind] += 1
+        if len(self.examples) < 5:
+            self.examples.append(f"{kind}: {example}")
+
+    def judge(self, ran: Ran, allowed: tuple[int, ...]) -> None:
+        """A hang, a traceback, or an exit code that it should not have."""
+        if ran.hung:
+            self.add("hang", ran.said[-500:])
+        elif ran.crashed:
+            self.add("traceback", ran.said[-1500:])
+        elif ran.code not in allowed:
+            self.add("failure", f"exit {ran.code}: {ran.said[-500:]}")
+
+
+class Kills:
+    """The state that trials start from, and trials."""
+
+    def __init__(self, encoder: object, folder: Path) -> None:
+        self.start, self.trial = folder / "start", folder / "trial"
+        self.start.mkdir(parents=True)
+        prepare(self.start)
+        require(self.start, ("add", "model", "more", "-o", "grown"))
+        self.checks = Checks(encoder, self.start)
+
+    def measure(self, job: Job, tally: Tally) -> Ran:
+        """A whole run: how many changes it makes, and what it leaves."""
+        copy(self.start, self.trial)
+        ran = Child(work(self.trial, job.arguments)).wait(120)
+        tally.judge(ran, (0,))
+        for problem in self.checks.first_run(job, self.trial):
+            tally.add("silent change", f"{job.name}, not killed: {problem}")
+        return ran
+
+    def kill(self, job: Job, tally: Tally, at: int | None, after: float | None = None) -> None:
+        """One kill, the same command again, and what is there after each."""
+        copy(self.start, self.trial)
+        tally.trials += 1
+        child = Child(work(self.trial, job.arguments), at)
+        if after is not None:
+            Child.sleep_until(child.began + after)
+            child.kill()
+        ran = child.wait()
+        moment = f"{job.name}, killed at change {at}" if after is None else f"{job.name}, after {after:.3f} s"
+        tally.judge(ran, (0, -9))
+        for problem in job.check(self.trial, False):
+            tally.add("silent change", f"{moment}: {problem}")
+        ran = Child(work(self.trial, job.arguments)).wait()
+        tally.judge(ran, job.again)
+        for problem in job.check(self.trial, True):
+            tally.add("lost or doubled", f"{moment}, then run again: {problem}")
+
+    def at_once(self, job: Job, tally: Tally, processes: int) -> None:
+        """Several on one output: each is done, waits, or is refused; then one more finishes what is left."""
+        copy(self.start, self.trial)
+        tally.trials += 1
+        children = [Child(work(self.trial, job.arguments)) for _ in range(processes)]
+        rans = [child.wait(90) for child in children]
+        for ran in rans:
+            told = "being written by" in ran.said or "changed by another" in ran.said or ran.code in job.again
+            tally.judge(ran, (0, 2) if told else (0,))
+        if not any(ran.code == 0 for ran in rans):
+            tally.add("failure", f"{job.name}: none of {processes} processes came through")
+        tally.judge(Child(work(self.trial, job.arguments)).wait(90), (*job.again, 0))
+        for problem in job.check(self.trial, True):
+            tally.add("lost or doubled", f"{job.name}, {processes} at once: {problem}")
+
+
+def kill_trials(
+    kills: Kills, count: int, seed: int, onnx: bool = True, jobs: list[str] | None = None
+) -> list[Tally]:
+    """About `count` kills, half of them at changes (all of them, if they suffice), half at random moments."""
+    generator, tallies = random.Random(seed), []
+    chosen = [job for job in kills.checks.jobs(onnx) if jobs is None or job.name in jobs]
+    for job in chosen:
+        tally = Tally(f"kills: {job.name}")
+        ran = kills.measure(job, tally)
+        share = max(1, count // len(chosen))
+        at = list(range(1, ran.changes + 1))
+        if len(at) > share * 2 // 3:
+            at = sorted(generator.sample(at, max(1, share * 2 // 3)))
+        for change in at:
+            kills.kill(job, tally, change)
+        for _ in range(share - len(at)):
+            kills.kill(job, tally, None, generator.uniform(0, ran.seconds))
+        tallies.append(tally)
+    return tallies
+
+
+def at_once_trials(
+    kills: Kills, count: int, processes: int = 4, jobs: list[str] | None = None
+) -> list[Tally]:
+    """Each job by several processes at once, `count` times."""
+    tallies = []
+    for job in kills.checks.jobs(onnx=False):
+        if jobs is not None and job.name not in jobs:
+            continue
+        tally = Tally(f"{processes} at once: {job.name}")
+        if job.name not in kills.checks.whole:
+            kills.measure(job, tally)
+        for _ in range(count):
+            kills.at_once(job, tally, processes)
+        tallies.append(tally)
+    return tallies

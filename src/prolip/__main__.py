@@ -1,0 +1,16 @@
+"""`python -m prolip`, and what the command `prolip` starts."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from prolip.cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

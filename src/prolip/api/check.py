@@ -1,0 +1,289 @@
+"""What to mend in labelled images: wrong labels, copies, pictures of no class, unreadable ones."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from prolip.api.adapt import adapt, support_task
+from prolip.api.measure import LabelledAnswers, answer_features, image_name
+from prolip.api.model import AdaptedModel, Recipe, Support
+from prolip.api.reading import Labelled, Progress, Reading, require_known
+from prolip.core import InputError, UsageError
+from prolip.core.arrays import Array
+from prolip.data import class_names
+from prolip.encoders import Encoder
+from prolip.evaluate import metrics
+from prolip.evaluate.label_errors import doubt_labels
+from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, signature
+from prolip.evaluate.reject import no_class
+from prolip.features import BadImage, Extraction, load_image
+
+UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
+TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
+KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
+
+SMALL = 3  # images; with fewer a class can hardly be held out, nor a learning curve be drawn
+ALIKE = 0.25  # of two classes' held-out images, those taken for the other class
+PIXELS_NEAR = 64  # pixels a side are enough to compare pictures by
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One image that needs a look.
+
+    Attributes
+    ----------
+    kind
+        One of `KINDS`.
+    image
+        Its number.
+    suggestion
+        What it probably is; why it cannot be read.
+    score
+        Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
+        class, its cosine to the nearest class.
+    other
+        The number of the image that this is a copy of.
+    """
+
+    kind: str
+    image: int
+    suggestion: str | None = None
+    score: float | None = None
+    other: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """All that was found in a set of images.
+
+    Attributes
+    ----------
+    names, images, labels
+        Of every image: what it is called, the image itself, its class.
+    test
+        Which images are for testing, [n].
+    classes, counts
+        The classes, and how many readable training images each has, copies counted once.
+    findings
+        By kind, each kind with the worst first.
+    groups
+        Numbers of images that show the same picture.
+    alike
+        (class, class, share): classes that are taken for each other.
+    accuracy
+        Held-out, of the training images.
+    """
+
+    names: list[str]
+    images: list[Any]
+    labels: list[Any]
+    test: Array
+    classes: list[Any]
+    counts: list[int]
+    findings: list[Finding]
+    groups: list[list[int]]
+    alike: list[tuple[Any, Any, float]]
+    accuracy: float | None
+
+    @property
+    def small(self) -> list[tuple[Any, int]]:
+        """Classes of fewer than `SMALL` images, and how many they have."""
+        return [(name, n) for name, n in zip(self.classes, self.counts, strict=True) if n < SMALL]
+
+    def of_kind(self, kind: str) -> list[Finding]:
+        """The findings of a kind."""
+        return [one for one in self.findings if one.kind == kind]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The findings as a table, and as JSON."""
+        return [
+            {
+                "kind": one.kind,
+                "path": self.names[one.image],
+                "label": self.labels[one.image],
+                "suggestion": one.suggestion,
+                "score": None if one.score is None else round(one.score, 6),
+                "other": None if one.other is None else self.names[one.other],
+            }
+            for one in self.findings
+        ]
+
+    def csv(self) -> str:
+        """The findings as a .csv."""
+        text = io.StringIO(newline="")
+        table = csv.DictWriter(
+            text, ["kind", "path", "label", "suggestion", "score", "other"], lineterminator="\n"
+        )
+        table.writeheader()
+        table.writerows(self.rows())
+        return text.getvalue()
+
+
+def check_images(
+    encoder: Encoder,
+    recipe: Recipe,
+    train: Labelled,
+    test: Labelled | None,
+    reading: Reading,
+    *,
+    model: AdaptedModel | None = None,
+    progress: Progress | None = None,
+) -> Check:
+    """Look through labelled images.
+
+    Parameters
+    ----------
+    train, test
+        Images to fit on, and to test on where there are any; those are searched for copies only.
+    model
+        A fitted model to ask, in the place of a fit on `train` by `recipe`.
+    """
+    if not encoder.takes_pictures:
+        raise UsageError("a check looks at pictures: embeddings alone are not enough")
+    images = [*train.images, *(test.images if test is not None else ())]
+    labels = train.names() + (test.names() if test is not None else [])
+    found = replace(reading, skip_bad=True).features(encoder, images, progress=progress)
+    is_test = np.arange(len(images)) >= len(train.images)
+    first = _first_of_each(found)  # copies of a file count once, the first
+    kept = np.array(found.kept)
+    fresh = np.array([i for i in first if not is_test[kept[i]]], dtype=np.int64)
+    if not len(fresh):
+        raise InputError("not one of the training images can be read")
+    own = replace(found, features=found.features[:, fresh], kept=kept[fresh].tolist(), bad=[],
+                  hashes=[found.hashes[i] for i in fresh])  # fmt: skip
+    if model is None:
+        model = _fit(encoder, recipe, train, own)
+        train = _in_order(train, model.classes)
+    require_known(_readable(train, own), model.classes)
+    answers = answer_features(model, train, own, honest=True)
+    pairs = _pairs(found, first, images)
+    findings = [
+        *_unreadable(found, len(images)),
+        *_wrong_labels(model, answers, _numbers(train, answers)),
+        *_copies(pairs, labels, is_test),
+        *_no_class(model, train, own),
+    ]
+    counts = np.bincount([train.y[i] for i in own.kept], minlength=len(train.classes)).tolist()
+    return Check(
+        [image_name(image, i) for i, image in enumerate(images)], images, labels, is_test,
+        list(train.classes), counts, findings, groups(pairs), _alike(answers, model),
+        metrics.accuracy(answers.logits, answers.y),
+    )  # fmt: skip
+
+
+def _first_of_each(found: Extraction) -> list[int]:
+    return sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
+
+
+def _fit(encoder: Encoder, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
+    """A model of the readable images, each content once; a class without any is left out."""
+    y = np.array([train.y[i] for i in own.kept])
+    present, labels = np.unique(y, return_inverse=True)
+    if len(present) < 2:
+        raise InputError("fewer than two classes have a readable image")
+    classes = [train.classes[k] for k in present]
+    text = encoder.text(class_names(map(str, classes)), recipe.templates)
+    task = support_task(encoder, recipe, own.features, labels, text)
+    return adapt(encoder, recipe, classes, Support(tuple(own.hashes), task))
+
+
+def _in_order(train: Labelled, classes: Sequence[Any]) -> Labelled:
+    """The same images with classes numbered as a model has them; those that it lacks come last."""
+    known = [*classes, *(name for name in train.classes if name not in set(classes))]
+    place = {name: k for k, name in enumerate(known)}
+    return Labelled(train.images, [place[name] for name in train.names()], known)
+
+
+def _readable(train: Labelled, own: Extraction) -> Labelled:
+    """The images of which there are features, and the classes as far as these reach."""
+    y = [train.y[i] for i in own.kept]
+    return Labelled([train.images[i] for i in own.kept], y, train.classes[: max(y) + 1])
+
+
+def _numbers(train: Labelled, answers: LabelledAnswers) -> list[int]:
+    """The number of the image behind each answer."""
+    place = {image_name(image, i): i for i, image in enumerate(train.images)}
+    return [place[name] for name in answers.names]
+
+
+def _unreadable(found: Extraction, count: int) -> list[Finding]:
+    lost = sorted(set(range(count)) - set(found.kept))
+    return [Finding(UNREADABLE, i, reason) for i, (_, reason) in zip(lost, found.bad, strict=True)]
+
+
+def _wrong_labels(model: AdaptedModel, answers: LabelledAnswers, numbers: list[int]) -> list[Finding]:
+    doubts = doubt_labels(answers.probabilities(model), answers.x, answers.y)
+    return [
+        Finding(WRONG_LABEL, numbers[one.index], str(model.classes[one.answer]), one.trust) for one in doubts
+    ]
+
+
+def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
+    """Copies of a file, then near-duplicates, as pairs of images' numbers."""
+
+    def pixels(i: int) -> Array:
+        try:
+            return signature(load_image(images[found.kept[first[i]]], near=PIXELS_NEAR))
+        except BadImage:  # its features were kept; it was damaged since
+            return np.zeros((1, 1), np.float32)
+
+    first_of = {found.hashes[i]: i for i in first}
+    exact = [
+        Pair(found.kept[first_of[key]], found.kept[i], 1.0)
+        for i, key in enumerate(found.hashes)
+        if first_of[key] != i
+    ]
+    near = near_duplicates(found.features[0, first], pixels)
+    return exact + [
+        Pair(found.kept[first[pair.first]], found.kept[first[pair.second]], pair.cosine) for pair in near
+    ]
+
+
+def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Finding]:
+    """What to do about each group of copies.
+
+    In two classes, all are doubtful. In train and test, those in train are too many: the test set stays as it
+    is. Otherwise all but the first are.
+    """
+    cosine = {(pair.first, pair.second): pair.cosine for pair in pairs}
+    findings: dict[str, list[Finding]] = {TWO_CLASSES: [], LEAK: [], COPY: []}
+    for group in groups(pairs):
+        tested = [i for i in group if is_test[i]]
+        stays = tested[0] if tested else group[0]
+        for i in group:
+            other = stays if i != stays else next(j for j in group if j != i)
+            score = cosine.get((min(i, other), max(i, other)))
+            if len({labels[j] for j in group}) > 1:
+                findings[TWO_CLASSES].append(Finding(TWO_CLASSES, i, None, score, other))
+            elif tested and not is_test[i]:
+                findings[LEAK].append(Finding(LEAK, i, None, score, other))
+            elif i != stays:
+                findings[COPY].append(Finding(COPY, i, None, score, other))
+    return [one for kind in findings.values() for one in kind]
+
+
+def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Finding]:
+    y = np.array([train.y[i] for i in own.kept])
+    known = np.flatnonzero(y < len(model.classes))
+    task = support_task(model.encoder, model.recipe, own.features[:, known], y[known], model.text)
+    scores, fence = no_class(task)
+    order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < fence]
+    return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]
+
+
+def _alike(answers: LabelledAnswers, model: AdaptedModel) -> list[tuple[Any, Any, float]]:
+    """Pairs of classes of which a share of at least `ALIKE` is taken for the other, three images or more."""
+    counts = metrics.confusion(answers.logits, answers.y)
+    own = counts.sum(axis=1)
+    mixed = np.triu(counts + counts.T, 1)
+    share = mixed / np.maximum(own[:, None] + own[None, :], 1)
+    found = [(i, j) for i, j in np.argwhere(share >= ALIKE).tolist() if mixed[i, j] >= 3]
+    found.sort(key=lambda pair: -share[pair])
+    return [(model.classes[i], model.classes[j], float(share[i, j])) for i, j in found]

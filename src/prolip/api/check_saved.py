@@ -1,0 +1,157 @@
+"""What a saved model holds, checked against itself: it may come from anyone, with checksums that fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from prolip.api.model import Recipe
+from prolip.core import Fitted, SavedModelError, Settings
+from prolip.core.arrays import Array
+from prolip.data import as_templates
+from prolip.encoders import Encoder
+from prolip.evaluate.reject import Outsiders
+
+LARGEST_SCORE = 1e12  # far above any, far below what float32 holds
+LARGEST = 10_000  # whole number in a fitted model's configuration: counts of words and of iterations
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _temperature(value: Any) -> bool:
+    return _number(value) and 1e-6 < value < 1e6
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _names(value: Any) -> bool:
+    """Classes: words or numbers, no two of them the same."""
+    known = isinstance(value, list) and all(_text(name) or _number(name) for name in value)
+    return known and bool(value) and len(set(map(str, value))) == len(value)
+
+
+def _object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _figures(value: Any) -> bool:
+    """Held-out figures: none, or all that a model card tells."""
+    needed = ("accuracy", "zero_shot_accuracy", "calibration_error", "calibration_error_before")
+    return (
+        _object(value)
+        and _count(value.get("images", 0))
+        and (
+            not value.get("images")
+            or (all(_number(value.get(name)) for name in needed) and isinstance(value.get("per_class"), list))
+        )
+        and all(x is None or _number(x) for x in value.get("per_class", []))
+        and (value.get("calibration_error_floor") is None or _number(value["calibration_error_floor"]))
+    )
+
+
+def _fit(value: Any) -> bool:
+    return _object(value) and _count(value.get("images")) and _number(value.get("shots"))
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "model": _text,
+    "fingerprint": _text,
+    "recipe": _object,
+    "settings": _object,
+    "kind": _text,
+    "config": _object,
+    "temperature": _temperature,
+    "classes": _names,
+    "fit": _fit,
+    "held_out": _figures,
+}
+_RECIPE: dict[str, Callable[[Any], bool]] = {
+    "method": _text,
+    "lam": lambda value: value is None or _text(value) or _number(value),
+    "options": _object,
+    "views": lambda value: _count(value) and value >= 1,
+    "seed": _count,
+    "templates": lambda value: isinstance(value, list) and all(map(_text, value)),
+    "calibrate": lambda value: isinstance(value, bool),
+}
+_SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _object}
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Refuse JSON that lacks something, or has it of another kind."""
+    _check("its JSON", config, _FIELDS)
+    if any(isinstance(value, int) and abs(value) > LARGEST for value in config["config"].values()):
+        raise SavedModelError("its configuration holds a number that no model has")
+
+
+def recipe_of(config: dict[str, Any]) -> Recipe:
+    """The recipe, as far as it can be checked without importing the method."""
+    saved = config["recipe"]
+    _check("its recipe", saved, _RECIPE, exact=True)
+    return Recipe(**{**saved, "templates": as_templates(saved["templates"])})
+
+
+def settings_of(config: dict[str, Any]) -> Settings:
+    """What the fit settled on."""
+    _check("its settings", config["settings"], _SETTINGS, exact=True)
+    return Settings(**config["settings"])
+
+
+def _check(
+    what: str, found: dict[str, Any], fields: dict[str, Callable[[Any], bool]], exact: bool = False
+) -> None:
+    for name, valid in fields.items():
+        if name not in found:
+            raise SavedModelError(f"{what} lacks {name!r}")
+        if not valid(found[name]):
+            raise SavedModelError(f"{what} has {name} = {str(found[name])[:100]!r}")
+    if exact and (more := sorted(found.keys() - fields.keys())):
+        raise SavedModelError(f"{what} has an unknown {more[0]!r}")
+
+
+def check_tensors(tensors: dict[str, Array]) -> None:
+    """Refuse numbers that are not finite."""
+    for name, array in tensors.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise SavedModelError(f"{name} holds other things than finite numbers")
+
+
+def hashes_of(array: Array) -> tuple[bytes, ...]:
+    """The SHA-256 of each support image."""
+    if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != 32:
+        raise SavedModelError(f"the hashes of its images are {array.dtype} {list(array.shape)}")
+    return tuple(row.tobytes() for row in array)
+
+
+def check_outsiders(outsiders: Outsiders, encoder: Encoder, classes: int) -> None:
+    """Refuse class means of other classes or features."""
+    shapes = [outsiders.means.shape, outsiders.scores.shape, outsiders.outsider_scores.shape]
+    images = shapes[1][0] if len(shapes[1]) == 1 else 0
+    if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:
+        raise SavedModelError(f"what it knows of outsiders has the shapes {list(map(list, shapes))}")
+
+
+def check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, classes: int) -> None:
+    """Refuse a model that holds more or less than was saved, or gives no answer about its features."""
+    kept = {name: (array.shape, array.dtype) for name, array in fitted.tensors().items()}
+    saved = {name: (array.shape, array.dtype) for name, array in tensors.items()}
+    if kept != saved:
+        differing = sorted(name for name in kept.keys() | saved.keys() if kept.get(name) != saved.get(name))
+        raise SavedModelError(f"{differing[0]!r} is not what a model of kind {fitted.kind!r} has")
+    width = fitted.encoder_for(encoder).width
+    x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
+    with np.errstate(all="ignore"):
+        logits = fitted.logits(x)
+    if logits.shape != (2, classes) or not (np.abs(logits) < LARGEST_SCORE).all():
+        raise SavedModelError(f"it gives no scores of its {classes} classes")

@@ -1,0 +1,156 @@
+"""Classes renamed, merged and removed: functions from one adapted model to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from prolip import methods
+from prolip.api.adapt import adapt, support_task
+from prolip.api.grow import support_of
+from prolip.api.model import AdaptedModel, Support
+from prolip.core import Text, UsageError
+from prolip.core.errors import unknown_name
+from prolip.data import class_names
+from prolip.encoders import Encoder
+from prolip.encoders.embeddings import BroughtEmbeddings
+from prolip.evaluate.confidence import Confidence
+from prolip.methods.common.tower_method import TowerMethod
+
+
+def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
+    """The model with other names for some classes, {old: new}.
+
+    Nothing is fitted and no answer changes: the text rows stay those of the old names. With `retext` the new
+    names are read anew, and the model is fitted again from the kept features.
+    """
+    places = {_place(model, old): new for old, new in names.items()}
+    classes = [places.get(k, name) for k, name in enumerate(model.classes)]
+    _check(model, classes)
+    if retext:
+        return _refit(model, classes, np.arange(len(classes)), _texts(model, classes))
+    return _with_classes(model, classes, range(len(classes)))
+
+
+def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> AdaptedModel:
+    """The model with several classes as one, fitted again from the kept features.
+
+    `into` takes the place of the first of them. Where it is one of `names`, its text row stays.
+    """
+    merged = sorted({_place(model, name) for name in names})
+    if len(merged) < 2:
+        raise UsageError(f"merging takes at least two classes, got {', '.join(map(repr, names))}")
+    kept = [k for k in range(len(model.classes)) if k not in merged[1:]]
+    classes = [into if k == merged[0] else model.classes[k] for k in kept]
+    _check(model, classes)
+    place_of = np.array([kept.index(merged[0] if k in merged else k) for k in range(len(model.classes))])
+    rows = list(kept)
+    if into in map(str, model.classes):
+        rows[kept.index(merged[0])] = _place(model, into)
+        return _refit(model, classes, place_of, model.text.subset(rows))
+    if model.encoder.takes_pictures:
+        return _refit(model, classes, place_of, _texts(model, classes))
+    means = model.text.rows[kept].copy()  # there is no text tower: the mean of the rows that there are
+    means[kept.index(merged[0])] = model.text.rows[merged].mean(axis=0)
+    return _refit(model, classes, place_of, Text(means))
+
+
+def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
+    """The model without some classes and their images.
+
+    It is fitted again from the kept features. Where it was saved without them, or none of its images are of
+    these classes, an open-class model is asked about fewer texts, and nothing is fitted.
+    """
+    gone = {_place(model, name) for name in names}
+    kept = [k for k in range(len(model.classes)) if k not in gone]
+    if len(kept) < 2:
+        raise UsageError(f"a model needs two classes: {len(kept)} would be left")
+    classes = [model.classes[k] for k in kept]
+    task = model.support.task
+    if task is None or not np.isin(task.y, list(gone)).any():
+        return _with_classes(model, classes, kept)
+    place_of = np.full(len(model.classes), -1)
+    place_of[kept] = np.arange(len(kept))
+    return _refit(model, classes, place_of, model.text.subset(kept))
+
+
+def _place(model: AdaptedModel, name: str) -> int:
+    names = list(map(str, model.classes))
+    if name not in names:
+        raise unknown_name("class", name, names)
+    return names.index(name)
+
+
+def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
+    """Refuse classes that are twice there, or that no prompt can tell apart."""
+    names = list(map(str, classes))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"class {twice!r} is there already: merge them instead")
+    if model.encoder.takes_pictures:
+        class_names(names)
+
+
+def _texts(model: AdaptedModel, classes: Sequence[Any]) -> Text:
+    if not model.encoder.takes_pictures:
+        raise UsageError("embeddings have no text tower that could read a name: the text rows stay")
+    return model.encoder.text(class_names(map(str, classes)), model.recipe.templates)
+
+
+def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Text) -> AdaptedModel:
+    """The model fitted again; `place_of` [K] has the new place of each class, -1 for one that goes."""
+    if isinstance(model.recipe.create(), TowerMethod):
+        raise UsageError(
+            f"{model.recipe.method} trains through the model itself, and needs all images to fit again"
+        )
+    task, text = support_of(model), _named(text, classes)
+    y, encoder = place_of[task.y], _encoder(model, text)
+    kept = np.flatnonzero(y >= 0)
+    new = support_task(encoder, model.recipe, task.x[:, kept], y[kept], text)
+    hashes = tuple(model.support.hashes[i] for i in kept)
+    return adapt(encoder, model.recipe, classes, Support(hashes, new))
+
+
+def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[int]) -> AdaptedModel:
+    """The fitted model as it is, with new names for the classes `kept`, in this order, and no others."""
+    text = _named(model.text.subset(list(kept)), classes)
+    encoder = _encoder(model, text)
+    if len(classes) == len(model.classes):
+        fitted = model.fitted
+        fitted = methods.restore(
+            fitted.kind, fitted.tensors(), fitted.config(), encoder.head, text, fitted.settings,
+            fitted.report,
+        ).bind(encoder)  # fmt: skip
+    else:
+        fitted = model.fitted.with_text(text)
+    support, task = model.support, model.support.task
+    if task is not None:
+        place_of = np.full(len(model.classes), -1)
+        place_of[list(kept)] = np.arange(len(kept))
+        new = support_task(encoder, model.recipe, task.x, place_of[task.y], text)
+        support = replace(support, task=new)
+    confidence, held_out = model.confidence, None
+    if len(classes) == len(model.classes):
+        held_out = confidence.held_out
+    outsiders, report = confidence.outsiders, dict(confidence.report)
+    if "per_class" in report:
+        report["per_class"] = [report["per_class"][k] for k in kept]
+    if outsiders is not None:
+        outsiders = replace(outsiders, means=outsiders.means[list(kept)])
+    return replace(
+        model, encoder=encoder, fitted=fitted, classes=tuple(classes), text=text, support=support,
+        confidence=Confidence(confidence.temperature, outsiders, report, held_out),
+        report={**model.report, "classes": len(classes)},
+    )  # fmt: skip
+
+
+def _named(text: Text, classes: Sequence[Any]) -> Text:
+    return replace(text, classes=tuple(map(str, classes)))
+
+
+def _encoder(model: AdaptedModel, text: Text) -> Encoder:
+    """The base model; embeddings have a stand-in for it, which holds the text rows."""
+    return model.encoder if model.encoder.takes_pictures else BroughtEmbeddings(text)

@@ -1,0 +1,90 @@
+"""Answers by group of classes: their probabilities are summed, and nothing is trained for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prolip.core import InputError
+from prolip.core.arrays import Array, one_hot_sum
+from prolip.core.errors import unknown_name
+from prolip.core.reading import read_json, read_rows
+
+_HEADERS = ("class", "group")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of classes.
+
+    Attributes
+    ----------
+    names
+        Of the groups, in the order in which classes first name them.
+    of_class
+        The group of each class of the model, by its place in `names`.
+    """
+
+    names: tuple[Any, ...]
+    of_class: tuple[int, ...]
+
+    @classmethod
+    def of(cls, group_of: Mapping[str, str], classes: Sequence[Any]) -> Groups:
+        """From the group of each class by name; a class that is not named stays by itself."""
+        known = set(map(str, classes))
+        for name in group_of:
+            if name not in known:
+                raise unknown_name("class among the groups", name, known)
+        own = [group_of.get(str(name), name) for name in classes]
+        names = tuple(dict.fromkeys(own))
+        if len(names) < 2:
+            raise InputError(f"all classes are in one group, {names[0]!r}: nothing is left to tell apart")
+        return cls(names, tuple(names.index(each) for each in own))
+
+    def sum(self, probabilities: Array) -> Array:
+        """Probabilities [n, G] of the groups, of those of the classes [n, K]."""
+        return one_hot_sum(probabilities.T, np.array(self.of_class), len(self.names)).T
+
+    def labels(self, y: Array) -> Array:
+        """Labels [n] as numbers of groups."""
+        return np.array(self.of_class)[y]
+
+
+def read_groups(path: Path, classes: Sequence[Any]) -> Groups:
+    """Groups from a file.
+
+    A .json holds {"class": "group", ...} or {"group": ["class", ...], ...}; a .csv or .tsv two columns, class
+    and group, with or without such a first line.
+    """
+    kind = path.suffix.lower()
+    if kind == ".json":
+        pairs = _json_pairs(path)
+    elif kind in (".csv", ".tsv"):
+        rows = read_rows(path, "\t" if kind == ".tsv" else ",")
+        if rows and tuple(cell.strip().lower() for cell in rows[0][:2]) == _HEADERS:
+            rows = rows[1:]
+        if short := next((row for row in rows if len(row) != 2), None):
+            raise InputError(f"{path}: a line has two columns, class and group, got {','.join(short)!r}")
+        pairs = [(row[0].strip(), row[1].strip()) for row in rows]
+    else:
+        raise InputError(f"groups are read from .csv, .tsv or .json, not from {path.name}")
+    group_of: dict[str, str] = {}
+    for name, group in pairs:
+        if group_of.setdefault(name, group) != group:
+            raise InputError(f"{path}: class {name!r} is in two groups, {group_of[name]!r} and {group!r}")
+    return Groups.of(group_of, classes)
+
+
+def _json_pairs(path: Path) -> Iterable[tuple[str, str]]:
+    found = read_json(path)
+    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+        return list(found.items())
+    if isinstance(found, dict) and all(
+        isinstance(value, list) and all(isinstance(name, str) for name in value) for value in found.values()
+    ):
+        return [(name, group) for group, names in found.items() for name in names]
+    raise InputError(f'{path} must hold {{"class": "group", ...}} or {{"group": ["class", ...], ...}}')

@@ -1,0 +1,176 @@
+"""Who may ask: checks that come before any handler, for the page and for the server alike.
+
+- Host: only names under which this server is meant to be reached, so that a foreign name which resolves to
+  this machine (DNS rebinding) reaches nothing.
+- Origin: a page of another site may not call in; browsers say where a request comes from.
+- Token: everything but the page's own files needs it, in a cookie or an Authorization header.
+- A request's body is counted as it comes in, whatever it claims.
+
+Every answer carries headers that tie the browser's hands: nothing is loaded from, sent to or framed by
+anyone else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    ]
+)
+HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
+}
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ANYWHERE = ("0.0.0.0", "::", "[::]")
+
+
+class TooLarge(Exception):  # noqa: N818 - reads as what it is where it is caught
+    """A body beyond the limit."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask for what.
+
+    Attributes
+    ----------
+    hosts
+        Host headers that are answered; None where the server listens on every address of the machine, and
+        the token alone decides.
+    token
+        Needed for all but open paths; None asks for none.
+    cookie
+        The cookie that may hold it; browsers do not tell ports apart, so its name does.
+    open_paths
+        Beginnings of paths that need no token.
+    """
+
+    hosts: frozenset[str] | None
+    token: str | None
+    cookie: str = "prolip"
+    open_paths: tuple[str, ...] = ()
+
+    @classmethod
+    def at(cls, host: str, port: int, token: str | None, open_paths: tuple[str, ...]) -> Access:
+        """Access to a server at this address."""
+        named = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        names = {*LOOPBACK, named.lower()}
+        hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
+        return cls(None if host in ANYWHERE else frozenset(hosts), token, f"prolip-{port}", open_paths)
+
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and reason of a refusal, or None."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if self.hosts is not None and host not in self.hosts:
+            return 421, "this server does not answer under that name"
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+            return 403, "pages of other sites may not call this server"
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return 403, "pages of other sites may not call this server"
+        path = scope["path"]
+        is_open = path == "/" or path.startswith(self.open_paths)
+        if self.token is None or is_open or self.knows(_tokens(headers, self.cookie)):
+            return None
+        return 401, "the token is missing or of another run: open the address that the program printed"
+
+    def knows(self, given: list[str]) -> bool:
+        """Whether one of these is the token."""
+        expected = (self.token or "").encode()
+        return any(secrets.compare_digest(expected, each.encode()) for each in given)
+
+
+def _tokens(headers: Headers, cookie: str) -> list[str]:
+    kind, _, bearer = headers.get("authorization", "").partition(" ")
+    found = [bearer.strip()] if kind.lower() == "bearer" else []
+    try:
+        kept = SimpleCookie(headers.get("cookie", "")).get(cookie)
+    except CookieError:
+        kept = None
+    return found + ([kept.value] if kept is not None else [])
+
+
+class Guard:
+    """The checks around an application."""
+
+    def __init__(self, app: Application, access: Access, limit: int) -> None:
+        self.app, self.access, self.limit = app, access, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def guarded_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *extra]}
+            await send(message)
+
+        refused = self.access.refusal(scope)
+        if refused is None and _claimed(scope) > self.limit:
+            refused = 413, f"{self.limit >> 20} MB are the limit"
+        if refused is not None:
+            status, reason = refused
+            # A body that is not read would be taken for the next request.
+            headers = {"connection": "close"} if status == 413 else None
+            await JSONResponse({"error": reason}, status, headers)(scope, receive, guarded_send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.limit:
+                raise TooLarge(f"{self.limit >> 20} MB are the limit")
+            return message
+
+        await self.app(scope, counted, guarded_send)
+
+
+def _claimed(scope: Scope) -> int:
+    length = Headers(scope=scope).get("content-length", "0")
+    return int(length) if length.isdecimal() else 0
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request, up to a limit."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"{limit >> 20} MB are the limit")
+        parts.append(part)
+    return b"".join(parts)

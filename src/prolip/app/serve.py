@@ -1,0 +1,215 @@
+"""A server of saved models: `POST /predict`, and nothing that changes anything.
+
+Pictures of concurrent callers go through the tower together (`batcher.py`); models of the same base model
+share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from prolip.api import keep
+from prolip.api.answer import one_answer
+from prolip.api.model import AdaptedModel
+from prolip.app.answers import ERRORS, Pool, read_object
+from prolip.app.batcher import Batcher, Finish
+from prolip.app.guard import Access, Guard, read_body
+from prolip.app.openapi import description
+from prolip.app.pictures import UPLOAD_LIMIT, decode
+from prolip.core import InputError, UsageError
+from prolip.core.arrays import Array
+from prolip.core.errors import unknown_name
+from prolip.encoders import Encoder
+from prolip.features import BadImage
+
+OPEN_PATHS = ("/healthz",)
+MANY = 64  # pictures in one request
+REQUEST_LIMIT = 2 * UPLOAD_LIMIT
+
+
+@dataclass(frozen=True)
+class Given:
+    """A picture of a request: what it is called there, and its bytes."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a request asks: which model, how many classes to rank, and whether to refuse outsiders."""
+
+    model: str
+    top: int = 1
+    reject: bool = False
+
+
+class Models:
+    """Saved models by name; each tower is run by one batcher."""
+
+    def __init__(self, models: Mapping[str, AdaptedModel]) -> None:
+        self.models = dict(models)
+        self._batchers: dict[str, Batcher] = {}
+        self._finish = {
+            (name, reject): partial(_answer, model, reject)
+            for name, model in self.models.items()
+            for reject in (False, True)
+        }
+        for model in self.models.values():
+            encoder = _encoder(model)
+            if not encoder.takes_pictures:
+                raise UsageError("a model of embeddings has no tower to run: serve one that takes pictures")
+            if encoder.fingerprint not in self._batchers:
+                self._batchers[encoder.fingerprint] = Batcher(encoder)
+
+    def batcher(self, model: AdaptedModel) -> Batcher:
+        """Who runs the tower of a model."""
+        return self._batchers[_encoder(model).fingerprint]
+
+    def finish(self, name: str, reject: bool) -> Finish:
+        """What a model makes of features; one function for one question, so that they are grouped."""
+        return self._finish[name, reject]
+
+    def close(self) -> None:
+        """Finish what waits, and stop."""
+        for batcher in self._batchers.values():
+            batcher.close()
+
+
+def _encoder(model: AdaptedModel) -> Encoder:
+    found: Encoder = model.fitted.encoder_for(model.encoder)
+    return found
+
+
+def load_models(paths: Sequence[Path], device: str = "auto") -> dict[str, AdaptedModel]:
+    """Saved models by the names of their folders."""
+    names = [path.resolve().name for path in paths]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two models are called {twice[0]!r}: rename one of the folders")
+    return {name: keep.load(path, device) for name, path in zip(names, paths, strict=True)}
+
+
+class Server:
+    """The handlers."""
+
+    def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
+        self.models, self.access, self.pool = Models(models), access, Pool(room=4 * MANY)
+
+    def application(self) -> Guard:
+        """The whole, with its checks around it."""
+        routes = [
+            Route("/predict", self.predict, methods=["POST"]),
+            Route("/models", self.list_models),
+            Route("/healthz", self.health),
+            Route("/openapi.json", self.openapi),
+        ]
+        app = Starlette(routes=routes, exception_handlers=ERRORS, lifespan=self._lifespan)
+        return Guard(app, self.access, REQUEST_LIMIT)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        self.pool.close()
+        self.models.close()
+
+    async def health(self, request: Request) -> Response:
+        """Whether it runs; for those who watch over it."""
+        return JSONResponse({"status": "ok", "models": list(self.models.models)})
+
+    async def list_models(self, request: Request) -> Response:
+        """What there is to ask."""
+        return JSONResponse(
+            [
+                {
+                    "model": name,
+                    "classes": list(map(str, model.classes)),
+                    "base_model": model.encoder.name,
+                    "held_out_accuracy": model.confidence.report.get("accuracy"),
+                }
+                for name, model in self.models.models.items()
+            ]
+        )
+
+    async def openapi(self, request: Request) -> Response:
+        """How to ask, for programs."""
+        return JSONResponse(description(list(self.models.models), self.access.token is not None))
+
+    async def predict(self, request: Request) -> Response:
+        """Answers about one picture, or about several."""
+        given, many, fields = await _read(request)
+        question = self._question({**dict(request.query_params), **fields})
+        model = self.models.models[question.model]
+        found = await asyncio.gather(*(self._answer(model, question, each) for each in given))
+        if many:
+            return JSONResponse({"model": question.model, "predictions": found})
+        return JSONResponse({"model": question.model, **found[0]}, 422 if "error" in found[0] else 200)
+
+    def _question(self, asked: Mapping[str, Any]) -> Question:
+        names = list(self.models.models)
+        name = str(asked.get("model", names[0]))
+        if name not in names:
+            raise unknown_name("model", name, names)
+        top = str(asked.get("top", "1"))
+        if not top.isdecimal() or int(top) < 1:
+            raise UsageError(f"top must be a number from 1 on, got {top[:20]!r}")
+        return Question(name, int(top), str(asked.get("reject", "")).lower() in ("1", "true", "yes"))
+
+    async def _answer(self, model: AdaptedModel, question: Question, given: Given) -> dict[str, Any]:
+        preprocess = _encoder(model).preprocess
+        try:
+            pixels = await self.pool.run(lambda: preprocess.centre(decode(given.data)))
+        except BadImage as bad:
+            return {"image": given.name, "error": f"cannot read it: {bad.reason}"}
+        finish = self.models.finish(question.model, question.reject)
+        row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(pixels, finish))
+        return one_answer(model.classes, given.name, row, question.top, refused)
+
+
+def _answer(model: AdaptedModel, reject: bool, x: Array) -> list[tuple[Array, bool | None]]:
+    """Probabilities of features [b, width], and whether each is refused where that is asked."""
+    rows = model.probabilities(x)
+    refused = model.rejects(x, rows.argmax(axis=1)).tolist() if reject else [None] * len(rows)
+    return list(zip(rows, refused, strict=True))
+
+
+async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
+    """The pictures of a request, whether it may hold several, and what else it says."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        fields = await read_object(request, REQUEST_LIMIT)
+        many, images = "images" in fields, fields.pop("images", None) or [fields.pop("image", None)]
+        if not isinstance(images, list) or not all(isinstance(each, str) for each in images):
+            raise InputError('give {"image": base64} or {"images": [base64, ...]}')
+        given = [Given(str(i), _from_base64(each)) for i, each in enumerate(images)]
+    elif kind == "multipart/form-data":
+        async with request.form(max_files=MANY, max_fields=16) as form:
+            files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            given, many = [Given(file.filename or "", await file.read()) for file in files], True
+    else:
+        given, many, fields = [Given("", await read_body(request, UPLOAD_LIMIT))], False, {}
+    if not 1 <= len(given) <= MANY:
+        raise InputError(f"a request takes 1 to {MANY} pictures, got {len(given)}")
+    return given, many, fields
+
+
+def _from_base64(text: str) -> bytes:
+    """Bytes of base64, alone or as a data: URL."""
+    try:
+        return base64.b64decode(text.rpartition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"a picture is not base64: {error}") from error

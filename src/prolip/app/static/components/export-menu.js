@@ -1,0 +1,32 @@
+// The model in each format that it can be had in, as a .zip with a card that says what it is and how good.
+import { store } from "../store.js";
+import { h, reconcile, style, toast } from "../ui.js";
+
+style(`
+export-menu { display: block; }
+export-menu .formats { display: grid; gap: 8px; }
+export-menu .format { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 12px; align-items: center; padding: 8px 0; border-top: 1px solid var(--line); }
+export-menu .format:first-child { border-top: 0; padding-top: 0; }
+`);
+
+const FORMATS = {
+  prolip: ["For prolip", "predict, eval, serve; can grow later"],
+  onnx: ["ONNX", "runs anywhere with ONNX Runtime, no Python needed"],
+  adapter: ["Adapter", "a few MB beside the base model"],
+  hf: ["Hugging Face", "loads with transformers' from_pretrained"],
+  open_clip: ["open_clip", "loads with local-dir:"],
+};
+
+class ExportMenu extends HTMLElement {
+  connectedCallback() {
+    this.list = h("div", { class: "formats" });
+    this.append(h("div", { class: "panel" }, this.list, h("p", { class: "muted small" }, "Each is run and compared with this model before you get it.")));
+    store.addEventListener("update", () =>
+      reconcile(this.list, store.about.targets, (target) => {
+        const [name, about] = FORMATS[target] ?? [target, ""];
+        const link = h("a", { class: "button", href: `/api/export/${target}`, download: "", "aria-label": `Download ${name}`, onclick: () => toast(`Writing and checking the ${name} export …`) }, "Download");
+        return h("div", { class: "format" }, h("div", {}, h("strong", {}, name), h("div", { class: "muted small" }, about)), link);
+      }));
+  }
+}
+customElements.define("export-menu", ExportMenu);

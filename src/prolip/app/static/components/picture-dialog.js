@@ -1,0 +1,82 @@
+// Pictures of a class, of a mistake, or of a group: look closely, choose some, move them or take them out.
+import { actions, largeUrl, store } from "../store.js";
+import { h, percent, plural, reconcile, style } from "../ui.js";
+import { Selection } from "./selection.js";
+import { describeTile, tile } from "./picture-tile.js";
+
+style(`
+picture-dialog dialog { border: 1px solid var(--line); border-radius: 14px; background: var(--surface); color: var(--text); width: min(980px, calc(100vw - 24px)); max-height: calc(100vh - 32px); padding: 0; }
+picture-dialog dialog::backdrop { background: #000a; }
+picture-dialog .head, picture-dialog .foot { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; padding: 12px 16px; }
+picture-dialog h2 { margin: 0; flex: 1 1 auto; overflow-wrap: anywhere; }
+picture-dialog .body { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 14px; padding: 0 16px; }
+picture-dialog .scroll { overflow: auto; max-height: 58vh; padding: 4px; }
+picture-dialog .large { margin: 0; }
+picture-dialog .large img { width: 100%; max-height: 50vh; object-fit: contain; background: var(--sunken); border-radius: 10px; }
+picture-dialog figcaption { font-size: .9rem; padding-top: 6px; overflow-wrap: anywhere; }
+@media (max-width: 700px) { picture-dialog .body { grid-template-columns: 1fr; } picture-dialog .large { order: -1; } picture-dialog .large img { max-height: 30vh; } picture-dialog .scroll { max-height: 34vh; } }
+`);
+
+class PictureDialog extends HTMLElement {
+  connectedCallback() {
+    this.heading = h("h2", { id: "dialog-title" });
+    this.grid = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-labelledby": "dialog-title" });
+    this.image = h("img", { alt: "" });
+    this.caption = h("figcaption");
+    this.move = h("select", { id: "move-to", "aria-label": "Move the chosen pictures to", onchange: () => this.moveTo() });
+    this.count = h("span", { class: "small muted grow", role: "status" });
+    const remove = h("button", { type: "button", onclick: () => actions.remove(this.selection.chosen()) }, "Take out");
+    const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
+    this.dialog = h("dialog", { "aria-labelledby": "dialog-title" },
+      h("div", { class: "head" }, this.heading, close),
+      h("div", { class: "body" }, h("div", { class: "scroll" }, this.grid), h("figure", { class: "large" }, this.image, this.caption)),
+      h("div", { class: "foot" }, this.count, this.move, remove));
+    this.selection = new Selection(this.grid, () => this.update());
+    this.append(this.dialog);
+    store.addEventListener("update", () => this.dialog.open && this.update());
+  }
+
+  open(title, images, first) {
+    Object.assign(this, { titled: title, listed: images });
+    this.selection.set(first ? [first] : images().slice(0, 1));
+    this.update();
+    this.dialog.showModal();
+    this.grid.querySelector("[tabindex='0']")?.focus();
+  }
+
+  moveTo() {
+    const label = this.move.value;
+    this.move.value = "";
+    if (label) actions.label(this.selection.chosen(), label === "none" ? null : label);
+  }
+
+  update() {
+    const images = this.listed().filter((id) => store.images.has(id));
+    if (!images.length) return this.dialog.close();
+    this.heading.textContent = `${this.titled()} (${images.length})`;
+    reconcile(this.grid, images, (id) => tile(id, (event) => this.selection.click(id, event), "option"), describeTile);
+    this.selection.keep(images);
+    const chosen = this.selection.chosen();
+    this.count.textContent = `${plural(chosen.length, "picture")} chosen; shift or Ctrl chooses several`;
+    const classes = store.classIds().map((id) => h("option", { value: id }, store.name(id)));
+    this.move.replaceChildren(h("option", { value: "" }, "Move to …"), ...classes, h("option", { value: "none" }, "no class"));
+    this.showLarge(this.selection.current());
+  }
+
+  showLarge(id) {
+    const row = store.images.get(id);
+    if (!row) return;
+    if (this.image.dataset.key !== id) Object.assign(this.image, { src: largeUrl(id), alt: row.name }).dataset.key = id;
+    const answer = store.figures.answers?.[id];
+    const lines = [row.name, row.label === null ? "no class" : `labelled ${store.name(row.label)}`];
+    if (answer) lines.push(`when held out: ${store.name(answer[0])}, ${percent(answer[1])}`);
+    if (store.bad[id]) lines.push(`cannot be read: ${store.bad[id]}`);
+    this.caption.textContent = lines.join(" · ");
+  }
+}
+customElements.define("picture-dialog", PictureDialog);
+
+// Show pictures: a title and the ids, both asked again as the project changes, and which to begin with.
+export function openPictures(title, images, first = null) {
+  document.querySelector("picture-dialog").open(title, images, first);
+}

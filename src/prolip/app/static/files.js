@@ -1,0 +1,112 @@
+// Files that are dropped, pasted, chosen or taken by the camera, and their way to the server.
+import { Refused, call, store } from "./store.js";
+import { plural, toast } from "./ui.js";
+
+const AT_ONCE = 4;
+const PATIENCE = 30; // times that a busy server is asked again
+
+const looksLikePicture = (file) => !file.name.startsWith(".") && (file.type === "" || file.type.startsWith("image/"));
+
+// What was dropped: [{path: [folders...], file}]. Folders are walked.
+export async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  if (!entries.length) return [...transfer.files].map((file) => ({ path: [], file }));
+  const found = [];
+  const walk = async (entry, path) => {
+    if (entry.isFile) {
+      const file = await new Promise((done, fail) => entry.file(done, fail)).catch(() => null);
+      if (file && looksLikePicture(file)) found.push({ path, file });
+      return;
+    }
+    const reader = entry.createReader();
+    for (;;) {
+      const part = await new Promise((done, fail) => reader.readEntries(done, fail)).catch(() => []);
+      if (!part.length) return;
+      for (const each of part) await walk(each, [...path, entry.name]);
+    }
+  };
+  for (const entry of entries) await walk(entry, []);
+  return found;
+}
+
+// Files of a folder chooser, in the same form.
+export function chosen(files) {
+  return files.filter(looksLikePicture).map((file) => ({ path: (file.webkitRelativePath || file.name).split("/").slice(0, -1), file }));
+}
+
+// Let an element take files; `ondrop` gets [{path, file}].
+export function dropTarget(element, ondrop) {
+  let depth = 0;
+  const over = (on) => element.classList.toggle("over", on);
+  const has = (event) => event.dataTransfer?.types.includes("Files");
+  element.addEventListener("dragenter", (event) => has(event) && (event.preventDefault(), over(++depth > 0)));
+  element.addEventListener("dragover", (event) => has(event) && event.preventDefault());
+  element.addEventListener("dragleave", (event) => has(event) && over(--depth > 0));
+  element.addEventListener("drop", async (event) => {
+    if (!has(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    depth = 0;
+    over(false);
+    ondrop(await dropped(event.dataTransfer));
+  });
+  element.dataset.takesFiles = "";
+  element.takeFiles = ondrop;
+}
+
+// A paste goes to the part of the page that has the focus, or else to the try-it pane.
+document.addEventListener("paste", (event) => {
+  const files = [...(event.clipboardData?.files ?? [])].filter(looksLikePicture);
+  if (!files.length) return;
+  event.preventDefault();
+  const target = document.activeElement?.closest("[data-takes-files]") ?? document.querySelector("try-pane [data-takes-files]");
+  target?.takeFiles(files.map((file) => ({ path: [], file })));
+});
+// A file that misses its place must not replace the page.
+for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
+
+async function send(file, label, group) {
+  const asked = new URLSearchParams({ name: file.name || "picture", group });
+  if (label !== null) asked.set("label", label);
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await call(`/api/images?${asked}`, { body: file });
+    } catch (error) {
+      if (error.status !== 503 || attempt >= PATIENCE) throw error;
+      await new Promise((done) => setTimeout(done, 300 + 700 * Math.random()));
+    }
+  }
+}
+
+// Upload files to a class (null: without a label), a few at a time; undone together.
+export async function upload(files, label) {
+  if (!files.length) return toast("There was no picture among these files.", "bad");
+  const group = crypto.randomUUID?.() ?? String(Math.random());
+  const counts = { kept: 0, moved: 0, known: 0 };
+  const refused = [];
+  const queue = [...files];
+  store.pending += queue.length;
+  store.changed();
+  const worker = async () => {
+    while (queue.length) {
+      const file = queue.shift();
+      try {
+        counts[(await send(file, label, group)).result] += 1;
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        refused.push([file.name, error.message]);
+      } finally {
+        store.pending -= 1;
+        store.changed();
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  const where = label === null ? "" : ` in ${store.name(label)}`;
+  const parts = [];
+  if (counts.kept) parts.push(`${plural(counts.kept, "picture")} kept${where}`);
+  if (counts.moved) parts.push(`${plural(counts.moved, "picture")} moved${where ? ` to ${store.name(label)}` : ""}`);
+  if (counts.known) parts.push(`${counts.known} there already`);
+  if (refused.length) parts.push(`${plural(refused.length, "file")} refused: ${refused[0][0]}, ${refused[0][1]}`);
+  toast(parts.join("; "), refused.length ? "bad" : "");
+}

@@ -1,0 +1,35 @@
+// The start: take the token of the address into a cookie, then load the components and the project.
+import { connect, call, store } from "./store.js";
+import "./components/toast-line.js";
+import "./components/connection-banner.js";
+import "./components/app-header.js";
+import "./components/picture-dialog.js";
+import "./components/class-card.js";
+import "./components/class-grid.js";
+import "./components/try-pane.js";
+import "./components/label-queue.js";
+import "./components/suspect-list.js";
+import "./components/duplicate-list.js";
+import "./components/confusion-matrix.js";
+import "./components/learning-curve.js";
+import "./components/export-menu.js";
+
+async function start() {
+  const token = location.hash.slice(1);
+  if (token && !token.match(/^[a-z]+$/)) {
+    // #classes and its like are places on the page
+    await call("/api/session", { json: { token } }).catch(() => {});
+    history.replaceState(null, "", location.pathname);
+  }
+  connect();
+}
+
+// A section without anything to show is not there.
+store.addEventListener("update", () => {
+  const trained = store.figures.ready;
+  document.title = store.about.name ? `${store.about.name} – prolip` : "prolip";
+  for (const id of ["confusion", "curve", "export"]) document.getElementById(id).hidden = !trained;
+  document.getElementById("review").hidden = !(store.figures.suspects?.length || store.slow.duplicates?.length);
+});
+window.addEventListener("hashchange", start);
+start();

@@ -1,0 +1,141 @@
+// What the page knows of the project, kept in step with the server, and the calls that change it.
+
+class Store extends EventTarget {
+  ready = false;
+  online = true;
+  stopped = ""; // why nothing comes from the server, for people
+  revision = -1;
+  classes = new Map(); // id: {name, text}
+  images = new Map(); // id: {name, label, checked}
+  figures = { ready: false, classes: {} };
+  slow = {};
+  bad = {};
+  progress = { done: 0, total: 0 };
+  undo = "";
+  about = { name: "", model: "", folder: "", templates: ["{}"], targets: [] };
+  pending = 0; // pictures on their way to the server
+
+  // Redraw once a frame, however much comes in.
+  changed() {
+    if (this.scheduled) return;
+    this.scheduled = true;
+    const draw = () => {
+      this.scheduled = false;
+      this.dispatchEvent(new Event("update"));
+    };
+    document.hidden ? setTimeout(draw, 50) : requestAnimationFrame(draw);
+  }
+
+  classIds() {
+    return [...this.classes.keys()].sort((a, b) => a - b);
+  }
+
+  name(id) {
+    return this.classes.get(id)?.name ?? "?";
+  }
+
+  members(label) {
+    return [...this.images].filter(([, row]) => row.label === label).map(([id]) => id);
+  }
+
+  async load() {
+    const all = await call("/api/project");
+    this.classes = new Map(Object.entries(all.classes));
+    this.images = new Map(Object.entries(all.images));
+    Object.assign(this, { revision: all.revision, figures: all.figures, slow: all.slow, bad: all.bad, undo: all.undo });
+    this.figures.classes ??= {};
+    this.about = { name: all.name, model: all.model, folder: all.folder, templates: all.templates, targets: all.targets, version: all.version };
+    this.progress = { done: this.images.size - all.waiting, total: this.images.size };
+    this.ready = true;
+    this.changed();
+  }
+
+  receive(event) {
+    if (event.type === "change") this.apply(event);
+    else if (event.type === "figures") this.figures = event;
+    else if (event.type === "slow") this.slow = event;
+    else if (event.type === "progress") Object.assign(this, { progress: event, bad: event.bad });
+    else if (event.type === "trouble") document.dispatchEvent(new CustomEvent("toast", { detail: { message: event.message, kind: "bad" } }));
+    this.changed();
+  }
+
+  apply(change) {
+    if (change.revision <= this.revision) return;
+    if (change.revision > this.revision + 1) return void this.load();
+    for (const [table, rows] of [[this.classes, change.classes], [this.images, change.images]])
+      for (const [id, row] of Object.entries(rows)) row === null ? table.delete(id) : table.set(id, row);
+    this.revision = change.revision;
+    this.undo = change.undo;
+    this.progress = { ...this.progress, total: this.images.size };
+  }
+
+  setOnline(online, stopped = "") {
+    if (this.online === online && this.stopped === stopped) return;
+    Object.assign(this, { online, stopped });
+    this.changed();
+  }
+}
+
+export const store = new Store();
+
+export class Refused extends Error {}
+
+// A call to the server; a refusal is an error with the server's own sentence.
+export async function call(path, { method, json, body } = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method: method ?? (json || body ? "POST" : "GET"),
+      body: json ? JSON.stringify(json) : body,
+    });
+  } catch {
+    store.setOnline(false);
+    throw new Refused("The server does not answer.");
+  }
+  if (answer.status === 401) {
+    store.setOnline(false, "token");
+    throw new Refused("This page belongs to an earlier run.");
+  }
+  const found = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Refused(found.error ?? `The server answered ${answer.status}.`), { status: answer.status });
+  return found;
+}
+
+// A change; what goes wrong is shown, and null comes back.
+export async function change(path, json = {}, method = "POST") {
+  try {
+    return await call(path, { method, json });
+  } catch (error) {
+    document.dispatchEvent(new CustomEvent("toast", { detail: { message: error.message, kind: "bad" } }));
+    if (error.status === 409) store.load();
+    return null;
+  }
+}
+
+export const actions = {
+  addClass: (name) => change("/api/classes", { name }),
+  editClass: (id, fields) => change(`/api/classes/${id}`, fields, "PATCH"),
+  removeClass: (id) => change(`/api/classes/${id}`, {}, "DELETE"),
+  mergeClass: (id, into) => change(`/api/classes/${id}/merge`, { into }),
+  label: (images, label) => change("/api/label", { images, label }),
+  remove: (images) => change("/api/remove", { images }),
+  undo: () => change("/api/undo"),
+};
+
+// The stream of events. A browser reconnects by itself where the network fails; where the server refuses, we ask again.
+export function connect() {
+  const stream = new EventSource("/api/events");
+  stream.onopen = () => store.load().then(() => store.setOnline(true), () => {});
+  stream.onmessage = (message) => store.receive(JSON.parse(message.data));
+  stream.onerror = () => {
+    store.setOnline(false, store.stopped);
+    if (stream.readyState !== EventSource.CLOSED) return;
+    setTimeout(async () => {
+      await call("/api/project").then(() => store.setOnline(false), () => {});
+      connect();
+    }, 2000);
+  };
+}
+
+export const imageUrl = (id) => `/api/images/${id}`;
+export const largeUrl = (id) => `/api/images/${id}/large`;

@@ -1,0 +1,220 @@
+"""The model behind a project, kept up to date: every change is learned at once, in a thread of its own.
+
+The thread does one thing at a time, the most urgent first: fit what is labelled and encoded; encode a few
+pictures more; then what takes seconds (the learning curve, what to label next, near-duplicates). A change
+interrupts the last kind, so the newest state is always the one that is worked on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Any
+
+import numpy as np
+
+from prolip.api.adapt import adapt, support_task
+from prolip.api.model import AdaptedModel, Recipe, Support
+from prolip.app.lesson import Lesson, figures_of
+from prolip.app.project import Project
+from prolip.app.state import State
+from prolip.core import ProlipError, Task, Text
+from prolip.core.arrays import Array
+from prolip.data import clean_name
+from prolip.encoders import Encoder
+from prolip.features import FeatureStore, NoImageLeft, extract
+
+Publish = Callable[[dict[str, Any]], None]
+
+AT_ONCE = 16  # pictures that are encoded before the fit is looked at again: half a second of work
+REST = 0.4  # seconds without a change before what takes seconds begins
+
+
+class Interrupted(Exception):  # noqa: N818 - no error: a newer state waits
+    """Something changed while a slow figure was being made."""
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A model and what it was made of.
+
+    Attributes
+    ----------
+    model
+        None until two classes have a picture each.
+    classes
+        The ids of the model's classes, in its order.
+    figures
+        What the page shows, as JSON has it.
+    """
+
+    model: AdaptedModel | None
+    classes: tuple[str, ...]
+    figures: dict[str, Any]
+
+
+class Teacher:
+    """Learns a project's pictures.
+
+    Parameters
+    ----------
+    project
+        What to learn.
+    encoder
+        The base model.
+    publish
+        Called with each event for the pages, from the teacher's thread.
+    """
+
+    def __init__(self, project: Project, encoder: Encoder, publish: Publish) -> None:
+        self.project, self.encoder = project, encoder
+        self.recipe = Recipe()
+        self.taught = Taught(None, (), {"type": "figures", "ready": False, "revision": -1})
+        self.slow: dict[str, Any] = {"type": "slow"}
+        self.features: dict[str, Array] = {}  # [width] by picture
+        self.bad: dict[str, str] = {}  # why a picture cannot be encoded
+        self._publish = publish
+        self._store = FeatureStore(project.folder / "features")
+        self._texts: dict[str, Array] = {}  # [templates, Dt] by what is read
+        self._changed = Condition()
+        self._stale, self._slow_stale, self._closed = True, True, False
+        self._touched = 0.0
+        self._thread = Thread(target=self._run, name="prolip-teacher", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after what is under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def touch(self) -> None:
+        """The project changed."""
+        with self._changed:
+            self._stale, self._touched = True, time.monotonic()
+            self._changed.notify()
+
+    def waiting(self) -> list[str]:
+        """Pictures that are not encoded yet, those with a label first."""
+        images = self.project.state.images
+        left = [key for key in images if key not in self.features and key not in self.bad]
+        return sorted(left, key=lambda key: images[key].label is None)
+
+    # The thread
+
+    def _run(self) -> None:
+        warm_up(self.encoder, self.recipe)
+        while not self._closed:
+            try:
+                self._step()
+            except Interrupted:
+                continue
+            except ProlipError as error:
+                self._publish({"type": "trouble", "message": str(error)})
+            except Exception as error:  # the page stays usable, and says what happened
+                self._publish({"type": "trouble", "message": f"{type(error).__name__}: {error}"})
+
+    def _step(self) -> None:
+        with self._changed:
+            stale, self._stale = self._stale, False
+        if stale:
+            self._slow_stale = True
+            self._fit()
+        elif waiting := self.waiting():
+            self._encode(waiting[:AT_ONCE])
+            self._stale = True
+        elif self._slow_stale and time.monotonic() - self._touched > REST:
+            self._slow_stale = False
+            self._look_closer()
+        else:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stale or self._closed, timeout=REST / 4 if self._slow_stale else None
+                )
+
+    def _check(self, *_: int) -> None:
+        """Give way to a newer state; called as a progress bar would be."""
+        if self._stale or self._closed:
+            raise Interrupted
+
+    def _encode(self, images: list[str]) -> None:
+        paths: list[Path] = [self.project.image(image) for image in images]
+        try:
+            found = extract(self.encoder, paths, store=self._store, skip_bad=True)
+            kept = {images[i]: row for i, row in zip(found.kept, found.features[0], strict=True)}
+            bad = dict(found.bad)
+        except NoImageLeft as none:
+            kept, bad = {}, dict(none.bad)
+        self.features = {**self.features, **kept}
+        self.bad = {
+            **self.bad,
+            **{image: bad[str(path)] for image, path in zip(images, paths, strict=True) if str(path) in bad},
+        }
+        left = len(self.waiting())
+        total = len(self.project.state.images)
+        self._publish({"type": "progress", "done": total - left, "total": total, "bad": self.bad})
+
+    def _fit(self) -> None:
+        started, state, revision = time.perf_counter(), self.project.state, self.project.revision
+        lesson = Lesson.of(state, self.features)
+        for row in state.classes.values():
+            self._text(row.spoken)
+        model = None
+        if lesson.ready:
+            model = self._adapt(lesson, state)
+        figures = figures_of(lesson, model, state, self.features, self.taught.figures)
+        figures |= {
+            "revision": revision,
+            "seconds": time.perf_counter() - started,
+            "undo": self.project.can_undo,
+        }
+        self.taught = Taught(model, lesson.classes, figures)
+        self._publish(figures)
+
+    def _adapt(self, lesson: Lesson, state: State) -> AdaptedModel:
+        rows = [state.classes[key] for key in lesson.classes]
+        names = tuple(row.name for row in rows)
+        text = Text.from_features(
+            np.stack([self._text(row.spoken) for row in rows], axis=1), self.encoder.text_head, names
+        )
+        task = support_task(self.encoder, self.recipe, lesson.x[None], lesson.y, text)
+        hashes = tuple(bytes.fromhex(image) for image in lesson.images)
+        return adapt(self.encoder, self.recipe, names, Support(hashes, task))
+
+    def _text(self, spoken: str) -> Array:
+        """Prompt features [templates, Dt] of a class, before the text head."""
+        if spoken not in self._texts:
+            text = self.encoder.text([clean_name(spoken)], self.recipe.templates)
+            self._texts = {**self._texts, spoken: text.features[:, 0]}
+        return self._texts[spoken]
+
+    def _look_closer(self) -> None:
+        """Figures that take seconds, each told as soon as it is there."""
+        from prolip.app import closer
+
+        state, taught = self.project.state, self.taught
+        revision = taught.figures["revision"]
+        for make in (closer.duplicates, closer.queue, closer.curve):
+            found = make(taught.model, taught.classes, state, self.features, self._check)
+            self._check()
+            self.slow = {**self.slow, **found, "revision": revision}
+            self._publish(self.slow)
+
+
+def warm_up(encoder: Encoder, recipe: Recipe) -> None:
+    """Import and run once what a first fit would wait for: a second, while the user looks at the page."""
+    rng = np.random.default_rng(0)
+    size = encoder.preprocess.size
+    encoder.encode(np.zeros((1, size, size, 3), np.uint8))
+    x = rng.normal(size=(1, 4, encoder.width)).astype(np.float32)
+    text = Text(rng.normal(size=(2, encoder.head.dim)), ("a", "b"))
+    task: Task = support_task(encoder, recipe, x, [0, 0, 1, 1], text)
+    adapt(encoder, replace(recipe), ("a", "b"), Support((), task))

@@ -1,0 +1,199 @@
+"""A .zip, .tar or .tar.gz of folders, read where it is: nothing is unpacked into the file system.
+
+Members of a .zip are unpacked one at a time, when their images are asked for. A .tar has its members one
+after the other, so an image is a part of the file. A .tar.gz is such a file once its compression is undone,
+into a temporary file without a name, which no interruption can leave behind.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import tempfile
+import weakref
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import IO, NamedTuple
+
+from prolip.core.errors import InputError, ProlipError
+from prolip.core.reading import MEGABYTE, Unreadable, open_regular
+from prolip.data.files import is_hidden, is_image
+from prolip.data.lazy import LazyImage
+
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+MEMBERS = 1_000_000
+UNPACKED = 64 << 30  # bytes of all members together
+MEMBER = 1 << 30  # bytes of one
+_HEADER = MEGABYTE  # bytes of what a tar says about a member
+_BLOCK = MEGABYTE
+
+
+class Member(NamedTuple):
+    """A file in an archive: the folders to it and its name, its size, and its image or table."""
+
+    parts: tuple[str, ...]
+    size: int
+    content: LazyImage
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveFolder:
+    """A folder in an archive, by names: what it holds, and where it lies (for messages)."""
+
+    place: str
+    folders: dict[str, ArchiveFolder] = field(default_factory=dict)
+    files: dict[str, LazyImage] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The last part of its place."""
+        return self.place.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.place
+
+    def images(self) -> Iterator[LazyImage]:
+        """Every image in it and in the folders in it."""
+        waiting = [self]
+        while waiting:
+            inside = waiting.pop()
+            yield from (inside.files[name] for name in sorted(inside.files) if is_image(inside.files[name]))
+            waiting += [inside.folders[name] for name in sorted(inside.folders, reverse=True)]
+
+    def find(self, name: str) -> LazyImage | None:
+        """The file of this relative name."""
+        *way, last = name.split("/")
+        folder: ArchiveFolder | None = self
+        for part in way:
+            folder = folder and (folder if part in ("", ".") else folder.folders.get(part))
+        return folder.files.get(last) if folder else None
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file's name is that of an archive."""
+    return path.name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def open_archive(path: Path) -> ArchiveFolder:
+    """The folders of an archive. A single folder around everything is passed through."""
+    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
+    root = ArchiveFolder(str(path))
+    count = unpacked = 0
+    try:
+        for parts, size, content in members(path):
+            count, unpacked = count + 1, unpacked + size
+            if count > MEMBERS:
+                raise Unreadable(path, f"it holds more than {MEMBERS:,} files")
+            if unpacked > UNPACKED:
+                raise Unreadable(path, f"it unpacks to more than {UNPACKED >> 30} GB")
+            if ".." not in parts and not any(map(is_hidden, parts)):
+                _put(root, parts, content)
+    except ProlipError:
+        raise
+    except Exception as error:  # a damaged archive ends in whatever its reader raises
+        raise Unreadable(path, f"it is damaged: {str(error)[:200] or type(error).__name__}") from error
+    while not root.files and len(root.folders) == 1:
+        (inner,) = root.folders.values()
+        if not inner.folders:
+            break
+        root = inner
+    return root
+
+
+def _put(root: ArchiveFolder, parts: tuple[str, ...], content: LazyImage) -> None:
+    folder = root
+    for part in parts[:-1]:
+        folder = folder.folders.setdefault(part, ArchiveFolder(f"{folder.place}/{part}"))
+    folder.files[parts[-1]] = content
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.replace("\\", "/").split("/") if part not in ("", "."))
+
+
+def _zip_members(path: Path) -> Iterator[Member]:
+    file = open_regular(path)
+    try:
+        archive = zipfile.ZipFile(file)
+    except BaseException:
+        file.close()
+        raise
+    weakref.finalize(archive, file.close)
+    for entry in archive.infolist():
+        if entry.is_dir() or not (parts := _parts(entry.filename)):
+            continue
+        if entry.flag_bits & 1:
+            raise Unreadable(path, f"{entry.filename} has a password: unpack it, and name the folder")
+        load = partial(_unzip, archive, entry)
+        yield Member(parts, entry.file_size, LazyImage("/".join((str(path), *parts)), load))
+
+
+def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    _check_size(entry.file_size)
+    return archive.read(entry)
+
+
+def _tar_members(path: Path) -> Iterator[Member]:
+    file = open_regular(path)
+    if file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
+        with file:
+            file = _decompressed(file, path)
+    part = _FilePart(file)
+    with tarfile.open(fileobj=_Headers(file), mode="r:") as archive:  # type: ignore[call-overload]
+        for entry in archive:
+            if entry.isreg() and not entry.issparse() and (parts := _parts(entry.name)):
+                load = partial(part.read, entry.offset_data, entry.size)
+                yield Member(parts, entry.size, LazyImage("/".join((str(path), *parts)), load))
+
+
+def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
+    plain = tempfile.TemporaryFile()  # noqa: SIM115 - `_FilePart` closes it
+    try:
+        with gzip.open(file) as stream:
+            while block := stream.read(_BLOCK):
+                if plain.tell() > UNPACKED:
+                    raise Unreadable(path, f"it unpacks to more than {UNPACKED >> 30} GB")
+                plain.write(block)
+        plain.seek(0)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+class _Headers:
+    """A file that hands out no more at once than the header of a member takes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.seek, self.tell, self._file = file.seek, file.tell, file
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _HEADER:
+            raise InputError(f"a header claims {size} bytes")
+        return self._file.read(size)
+
+
+class _FilePart:
+    """Parts of a file, for several threads; it is closed when no image of it is left."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._lock = file, Lock()
+        weakref.finalize(self, file.close)
+
+    def read(self, start: int, size: int) -> bytes:
+        _check_size(size)
+        with self._lock:
+            self._file.seek(start)
+            content = self._file.read(size)
+        if len(content) < size:
+            raise InputError("the archive ends before it")
+        return content
+
+
+def _check_size(size: int) -> None:
+    if size > MEMBER:
+        raise InputError(f"it unpacks to {size >> 20} MB, {MEMBER >> 20} MB are the limit")

@@ -1,0 +1,32 @@
+"""Images that are part of something larger, and are read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImage:
+    """A member of an archive, a cell of a table, an item of a dataset.
+
+    Attributes
+    ----------
+    name
+        What answers and messages call it.
+    load
+        Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
+    """
+
+    name: str
+    load: Callable[[], Any]
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name, like that of a path."""
+        return PurePosixPath(self.name).suffix
+
+    def __str__(self) -> str:
+        return self.name

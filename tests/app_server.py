@@ -1,0 +1,72 @@
+"""A server in this process, on a port of its own, and calls to it as any program makes them."""
+
+import http.client
+import io
+import json
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+TOKEN = "a-token-for-tests"
+
+
+def png(image):
+    """The bytes of a picture's file."""
+    made = io.BytesIO()
+    image.save(made, "PNG")
+    return made.getvalue()
+
+
+class Client:
+    """Calls to a server; each on a connection of its own."""
+
+    def __init__(self, port, token=TOKEN):
+        self.port, self.token = port, token
+
+    def raw(self, method, path, body=None, headers=()):
+        sent = {"Authorization": f"Bearer {self.token}", **dict(headers)}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, {k: v for k, v in sent.items() if v is not None})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def json(self, method, path, value=None, headers=()):
+        body = None if value is None else json.dumps(value).encode()
+        status, _, answer = self.raw(method, path, body, headers)
+        return status, json.loads(answer)
+
+    def upload(self, data, label=None, name="a.png", group=""):
+        asked = {"name": name, "group": group, **({} if label is None else {"label": label})}
+        status, _, answer = self.raw("POST", f"/api/images?{urlencode(asked)}", data)
+        return status, json.loads(answer)
+
+
+@contextmanager
+def running(make):
+    """A running server of the application `make(port)`; yields the port."""
+    import uvicorn
+
+    from prolip.app.run import bind
+
+    with bind("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        ready = threading.Event()
+
+        class Told(uvicorn.Server):
+            async def startup(self, sockets=None):
+                await super().startup(sockets)
+                ready.set()
+
+        config = uvicorn.Config(make(port), log_level="error", lifespan="on", timeout_graceful_shutdown=5)
+        server = Told(config)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        assert ready.wait(30)
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join()

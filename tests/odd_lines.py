@@ -1,0 +1,172 @@
+"""Odd command lines: every option of every command with values that cannot be meant.
+
+`places` has what a command needs to get as far as its options: a saved model, a folder of images, somewhere
+to write. Options that somebody adds are found by themselves; for words (a method, a template) a line here
+says what cannot be meant.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pictures import COLOURS, blotch
+from prolip.cli import app
+
+NUMBERS = ["x", "", "1.5", "nan", "1e400", "-7", "0x10", "\uff19x", "1_", "9" * 5000]
+FRACTIONS = ["x", "", "nan", "inf", "-0.1", "1", "1e400", "2"]
+PATHS = ["x" * 300, "~nosuchuser/x", "/dev/null/x", "y/" * 3000]
+WORDS: dict[str, list[str]] = {
+    "source": [*PATHS, "nowhere", "https://example.org/a.zip", "/dev/zero", "-"],
+    "images": [*PATHS, "nowhere.jpg", "s3://bucket/a", "~nosuchuser/x.jpg"],
+    "model": [
+        "nosuch",
+        "",
+        "open_clip:",
+        "hf:",
+        "hf:../../etc",
+        "offline:x",
+        "x" * 300,
+        "\x1b[31m",
+        "arrays:y",
+    ],
+    "method": ["nosuch", "", "prolip+", "+", "a:b:c", "os:system", "x" * 300, "\x1b]0;x\x07"],
+    "lam": ["-1", "nan", "inf", "1e400", "x", "", "1/N^3"],
+    "template": [
+        "{:>2000000000}",
+        "{0.__class__}",
+        "{{}} {:>2000000000}",
+        "none at all",
+        "{} {}",
+        "",
+        "x" * 99999,
+    ],
+    "option": [
+        "x",
+        "=1",
+        "nosuch=1",
+        "lr=1e400",
+        "alpha=1e308",
+        "lam=nan",
+        "lam=-Infinity",
+        "seed=" + "9" * 5000,
+    ],
+    "device": ["nosuch", "", "abacus:0", "cuda:x:y", "x" * 300],
+    "to": ["nosuch", "", "onnx,hf"],
+    "shard": ["0/1", "2/1", "1", "1/0", "-1/2", "/", "a/b", "1/2/3", "²/³"],
+    "dtype": ["float8", "", "object", "int32"],
+    "style": ["nosuch", "", "html"],
+    "test_time": ["nosuch", ""],
+    "against": ["nosuch", ""],
+    "name": ["nosuch", "", "x" * 300],
+    "datasets": ["nosuch", "x" * 300],
+    "methods": ["nosuch", "x" * 300],
+    "shots": ["0", "-1", "x", "1e9", "9" * 5000],
+    "seeds": ["0", "-1", "x", "5-1", "1-", "9" * 5000],
+}
+UNTRIED = {"ray", "name_only"}  # a cluster's address, which takes its time; a name may be anything
+
+
+def commands() -> dict[tuple[str, ...], Any]:
+    """Every command by the words that call it."""
+    found: dict[tuple[str, ...], Any] = {}
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app))]
+    while waiting:
+        path, command = waiting.pop()
+        if hasattr(command, "commands"):
+            waiting += [((*path, name), inner) for name, inner in command.commands.items()]
+        else:
+            found[path] = command
+    return dict(sorted(found.items()))
+
+
+def odd_values(option: Any) -> list[str]:
+    """What cannot be meant by this option or argument."""
+    kind = option.type_descriptor.annotation
+    if option.name in UNTRIED or getattr(option, "is_flag", False):
+        return []
+    if option.name in WORDS and kind is not int:
+        return WORDS[option.name]
+    if kind is Path:
+        return PATHS
+    if kind is float:
+        return FRACTIONS
+    if kind is int:
+        least, most = option.min, option.max
+        beyond = [] if most is None else [str(most + 1), "9" * 30]
+        return [*NUMBERS, *beyond, *([] if least is None else [str(least - 1), "-" + "9" * 30])]
+    return []
+
+
+def prepare(root: Path) -> dict[str, str]:
+    """Three colours of two pictures each, and what every parameter that is needed may be; `root` is empty.
+
+    The model is to be put at `saved`.
+    """
+    for k, (name, colour) in enumerate(COLOURS.items()):
+        (root / "photos" / name).mkdir(parents=True)
+        for i in range(2):
+            blotch(colour, 10 * k + i, size=8).save(root / "photos" / name / f"{i}.png")
+    names = {
+        "saved": "model", "source": "photos", "images": "photos", "store": "nowhere", "out": "out",
+        "predict out": "out.csv", "curve out": "out.svg", "plot out": "out.svg", "reproject out": "out.npy",
+        "results": "results.sqlite",
+    }  # fmt: skip
+    words = {"convert source": "hf:nosuch", "name": "validation_free", "to": "adapter", "convert to": "hf"}
+    return {**{key: str(root / name) for key, name in names.items()}, **words, "root": str(root)}
+
+
+def usual(path: tuple[str, ...], command: Any, places: dict[str, str], without: str = "") -> list[str]:
+    """The command with what it cannot do without, but for the one parameter that is tried."""
+    words = [*path]
+    for option in command.params:
+        value = places.get(f"{path[-1]} {option.name}", places.get(option.name))
+        needed = option.required or option.name in ("dry_run", "out", "results")
+        if option.name == without or not needed:
+            continue
+        if option.param_type_name == "argument":
+            words.append(str(value))
+        else:
+            words += [option.opts[0], *([] if option.is_flag else [str(value)])]
+    return words
+
+
+def every_line(places: dict[str, str]) -> Iterator[list[str]]:
+    """Each parameter of each command with each of its odd values, all else as usual."""
+    for path, command in commands().items():
+        for option in command.params:
+            for value in odd_values(option):
+                if option.param_type_name == "option":
+                    yield [*usual(path, command, places, option.name), option.opts[0], value]
+                    continue
+                line = usual(path, command, {**places, f"{path[-1]} {option.name}": value})
+                yield line if value in line else [*line, value]
+
+
+def random_lines(places: dict[str, str], count: int, seed: int) -> Iterator[list[str]]:
+    """Lines with several odd values, words in the wrong place, options twice or without a value."""
+    rng = random.Random(seed)
+    known = [
+        item for item in commands().items() if item[0] != ("demo",)
+    ]  # which needs no argument, and a minute
+    for _ in range(count):
+        path, command = rng.choice(known)
+        line = usual(path, command, places)
+        tried = [option for option in command.params if odd_values(option)]
+        for option in rng.choices(tried, k=rng.randint(1, 3)) if tried else []:
+            value = rng.choice(odd_values(option))
+            line += [option.opts[0], value] if option.param_type_name == "option" else [value]
+        spoil = rng.random()
+        if spoil < 0.2:
+            line.insert(
+                rng.randrange(len(line) + 1), rng.choice(["--nosuch", "--", "-Z", "--out", "\x1b[2J"])
+            )
+        elif spoil < 0.3:
+            line = line[: rng.randrange(len(line))]
+        elif spoil < 0.4:
+            rng.shuffle(line)
+        yield line

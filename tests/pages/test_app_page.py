@@ -1,0 +1,382 @@
+"""The page in a real browser: teach, mend, label by key, try, export; and what may go wrong on the way."""
+
+import base64
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from contextlib import contextmanager
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("starlette", reason="the extra `app` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no chromium: apt-get install chromium", allow_module_level=True)
+
+from app_server import png  # noqa: E402
+from pictures import COLOURS, blotch  # noqa: E402
+from prolip.api import FewShotClassifier  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "a-token-of-the-browser-tests"
+FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+expect = sync_api.expect
+expect.set_options(timeout=30_000)
+
+# Files as they are dropped from a file manager: [name, base64] each.
+DROP = """(element, files) => {
+    const transfer = new DataTransfer();
+    for (const [name, data] of files) {
+        const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+        transfer.items.add(new File([bytes], name, {type: "image/png"}));
+    }
+    for (const kind of ["dragenter", "dragover", "drop"])
+        element.dispatchEvent(new DragEvent(kind, {dataTransfer: transfer, bubbles: true, cancelable: true}));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def program(folder, port=0):
+    """`prolip app` as a user starts it; yields the process and its address."""
+    command = "from prolip.cli import main; main()"
+    arguments = ["app", str(folder), "--port", str(port), "--token", TOKEN, "--no-browser"]
+    run = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        yield run, re.search(r"http://\S+", run.stderr.readline())[0]
+    finally:
+        run.terminate()
+        run.wait()
+        errors = run.stderr.read()
+        run.stderr.close()
+    assert "Traceback" not in errors, errors
+
+
+@pytest.fixture
+def address(tmp_path):
+    with program(tmp_path / "project") as (_, address):
+        yield address
+
+
+@pytest.fixture
+def page(browser, address):
+    with opened(browser, address) as page:
+        yield page
+
+
+@contextmanager
+def opened(browser, address, errors_allowed=False):
+    """The page; it asks no other server for anything, and its scripts do not fail."""
+    context = browser.new_context(accept_downloads=True)
+    page = context.new_page()
+    origin, elsewhere, failures = address.partition("#")[0], [], []
+    page.on("request", lambda request: own(request.url, origin) or elsewhere.append(request.url))
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on("dialog", lambda dialog: failures.append(f"a dialog: {dialog.message}"))
+    page.goto(address)
+    expect(page.locator("app-header h1")).to_have_text("project")
+    yield page
+    context.close()
+    assert elsewhere == []
+    assert failures == []
+
+
+def own(url, origin):
+    return url.startswith((origin, "blob:"))
+
+
+def drop(target, pictures, names=None):
+    """Drop pictures onto an element."""
+    names = names or [f"{i}.png" for i in range(len(pictures))]
+    files = [[name, base64.b64encode(png(each)).decode()] for name, each in zip(names, pictures, strict=True)]
+    target.evaluate(DROP, files)
+
+
+def card(page, name):
+    return page.locator(f'class-card[aria-label="Class {name}"]')
+
+
+def add_class(page, name):
+    page.get_by_label("Name of a new class").fill(name)
+    page.get_by_role("button", name="Add class").click()
+    expect(card(page, name)).to_be_visible()
+
+
+def blotches(name, count, offset=0):
+    place = list(COLOURS).index(name)
+    return [blotch(COLOURS[name], 1000 * place + offset + i) for i in range(count)]
+
+
+def teach(page, count=4):
+    for name in COLOURS:
+        add_class(page, name)
+        drop(card(page, name), blotches(name, count))
+    for name in COLOURS:
+        expect(card(page, name).locator("[data-count]")).to_contain_text(f"{count} pictures, all told apart")
+
+
+def bars(page):
+    """What the try-it pane shows: percent by class."""
+    return dict(bar.locator("> span").all_inner_texts() for bar in page.locator("#bars .bar").all())
+
+
+def test_teach_mend_label_and_take_along(page, tmp_path):
+    teach(page)
+    expect(page.locator("#score")).to_contain_text("100\u00a0% right on pictures that it was not taught with")
+
+    # A picture in the wrong class is noticed, and moved by one click.
+    drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
+    suspect = page.locator("suspect-list .suspect")
+    expect(suspect).to_contain_text("Labelled green")
+    suspect.get_by_role("button", name="Move to red").click()
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures, all told apart")
+
+    # Five pictures by key, and one taken back.
+    drop(page.locator("label-queue .panel"), blotches("blue", 6, 500))
+    expect(page.locator("#queue-tiles .guess", has_text="blue")).to_have_count(6)
+    for left in range(5, 0, -1):
+        page.keyboard.press("3")
+        expect(page.locator("#queue-tiles .tile")).to_have_count(left)
+    expect(card(page, "blue").locator("[data-count]")).to_contain_text("9 pictures")
+    page.keyboard.press("Control+z")
+    expect(card(page, "blue").locator("[data-count]")).to_contain_text("8 pictures")
+    expect(page.locator("#queue-tiles .tile")).to_have_count(2)
+
+    # A picture that it has not seen, asked here and of the export.
+    unseen = blotch(COLOURS["green"], 4242)
+    drop(page.locator("try-pane .panel"), [unseen])
+    expect(page.locator("#verdict")).to_have_text(re.compile("green|None of these"))
+    expect(page.locator("app-header .busy")).to_be_hidden()
+    page.wait_for_timeout(800)
+    shown = bars(page)
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Download For prolip").click()
+    zipfile.ZipFile(started.value.path()).extractall(tmp_path / "out")
+    clf = FewShotClassifier.load(tmp_path / "out" / "project-prolip")
+    answers = clf.predict_proba([unseen])[0]
+    told = {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(clf.classes_, answers, strict=True)}
+    assert shown == told
+
+
+def test_onnx_answers_as_the_page_does(page, tmp_path):
+    import numpy as np
+    import onnxruntime
+
+    teach(page)
+    unseen = blotch(COLOURS["blue"], 4243)
+    drop(page.locator("try-pane .panel"), [unseen])
+    expect(page.locator("#bars .bar")).to_have_count(3)
+    with page.expect_download(timeout=120_000) as started:
+        page.get_by_role("link", name="Download ONNX").click()
+    zipfile.ZipFile(started.value.path()).extractall(tmp_path / "out")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "project-onnx" / "classifier.onnx")
+    import json
+
+    from prolip.encoders.offline import OfflineEncoder
+
+    about = session.get_modelmeta().custom_metadata_map
+    classes = json.loads(about["classes"]) if "classes" in about else list(COLOURS)
+    pixels = OfflineEncoder.preprocess.centre(unseen)[None]
+    (row,) = session.run(None, {"pixels": np.ascontiguousarray(pixels)})[0]
+    assert bars(page) == {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(classes, row, strict=True)}
+
+
+def test_a_reload_in_the_middle_loses_nothing_that_was_shown(page):
+    add_class(page, "red")
+    drop(card(page, "red"), blotches("red", 10))
+    expect(card(page, "red").locator(".tile").nth(2)).to_be_visible()
+    keys = "tiles => tiles.map(tile => tile.dataset.key)"
+    shown = set(card(page, "red").locator(".tile").evaluate_all(keys))
+    page.reload()
+    expect(card(page, "red").locator(".tile").nth(len(shown) - 1)).to_be_visible()
+    assert shown <= set(card(page, "red").locator(".tile").evaluate_all(keys))
+
+
+def test_the_camera_teaches_and_is_answered(page):
+    teach(page)
+    page.locator("try-pane").get_by_role("button", name="Camera").click()
+    expect(page.locator("#bars .bar")).to_have_count(3)
+    page.locator("try-pane").get_by_role("button", name="Stop camera").click()
+    card(page, "red").get_by_role("button", name="Camera").click()
+    take = card(page, "red").get_by_role("button", name="Take picture")
+    expect(take).to_be_focused()
+    page.wait_for_timeout(500)
+    page.keyboard.press("Enter")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures")
+
+
+def test_hostile_names_are_text(page):
+    name = "<img src=x onerror=alert(1)>\"'&"
+    page.get_by_label("Name of a new class").fill(name)
+    page.get_by_role("button", name="Add class").click()
+    expect(page.get_by_label("Name of the class")).to_have_value(name)
+    drop(page.locator("class-card"), blotches("red", 1), ["../<script>alert(2)</script>.png"])
+    tile = page.locator("class-card .tile")
+    expect(tile).to_have_attribute("aria-label", f"../<script>alert(2)</script>.png, {name}")
+    tile.click()
+    expect(page.locator("picture-dialog figcaption")).to_contain_text("<script>")
+    assert page.locator("script[src]").count() == 1
+
+
+def test_a_file_that_is_no_picture_is_told(page):
+    add_class(page, "red")
+    files = [["x.png", base64.b64encode(b"no picture").decode()]]
+    card(page, "red").evaluate(DROP, files)
+    expect(page.get_by_role("status").filter(has_text="refused")).to_contain_text("x.png")
+    expect(card(page, "red").locator("[data-count]")).to_have_text("No pictures yet")
+
+
+def test_the_server_dies_and_comes_back(browser, tmp_path):
+    with program(tmp_path / "project") as (run, address), opened(browser, address) as page:
+        add_class(page, "red")
+        drop(card(page, "red"), blotches("red", 3))
+        expect(card(page, "red").locator(".tile")).to_have_count(3)
+        os.kill(run.pid, signal.SIGKILL)
+        expect(page.get_by_role("alert")).to_contain_text("The program has stopped")
+        run.wait()
+        port = int(re.search(r":(\d+)/", address)[1])
+        with program(tmp_path / "project", port):
+            expect(page.get_by_role("alert")).to_be_hidden(timeout=30_000)
+            expect(card(page, "red").locator(".tile")).to_have_count(3)
+            add_class(page, "green")
+
+
+def test_a_page_of_an_earlier_run_is_told_what_to_do(browser, address):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(address.partition("#")[0] + "#an-old-token-1")
+    expect(page.get_by_role("alert")).to_contain_text("earlier run")
+    context.close()
+
+
+def test_two_windows_agree(browser, page, address):
+    with opened(browser, address) as other:
+        add_class(page, "red")
+        expect(card(other, "red")).to_be_visible()
+        card(other, "red").get_by_label("Name of the class").fill("crimson")
+        page.keyboard.press("Tab")
+        other.keyboard.press("Enter")
+        expect(card(page, "crimson")).to_be_visible()
+        card(page, "crimson").locator("summary").click()
+        card(page, "crimson").get_by_role("button", name="Remove class").click()
+        expect(other.locator("class-card")).to_have_count(0)
+
+
+def test_by_keyboard_alone(page):
+    """Name two classes, choose pictures in the queue with shift, label them: no mouse."""
+    page.get_by_label("Name of a new class").focus()
+    for name in ("red", "green"):
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        expect(card(page, name)).to_be_visible()
+    drop(page.locator("label-queue .panel"), blotches("red", 4))
+    expect(page.locator("#queue-tiles .tile")).to_have_count(4)
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.locator("#queue-tiles .tile:focus").count():
+            break
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.get_by_role("button", name="All 3 are red")).to_be_visible()
+    page.keyboard.press("1")
+    expect(page.locator("#queue-tiles .tile")).to_have_count(1)
+    expect(page.locator("#queue-tiles .tile")).to_be_focused()
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("3 pictures")
+
+
+AUDIT = """() => {
+    const name = (e) =>
+        e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.[0]?.textContent || e.title;
+    const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const light = (colour) =>
+        [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => sum + weight * linear(colour[i] / 255), 0);
+    const behind = (e) => {
+        for (; e; e = e.parentElement) {
+            const colour = rgb(getComputedStyle(e).backgroundColor);
+            if (colour.length < 4 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const found = [];
+    for (const e of document.querySelectorAll("button, input:not([type=file]), select, a"))
+        if (e.offsetParent && !name(e)) found.push(`no name: ${e.outerHTML.slice(0, 120)}`);
+    for (const e of document.querySelectorAll("img:not([alt])")) found.push(`no alt: ${e.outerHTML}`);
+    for (const e of document.querySelectorAll("body *")) {
+        const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!own || !e.offsetParent || e.closest("svg, :disabled, .skip, confusion-matrix td")) continue;
+        const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+        const ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) found.push(`contrast ${ratio.toFixed(1)}: ${e.outerHTML.slice(0, 120)}`);
+    }
+    const width = document.documentElement.scrollWidth;
+    if (width > innerWidth) found.push(`wider than the window: ${width}`);
+    return found;
+}"""
+
+
+def test_names_contrast_and_width_in_light_and_dark_on_desk_and_phone(page):
+    teach(page, 3)
+    drop(page.locator("label-queue .panel"), blotches("green", 3, 300))
+    drop(page.locator("try-pane .panel"), blotches("green", 1, 900))
+    expect(page.locator("#bars .bar")).to_have_count(3)
+    expect(page.locator("learning-curve path").first).to_be_visible()
+    page.locator("class-card summary").first.click()
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_timeout(300)
+            assert page.evaluate(AUDIT) == [], (width, scheme)
+
+
+def test_a_confusion_shows_its_pictures_and_they_move(page):
+    teach(page)
+    drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
+    cell = page.get_by_role("button", name=re.compile("1 of 5: green, taken for red"))
+    cell.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("odd.png")
+    dialog.get_by_label("Move the chosen pictures to").select_option(label="red")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures")
+    expect(dialog).to_be_hidden()
+
+
+def test_figures_follow_a_label_within_a_second(page):
+    """Loose, as other tests may run beside this one; benchmarks/app.py measures it."""
+    teach(page)
+    drop(page.locator("label-queue .panel"), blotches("blue", 1, 500))
+    expect(page.locator("#queue-tiles .guess", has_text="blue")).to_have_count(1)
+    revision = int(page.locator("#score").get_attribute("data-revision"))
+    started = time.monotonic()
+    page.keyboard.press("3")
+    expect(page.locator("#score")).to_have_attribute("data-revision", str(revision + 1))
+    assert time.monotonic() - started < 3
+
+
+def test_pictures_are_drawn_anew(page):
+    """What the server shows is its own JPEG, whatever was uploaded."""
+    add_class(page, "red")
+    drop(card(page, "red"), blotches("red", 1))
+    image = card(page, "red").locator(".tile img")
+    answer = page.request.get(page.url.rstrip("/") + image.get_attribute("src"))
+    assert answer.headers["content-type"] == "image/jpeg"
+    from PIL import Image
+
+    assert Image.open(io.BytesIO(answer.body())).format == "JPEG"

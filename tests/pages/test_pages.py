@@ -1,0 +1,110 @@
+"""The pages in a real browser, wide and light, narrow and dark."""
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier
+from prolip.api.classes import rename_classes
+from prolip.api.measure import answer_held_out
+from prolip.report import model_page
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def report(offline, tmp_path_factory):
+    """A page on a model and labels of which a third are wrong; one class has a hostile name."""
+    from prolip.api.measure import answer_labelled
+    from prolip.api.reading import Labelled
+
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
+    clf = FewShotClassifier(offline, lam=0.3, store=False)
+    clf.fit(images, [name for name in COLOURS for _ in range(4)])
+    model = rename_classes(clf.model_, {"blue": HOSTILE})
+    asked = [blotch(colour, 300 + i) for colour in COLOURS.values() for i in range(6)]
+    labelled = Labelled(asked, [2, 2, 2, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2], list(model.classes))
+    answers = answer_labelled(model, labelled, clf.reading)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(
+        model_page(model, answers, title="<i>model</i>", source="a folder", curve="Not known."),
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_a_cell_of_the_matrix_opens_its_pictures(visit, report):
+    page, asked = visit(report)
+    cell = page.locator('#matrix button[data-key="1,2"]')  # green by label, red by answer
+    assert cell.inner_text() == "2"
+    cell.click()
+    assert page.locator("#cell h3").inner_text() == "green, taken for red: 2 images"
+    pictures = page.locator("#cell img")
+    assert pictures.count() == 2
+    assert pictures.first.evaluate("image => image.complete && image.naturalWidth > 0")
+    assert page.locator("#cell .bad").first.inner_text().startswith("taken for red")
+    assert asked == [report.resolve().as_uri()]  # no request leaves the page
+
+
+def test_the_matrix_is_walked_with_the_keyboard(visit, report):
+    page, _ = visit(report)
+    first = page.locator("#matrix tbody button").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    here = page.evaluate("document.activeElement.dataset.key")
+    assert here != first.get_attribute("data-key")
+    page.keyboard.press("Enter")
+    assert page.locator("#cell img").count() > 0
+    stops = page.locator('#matrix tbody button[tabindex="0"]')
+    assert stops.count() == 1
+
+
+def test_names_are_text(visit, report):
+    page, _ = visit(report)
+    assert page.locator("h1").inner_text() == "<i>model</i>"
+    assert page.locator("#matrix tbody th").first.inner_text() == HOSTILE
+    assert page.locator('img[src="x"]').count() == 0
+    page.locator("button.link").first.click()
+    assert page.locator("#cell .shot").count() > 0
+
+
+def test_nothing_sticks_out_of_the_window(visit, report):
+    page, _ = visit(report)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.locator("svg").first.bounding_box()["width"] > 200
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert (sum(map(int, ground[4:-1].split(","))) < 384) == dark
+
+
+def test_a_column_sorts_the_classes(visit, report):
+    page, _ = visit(report)
+    head = page.locator("table.sortable thead button", has_text="accuracy")
+    column = "table.sortable tbody tr td:nth-child(4)"
+    head.click()
+    falling = [float(text.split()[0]) for text in page.locator(column).all_inner_texts()]
+    head.click()
+    rising = [float(text.split()[0]) for text in page.locator(column).all_inner_texts()]
+    assert falling == sorted(falling, reverse=True)
+    assert rising == falling[::-1]
+
+
+def test_two_hundred_classes(visit, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 64))
+    y = np.repeat(np.arange(200), 4)
+    clf = FewShotClassifier("arrays", lam=0.5).fit(rows[y] + rng.normal(0, 2.0, (800, 64)), y, text=rows)
+    path = tmp_path / "many.html"
+    answers = answer_held_out(clf.model_)
+    path.write_text(model_page(clf.model_, answers, title="many", source="x", curve="-"), encoding="utf-8")
+    page, _ = visit(path)
+    assert page.locator("#matrix tbody tr").count() == 40
+    page.get_by_role("button", name="Show all 200 classes").click()
+    assert page.locator("#matrix tbody tr").count() == 200
+    total = page.locator("#matrix tbody button").evaluate_all(
+        "all => all.reduce((n, one) => n + Number(one.textContent), 0)"
+    )
+    assert total == len(answers.y)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -1,0 +1,176 @@
+"""`prolip serve`: pictures in every form that programs send them in, and the same answers as the model's."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `app` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+pytest.importorskip("python_multipart", reason="the extra `app` is not installed")
+
+from app_server import Client, png, running
+from pictures import COLOURS, blotch
+from prolip.app.batcher import Batcher, Busy
+from prolip.app.guard import Access
+from prolip.app.run import is_loopback, require_token
+from prolip.app.serve import OPEN_PATHS, Server
+from prolip.core import UsageError
+
+PICTURES = [blotch(colour, 200 + k) for k, colour in enumerate(COLOURS.values())]
+
+
+@pytest.fixture(scope="module")
+def server(colour_model):
+    models = {"first": colour_model.model_, "second": colour_model.model_}
+
+    def make(port):
+        return Server(models, Access.at("127.0.0.1", port, None, OPEN_PATHS)).application()
+
+    with running(make) as port:
+        yield Client(port)
+
+
+@pytest.fixture(scope="module")
+def expected(colour_model):
+    return colour_model.predict_proba(PICTURES)
+
+
+def test_bytes_multipart_and_base64_give_the_models_own_answers(server, expected):
+    files = [png(picture) for picture in PICTURES]
+    for data, row in zip(files, expected, strict=True):
+        status, _, answer = server.raw("POST", "/predict?top=3", data, {"Content-Type": "image/png"})
+        found = json.loads(answer)
+        assert status == 200
+        assert found["probability"] == pytest.approx(row.max(), abs=1e-5)
+        assert sum(each["probability"] for each in found["top"]) == pytest.approx(1, abs=1e-4)
+    several = {"images": [base64.b64encode(data).decode() for data in files], "model": "second"}
+    _, found = server.json("POST", "/predict", several, {"Content-Type": "application/json"})
+    assert [each["class"] for each in found["predictions"]] == list(COLOURS)
+    assert found["model"] == "second"
+    parts = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="image"; filename="../%d.png"\r\n\r\n%b\r\n' % (i, data)
+        for i, data in enumerate(files)
+    )
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    status, _, answer = server.raw("POST", "/predict", parts + b"--x--\r\n", headers)
+    assert [each["class"] for each in json.loads(answer)["predictions"]] == list(COLOURS)
+
+
+def test_none_of_these(server):
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    from PIL import Image
+
+    _, _, answer = server.raw("POST", "/predict?reject=true", png(Image.fromarray(noise)))
+    assert json.loads(answer)["class"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "status"),
+    [
+        ("/predict", b"no picture", "image/png", 422),
+        ("/predict?model=third", b"", "image/png", 400),
+        ("/predict?top=many", b"", "image/png", 400),
+        ("/predict", b'{"image": "***"}', "application/json", 422),
+        ("/predict", b'{"images": []}', "application/json", 422),
+        ("/predict", b"{}", "application/json", 422),
+        ("/predict", b"--x", "multipart/form-data", 400),
+        ("/predict", b"--x--\r\n", "multipart/form-data; boundary=x", 422),
+        ("/elsewhere", b"", "image/png", 404),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(server, path, body, kind, status):
+    found, _, answer = server.raw("POST", path, body, {"Content-Type": kind})
+    assert found == status, answer
+    assert json.loads(answer)["error"]
+
+
+def test_one_bad_picture_does_not_spoil_the_others(server):
+    good = base64.b64encode(png(PICTURES[0])).decode()
+    _, found = server.json(
+        "POST", "/predict", {"images": ["AAAA", good]}, {"Content-Type": "application/json"}
+    )
+    assert "cannot read" in found["predictions"][0]["error"]
+    assert found["predictions"][1]["class"] == "red"
+
+
+def test_health_models_and_openapi(server):
+    assert server.json("GET", "/healthz")[1]["status"] == "ok"
+    assert server.json("GET", "/models")[1][0]["classes"] == sorted(COLOURS)
+    document = server.json("GET", "/openapi.json")[1]
+    assert document["openapi"].startswith("3.1")
+    assert {"/predict", "/healthz"} <= set(document["paths"])
+
+
+def test_a_foreign_page_may_not_ask(server):
+    assert server.raw("POST", "/predict", b"", {"Origin": "http://evil.example"})[0] == 403
+
+
+def test_pictures_that_wait_together_are_encoded_together(offline):
+    sizes, go = [], threading.Event()
+
+    class Slow:
+        batch_size = 4
+
+        def encode(self, pixels):
+            go.wait(5)
+            sizes.append(len(pixels))
+            return pixels[:, 0, 0, :1]
+
+    def tell(x):
+        return [(len(x), float(value)) for value in x[:, 0]]
+
+    def negate(x):
+        return (-x[:, 0]).tolist()
+
+    batcher = Batcher(Slow(), room=8)
+    first = batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
+    while batcher.waiting():
+        pass
+    asked = [negate if i == 1 else tell for i in range(8)]
+    rest = [batcher.submit(np.full((1, 1, 3), float(i), np.float32), asked[i]) for i in range(8)]
+    with pytest.raises(Busy):
+        batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
+    go.set()
+    assert first.result() == (1, 0)
+    found = [future.result() for future in rest]
+    assert found == [(3, 0), -1, (3, 2), (3, 3), (4, 4), (4, 5), (4, 6), (4, 7)]
+    assert sizes == [1, 4, 4]
+    batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "own"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("box", False)]
+)
+def test_others_need_a_token(host, own):
+    assert is_loopback(host) == own
+    if not own:
+        with pytest.raises(UsageError, match="token"):
+            require_token(host, None)
+        with pytest.raises(UsageError, match="16 characters"):
+            require_token(host, "short")
+        require_token(host, "x" * 16)
+
+
+def test_the_command_serves_and_stops_when_told(colour_model, tmp_path):
+    colour_model.save(tmp_path / "colours")
+    program = "from prolip.cli import main; main()"
+    run = subprocess.Popen(
+        [sys.executable, "-c", program, "serve", str(tmp_path / "colours"), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    line = run.stderr.readline()
+    port = int(line.split("127.0.0.1:")[1].split("/")[0])
+    status, _, answer = Client(port).raw("POST", "/predict", png(PICTURES[0]))
+    assert (status, json.loads(answer)["class"]) == (200, "red")
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(20) == 0
+    assert run.stderr.read() == ""
+    run.stderr.close()

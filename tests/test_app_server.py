@@ -1,0 +1,236 @@
+"""The page's server, over HTTP: what is kept, what is learned, what is refused."""
+
+import io
+import json
+import time
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("starlette", reason="the extra `app` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+
+from app_server import TOKEN, Client, png, running
+from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier
+from prolip.app.guard import Access
+from prolip.app.page import OPEN_PATHS, Page
+from prolip.app.project import Project
+
+
+@pytest.fixture
+def page(tmp_path, offline):
+    """A running page on a new project."""
+    with Project.open(tmp_path / "p") as project:
+
+        def make(port):
+            return Page(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
+
+        with running(make) as port:
+            yield Client(port)
+
+
+def until(page, ready):
+    """The project, once `ready` says so of it."""
+    for _ in range(600):
+        _, found = page.json("GET", "/api/project")
+        if ready(found):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"never came: {found['figures']}")
+
+
+def teach(page, count=4):
+    """Three classes of colours; their ids by name."""
+    ids = {}
+    for k, (name, colour) in enumerate(COLOURS.items()):
+        ids[name] = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        for i in range(count):
+            status, _ = page.upload(png(blotch(colour, 10 * k + i)), ids[name])
+            assert status == 200
+    until(page, lambda found: found["waiting"] == 0 and found["figures"].get("judged") == 3 * count)
+    return ids
+
+
+def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offline):
+    ids = teach(page)
+    asked = png(blotch(COLOURS["blue"], 99))
+    status, _, answer = page.raw("POST", "/api/try", asked)
+    found = json.loads(answer)
+    assert status == 200
+    assert found["answers"][0]["class"] == ids["blue"]
+
+    status, headers, packed = page.raw("GET", "/api/export/prolip")
+    assert status == 200
+    assert headers["content-disposition"].endswith('p-prolip.zip"')
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
+    model = tmp_path / "out" / "p-prolip"
+    assert "red" in (model / "README.md").read_text()
+    clf = FewShotClassifier.load(model)
+    expected = dict(zip(clf.classes_, clf.predict_proba([Image.open(io.BytesIO(asked))])[0], strict=True))
+    for each in found["answers"]:
+        name = next(name for name, key in ids.items() if key == each["class"])
+        assert abs(each["probability"] - expected[name]) < 1e-5
+    assert page.raw("GET", "/api/export/hf")[0] == 404
+
+
+def test_a_wrong_label_is_suspected_and_mended(page):
+    ids = teach(page, 5)
+    odd = page.upload(png(blotch(COLOURS["red"], 77)), ids["green"])[1]["image"]
+    found = until(page, lambda found: odd in found["figures"].get("suspects", ()))
+    assert found["figures"]["answers"][odd][0] == ids["red"]
+    page.json("POST", "/api/label", {"images": [odd], "label": ids["red"]})
+    found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
+    assert odd not in found["figures"]["suspects"]
+    assert found["figures"]["answers"][odd][0] == ids["red"]
+
+
+def test_unlabelled_pictures_get_guesses_and_a_queue(page):
+    ids = teach(page)
+    kept = [page.upload(png(blotch(COLOURS["green"], 50 + i)))[1]["image"] for i in range(3)]
+    found = until(page, lambda found: set(found["slow"].get("queue", ())) == set(kept))
+    assert {found["figures"]["guesses"][image][0] for image in kept} == {ids["green"]}
+    assert found["slow"]["duplicates"] == [] or all(len(group) > 1 for group in found["slow"]["duplicates"])
+
+
+def test_words_for_a_class_count(page):
+    ids = teach(page)
+    before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["text_accuracy"]
+    page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
+    found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
+    assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
+    assert found["figures"]["classes"][ids["red"]]["text_accuracy"] <= before
+
+
+def test_pages_hear_of_every_change_in_order(page):
+    import http.client
+
+    stream = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+    stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {TOKEN}"})
+    events = stream.getresponse()
+    assert events.readline() == b": hello\n"
+    for name in ("a", "b", "c"):
+        page.json("POST", "/api/classes", {"name": name})
+    revisions = []
+    while len(revisions) < 3:
+        line = events.readline()
+        if line.startswith(b"data: ") and (event := json.loads(line[6:]))["type"] == "change":
+            revisions.append(event["revision"])
+    assert revisions == [1, 2, 3]
+    stream.close()
+
+
+def test_what_another_window_removed_is_told(page):
+    key = page.json("POST", "/api/classes", {"name": "cat"})[1]["classes"][0]
+    page.json("DELETE", f"/api/classes/{key}")
+    status, answer = page.json("PATCH", f"/api/classes/{key}", {"name": "dog"})
+    assert status == 409
+    assert "no longer there" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": None}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": None, "Cookie": "prolip-1=x; ;=;"}, 401),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({}, 200),
+    ],
+)
+def test_who_may_ask(page, headers, status):
+    assert page.raw("GET", "/api/project", headers=headers)[0] == status
+
+
+def test_a_session_begins_with_the_token_and_scripts_cannot_read_it(page):
+    assert page.raw("POST", "/api/session", b'{"token": "wrong"}', {"Authorization": None})[0] == 401
+    body = json.dumps({"token": TOKEN}).encode()
+    status, headers, _ = page.raw("POST", "/api/session", body, {"Authorization": None})
+    assert status == 200
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    given = {"Authorization": None, "Cookie": cookie.split(";")[0]}
+    assert page.raw("GET", "/api/project", headers=given)[0] == 200
+
+
+def test_the_page_is_light_and_asks_no_one_else(page):
+    status, headers, body = page.raw("GET", "/", headers={"Authorization": None})
+    assert status == 200
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert b"http" not in body
+    from prolip.app.page import STATIC
+
+    files = [path for path in STATIC.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 300_000
+    for path in files:
+        text = path.read_text()
+        assert "https://" not in text, path
+        assert "innerHTML" not in text, path
+
+
+def bomb():
+    """A PNG of 30 000 x 30 000 pixels in a few bytes: a header is enough to refuse it."""
+    import struct
+    import zlib
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    idat = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + idat + chunk(b"IEND", b"")
+
+
+HOSTILE = {
+    "empty": b"",
+    "text": b"<script>alert(1)</script>",
+    "svg": b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+    "truncated": png(blotch((1, 2, 3), 0))[:200],
+    "bomb": bomb(),
+    "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n",
+    "random": np.random.default_rng(0).bytes(5000),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_is_no_picture_is_refused_and_leaves_nothing(page, tmp_path, kind):
+    before = sorted(tmp_path.rglob("*"))
+    status, answer = page.upload(HOSTILE[kind], name="../../../etc/cron.d/x")
+    assert status == 422, answer
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_name_is_text_and_never_a_path(page, tmp_path):
+    picture = png(blotch((9, 9, 9), 1))
+    status, answer = page.upload(picture, name="../../../../tmp/evil\x00<img onerror=x>.png")
+    assert status == 200
+    _, found = page.json("GET", "/api/project")
+    assert found["images"][answer["image"]]["name"] == "../../../../tmp/evil <img onerror=x>.png"
+    outside = [path for path in tmp_path.iterdir() if path.name != "p"]
+    assert outside == []
+    for path in ("..%2f..%2fproject.json", "0" * 64, "../project.json"):
+        assert page.raw("GET", f"/api/images/{path}")[0] == 404
+    assert page.raw("GET", "/static/..%2fpage.py")[0] == 404
+    assert page.raw("GET", "/static/../page.py")[0] == 404
+
+
+def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(page):
+    status, headers, _ = page.raw("POST", "/api/images?name=x", b"", {"Content-Length": str(1 << 40)})
+    assert status == 413
+    assert headers["connection"] == "close", "what follows would be read as the body"
+    status, _, _ = page.raw("POST", "/api/classes", b" " * (5 << 20))
+    assert status == 413
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"name": 3}', b"[" * 100_000, b"\xff"])
+def test_a_request_that_is_no_json_object_is_told(page, body):
+    status, _, answer = page.raw("POST", "/api/classes", body)
+    assert status == 422
+    assert json.loads(answer)["error"]

@@ -1,0 +1,206 @@
+"""`prolip check`: what to mend in a folder of images; putting it aside, and back."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.api.aside import LIST, put_aside, put_back
+from prolip.core import InputError, Task, UsageError
+from prolip.data import builtin
+from prolip.evaluate.reject import no_class
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return builtin("textures", 10, split="train")
+
+
+@pytest.fixture
+def textures(drawn, tmp_path):
+    """Five textures with one of each fault; what is wrong with which file."""
+    root = tmp_path / "textures"
+    kinds = ["striped", "dotted", "chequered", "cracked", "spiralled"]
+    pictures = {k: [drawn.images[10 * drawn.classes.index(k) + i] for i in range(10)] for k in kinds}
+    for kind in kinds:
+        for split in ("train", "test"):
+            (root / split / kind).mkdir(parents=True)
+        for i, picture in enumerate(pictures[kind]):
+            picture.save(root / ("test" if i > 7 else "train") / kind / f"{kind}{i}.png")
+    train = root / "train"
+    (train / "striped" / "striped0.png").rename(train / "dotted" / "lost.png")
+    shutil.copy(train / "dotted" / "dotted1.png", train / "dotted" / "dotted1 again.png")
+    small = pictures["cracked"][2].resize((96, 96), Image.Resampling.LANCZOS)
+    small.save(train / "spiralled" / "torn.png")
+    shutil.copy(root / "test" / "chequered" / "chequered9.png", train / "chequered" / "leaked.png")
+    (train / "cracked" / "broken.png").write_bytes(b"no picture")
+    (train / "woven").mkdir()
+    drawn.images[10 * drawn.classes.index("woven")].save(train / "woven" / "single.png")
+    return root
+
+
+def files(root):
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def findings(told):
+    """File name: kind, label and suggestion."""
+    return {(row["path"].rpartition("/")[2], row["kind"]): row for row in told["findings"]}
+
+
+def test_each_fault_is_found(prolip, textures, tmp_path):
+    before = files(textures)
+    page, table = tmp_path / "check.html", tmp_path / "check.csv"
+    code, out, err = prolip("check", textures, "--report", page, "--out", table, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    found = findings(told)
+    assert found["lost.png", "wrong-label"]["suggestion"] == "striped"
+    assert found["broken.png", "unreadable"]["label"] == "cracked"
+    same = [name for name, kind in found if kind == "copy"]
+    assert len(same) == 1
+    assert same[0] in ("dotted1.png", "dotted1 again.png")
+    assert {name for name, kind in found if kind == "two-classes"} == {"cracked2.png", "torn.png"}
+    assert found["leaked.png", "train-and-test"]["other"].endswith("test/chequered/chequered9.png")
+    assert told["small_classes"] == ["woven"]
+    assert files(textures) == before  # nothing is changed unless one says so
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [(row["kind"], row["path"]) for row in rows] == [(r["kind"], r["path"]) for r in told["findings"]]
+    html = page.read_text()
+    assert "probably striped" in html
+    assert "data:image/jpeg;base64," in html
+
+
+def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, tmp_path):
+    (textures / "train" / "cracked" / "broken.png").unlink()
+    (textures / "train" / "dotted" / "dotted1 again.png").unlink()
+    shutil.rmtree(textures / "train" / "woven")
+    assert prolip("fit", textures, "-o", tmp_path / "m", "--lam", "0.1")[0] == 0
+    code, out, err = prolip("check", textures, "--saved", tmp_path / "m", "--only", "wrong-label", "--json")
+    assert code == 0, err
+    assert findings(json.loads(out))["lost.png", "wrong-label"]["suggestion"] == "striped"
+
+
+def test_what_is_moved_aside_comes_back(prolip, textures, tmp_path):
+    before, aside = files(textures), tmp_path / "aside"
+    code, out, err = prolip(
+        "check", textures, "--move", aside, "--only", "copy", "--only", "unreadable", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["moved"] == 2
+    moved = {name: content for name, content in files(aside).items() if name != LIST}
+    assert {**files(textures), **moved} == before
+    assert not set(files(textures)) & set(moved)
+    code, out, err = prolip("check", "--undo", aside, "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"back": 2, "left": []}
+    assert files(textures) == before
+    assert not aside.exists()
+
+
+@pytest.fixture
+def heap(tmp_path):
+    root = tmp_path / "photos"
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_run_that_is_killed_loses_nothing(heap, tmp_path, monkeypatch, after):
+    """At whatever file it stops, all are in one place or the other, and undo finds them."""
+    from prolip.core import placing
+
+    before, calls, real = files(heap), [], placing.place
+
+    def stops(*arguments):
+        calls.append(arguments)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("prolip.api.aside.place", stops)
+        with pytest.raises(KeyboardInterrupt):
+            put_aside(tmp_path / "aside", [(heap / name, "copy") for name in before], heap)
+    assert len(files(heap)) == 3 - after
+    back, left = put_back(tmp_path / "aside")
+    assert (len(back), left) == (3, [])
+    assert files(heap) == before
+
+
+def test_a_file_that_stands_in_the_way_stays_and_so_does_the_other(heap, tmp_path):
+    aside = tmp_path / "aside"
+    put_aside(aside, [(heap / "a/1.png", "copy"), (heap / "b/1.png", "copy")], heap)
+    (heap / "a/1.png").write_text("another")
+    back, left = put_back(aside)
+    assert [one.place for one in back] == ["b/1.png"]
+    assert [one.place for one, _ in left] == ["a/1.png"]
+    assert (heap / "a/1.png").read_text() == "another"
+    assert (aside / "a/1.png").read_text() == "a/1.png"
+    (heap / "a/1.png").unlink()
+    assert put_back(aside)[1] == []
+    assert (heap / "a/1.png").read_text() == "a/1.png"
+
+
+def test_more_may_be_put_aside_later_under_names_of_their_own(heap, tmp_path):
+    aside = tmp_path / "aside"
+    put_aside(aside, [(heap / "a/1.png", "copy")], heap)
+    (heap / "a/1.png").write_text("a new one")
+    put_aside(aside, [(heap / "a/1.png", "copy")], heap)
+    assert set(files(aside)) == {LIST, "a/1.png", "a/1-2.png"}
+    assert len(put_back(aside)[1]) == 1  # both were at one place: the first is back, the second stays
+
+
+def test_folders_that_will_not_do(heap, tmp_path):
+    with pytest.raises(UsageError, match="lies inside"):
+        put_aside(heap / "aside", [(heap / "a/1.png", "copy")], heap)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="holds other files"):
+        put_aside(tmp_path / "other", [(heap / "a/1.png", "copy")], heap)
+    with pytest.raises(UsageError, match="outside"):
+        put_aside(tmp_path / "aside", [(tmp_path / "other" / "mine.txt", "copy")], heap)
+    with pytest.raises(UsageError, match="has no"):
+        put_back(tmp_path / "other")
+    forged = {"format": "prolip-aside", "moved": [{"source": "/x", "place": "../y", "why": ""}]}
+    (tmp_path / "other" / LIST).write_text(json.dumps(forged))
+    with pytest.raises(InputError, match="leads out"):
+        put_back(tmp_path / "other")
+    assert len(files(heap)) == 3
+
+
+def test_files_that_a_table_labels_are_not_moved(prolip, textures, tmp_path):
+    train = textures / "train"
+    (train / "cracked" / "broken.png").unlink()
+    rows = [f"{path.relative_to(train).as_posix()},{path.parent.name} kind" for path in train.rglob("*.png")]
+    (train / "metadata.csv").write_text("file_name,label\n" + "\n".join(rows) + "\n")
+    code, _, err = prolip("check", train, "--move", tmp_path / "aside")
+    assert code == 2
+    assert "only folders per class" in err
+    assert not (tmp_path / "aside").exists()
+
+
+def test_wrong_use_is_told(prolip, textures, tmp_path):
+    assert prolip("check")[0] == 2
+    assert prolip("check", textures, "--undo", tmp_path)[0] == 2
+    code, _, err = prolip("check", textures, "--only", "copies")
+    assert code == 2
+    assert "did you mean 'copy'" in err
+
+
+def test_a_picture_unlike_every_class_lies_below_the_fence():
+    rng = np.random.default_rng(0)
+    centres = np.eye(4, 30)
+    y = np.repeat(np.arange(4), 20)
+    x = centres[y] + rng.normal(0, 0.05, (80, 30))
+    x[7] = np.eye(30)[29]
+    scores, fence = no_class(Task(x, y, rng.normal(size=(4, 30))))
+    assert scores.argmin() == 7
+    assert np.flatnonzero(scores < fence).tolist() == [7]

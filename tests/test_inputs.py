@@ -1,0 +1,419 @@
+"""Every way in which images come: the same pictures, the same labels."""
+
+import base64
+import csv
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pictures import COLOURS, blotch
+from prolip.api.reading import as_images, read_labelled
+from prolip.core.errors import InputError, ProlipError, UsageError
+from prolip.data import archives, list_images, read_images
+from prolip.features import load_image
+from prolip.features.images import BadImage
+
+
+def png(image):
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+def pixels(images):
+    return [np.asarray(load_image(image)).tolist() for image in images]
+
+
+def labels(images):
+    return [images.classes[label] for label in images.labels]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two pictures of each colour, and one of the greens deeper in its folder."""
+    for k, (name, colour) in enumerate(COLOURS.items()):
+        for i in range(2):
+            place = tmp_path / "photos" / name / ("deep" if name == "green" and i else "") / f"{i}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            blotch(colour, 10 * k + i, size=8).save(place)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def expected(folder):
+    """Pixels and labels as a folder of classes has them."""
+    images = read_images(folder)
+    assert labels(images) == ["blue", "blue", "green", "green", "red", "red"]
+    return pixels(images.images), labels(images)
+
+
+def rows_of(folder, key=str):
+    return [
+        (key(path.relative_to(folder.parent)), path.relative_to(folder).parts[0])
+        for path in sorted(folder.rglob("*.png"))
+    ]
+
+
+def zipped(folder, place, inside="", compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(place, "w", compression) as archive:
+        for path in sorted(folder.rglob("*.png")):
+            archive.write(path, f"{inside}{path.relative_to(folder).as_posix()}")
+    return place
+
+
+def tarred(folder, place, mode="w"):
+    with tarfile.open(place, mode) as archive:
+        archive.add(folder, folder.name)
+    return place
+
+
+def write_csv(folder, place, separator=","):
+    with place.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=separator).writerows([("file_name", "label"), *rows_of(folder)])
+    return place
+
+
+def write_jsonl(folder, place, embedded=False):
+    key = (lambda path: path) if embedded else str
+    lines = []
+    for name, label in rows_of(folder, key):
+        content = {"file_name": str(name)}
+        if embedded:
+            content = {"bytes": base64.b64encode((folder.parent / name).read_bytes()).decode()}
+        lines.append(json.dumps({**content, "label": label}))
+    place.write_text("\n".join(lines), encoding="utf-8")
+    return place
+
+
+KINDS = {
+    "csv": lambda folder, at: write_csv(folder, at / "list.csv"),
+    "semicolons": lambda folder, at: write_csv(folder, at / "list.csv", ";"),
+    "tsv": lambda folder, at: write_csv(folder, at / "list.TSV", "\t"),
+    "jsonl": lambda folder, at: write_jsonl(folder, at / "list.jsonl"),
+    "jsonl of bytes": lambda folder, at: write_jsonl(folder, at / "list.jsonl", embedded=True),
+    "zip": lambda folder, at: zipped(folder, at / "p.zip"),
+    "zip of a folder": lambda folder, at: zipped(folder, at / "p.zip", "my photos/", zipfile.ZIP_STORED),
+    "zip of windows": lambda folder, at: zipped(folder, at / "p.zip", ".\\photos\\"),
+    "tar": lambda folder, at: tarred(folder, at / "p.tar"),
+    "tar.gz": lambda folder, at: tarred(folder, at / "p.tar.gz", "w:gz"),
+    "tgz": lambda folder, at: tarred(folder, at / "p.tgz", "w:gz"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offline, kind):
+    source = KINDS[kind](folder, tmp_path)
+    images = read_images(source)
+    assert (pixels(images.images), labels(images)) == expected
+    listed = list_images(source)
+    assert pixels(listed) == expected[0]
+    assert len({str(image) for image in listed}) == len(listed)
+    assert pixels(as_images(str(source))) == expected[0]
+    labelled = read_labelled(offline, source, None, "train")
+    assert (pixels(labelled.images), labelled.names()) == expected
+
+
+class Dataset:
+    """What torchvision's datasets have in common."""
+
+    def __init__(self, images, targets, **attributes):
+        self.images = images
+        self.targets = targets
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index], self.targets[index]
+
+
+class Part:
+    """As torch.utils.data.Subset is; without indices, as a DataLoader is."""
+
+    def __init__(self, dataset, indices=None):
+        self.dataset = dataset
+        if indices is not None:
+            self.indices = indices
+
+
+def test_datasets_in_torchvisions_manner(folder, expected, offline):
+    paths = [folder.parent / name for name, _ in rows_of(folder)]
+    opened, names = [load_image(path) for path in paths], ["blue", "green", "red"]
+    chw = [np.asarray(image).transpose(2, 0, 1) for image in opened]
+    targets = [names.index(label) for label in expected[1]]
+    samples = list(zip(map(str, paths), targets, strict=True))
+    for dataset in (
+        Dataset(opened, targets, classes=names),
+        Dataset(chw, np.array(targets), classes=names),
+        Dataset(opened, targets, class_to_idx={name: k for k, name in enumerate(names)}),
+        Dataset([None] * 6, targets, classes=names, samples=samples),
+        Dataset(opened, expected[1], classes=names),
+        Part(Part(Dataset(opened[::-1], targets[::-1], classes=names)), [5, 4, 3, 2, 1, 0]),
+    ):
+        images = read_images(dataset)
+        assert (pixels(images.images), labels(images)) == expected
+        assert pixels(as_images(dataset)) == expected[0]
+        assert read_labelled(offline, dataset, None, "train").names() == expected[1]
+    with pytest.raises(InputError, match="target 2 lies outside the 2 classes"):
+        read_images(Dataset(opened, targets, classes=names[:2]))
+
+
+def test_pictures_in_memory(folder, expected):
+    paths = [folder.parent / name for name, _ in rows_of(folder)]
+    arrays = [np.asarray(load_image(path)) for path in paths]
+    for several in (
+        paths,
+        [str(path) for path in paths],
+        [path.read_bytes() for path in paths],
+        [io.BytesIO(path.read_bytes()) for path in paths],
+        [Image.open(path) for path in paths],
+        arrays,
+        np.stack(arrays),
+        [array.transpose(2, 0, 1) for array in arrays],
+        np.stack(arrays).transpose(0, 3, 1, 2),
+        read_images(folder),
+        (path for path in paths),
+    ):
+        assert pixels(as_images(several)) == expected[0]
+    stream = io.BytesIO(paths[0].read_bytes())
+    for single in (paths[0], paths[0].read_bytes(), stream, stream, Image.open(paths[0]), arrays[0]):
+        assert pixels(as_images(single)) == expected[0][:1]
+    with paths[0].open("rb") as file:
+        assert pixels(as_images(file)) == expected[0][:1]
+
+
+def test_which_axis_has_the_channels():
+    grey, colour = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8), np.zeros((6, 8, 3), np.uint8)
+    for array in (grey, grey[:, :, None], grey[None]):
+        assert np.array_equal(np.asarray(load_image(array))[:, :, 0], grey)
+    assert load_image(colour.transpose(2, 0, 1)).size == (8, 6)
+    assert load_image(np.zeros((3, 8, 3), np.uint8)).size == (8, 3)  # both ends would do: last, of NumPy
+    assert [load_image(image).size for image in as_images(np.zeros((5, 6, 8), np.uint8))] == [(8, 6)] * 5
+    with pytest.raises(UsageError, match=r"\[3, 6, 8\] is one picture, channels first, or several grey ones"):
+        as_images(np.zeros((3, 6, 8), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (["https://example.org/cat.jpg"], "is a URL"),
+        (io.StringIO("text"), "binary mode"),
+        (7, "not int"),
+    ],
+)
+def test_what_is_no_image(value, message):
+    with pytest.raises(UsageError, match=message):
+        as_images(value)
+
+
+def test_labels_that_come_along_are_names(folder, offline):
+    """A model whose classes are numbers is asked with text, and understands."""
+    images = read_images(folder)
+    table = folder / "metadata.csv"
+    rows = [
+        f"{path.relative_to(folder)},{label}"
+        for path, label in zip(images.images, images.labels, strict=True)
+    ]
+    table.write_text("file_name,label\n" + "\n".join(rows))
+    assert read_images(folder).classes == ["0", "1", "2"]
+    labelled = read_labelled(offline, folder, None, "test", [2, 1, 0])
+    assert labelled.classes == [2, 1, 0]
+    assert labelled.names() == images.labels
+    with pytest.raises(UsageError, match="labels are needed with a list"):
+        read_labelled(offline, images.images, None, "train")
+
+
+# --- tables
+
+
+def test_files_outside_a_table_only_where_the_user_says_so(folder, expected, tmp_path):
+    inner = tmp_path / "lists"
+    inner.mkdir()
+    rows = [(f"../{name}", label) for name, label in rows_of(folder)]
+    rows[0] = (str(tmp_path / rows_of(folder)[0][0]), rows[0][1])
+    (inner / "a.csv").write_text("path,class\n" + "\n".join(map(",".join, rows)))
+    with pytest.raises(InputError, match=r"leads out of .*absolute_paths=True"):
+        read_images(inner / "a.csv")
+    with pytest.raises(InputError, match="leads out of"):
+        list_images(inner / "a.csv")
+    images = read_images(inner / "a.csv", absolute_paths=True)
+    assert (pixels(images.images), labels(images)) == expected
+    assert pixels(list_images(inner / "a.csv", absolute_paths=True)) == expected[0]
+
+
+def test_names_come_back_from_a_csv_as_they_were(tmp_path):
+    names = ["a\nb.jpg", "a\rb.jpg", 'quo"ted, and more.jpg', " space .jpg", "\ttab.jpg", "=cmd().jpg"]
+    with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "class"])
+        for k, name in enumerate(names):
+            (tmp_path / name).touch()
+            writer.writerow([f"'{name}" if name.startswith("=") else name, f"line\n{k}"])
+    assert [path.name for path in list_images(tmp_path / "list.csv")] == names
+    assert read_images(tmp_path / "list.csv").classes == [f"line\n{k}" for k in range(len(names))]
+
+
+def test_a_list_to_predict_needs_no_labels_and_takes_every_split(folder, expected):
+    rows = [
+        f"{name},{split}" for (name, _), split in zip(rows_of(folder), ["train", "test"] * 3, strict=True)
+    ]
+    (folder.parent / "list.csv").write_text("file,split\n" + "\n".join(rows))
+    assert pixels(list_images(folder.parent / "list.csv")) == expected[0]
+    with pytest.raises(InputError, match="no label"):
+        read_images(folder.parent / "list.csv")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"bytes": "no base64!", "label": "a"}', "bytes is not base64"),
+        ('{"image": {"path": null}, "label": "a"}', "image is None"),
+        ('{"image": [1], "label": "a"}', r"image is \[1\]"),
+        ('{"image": true, "label": "a"}', "image is True"),
+    ],
+)
+def test_cells_that_are_no_image(tmp_path, line, message):
+    (tmp_path / "list.jsonl").write_text(line)
+    with pytest.raises(InputError, match=message):
+        read_images(tmp_path / "list.jsonl")
+
+
+# --- archives
+
+
+def test_splits_and_tables_in_an_archive(folder, expected, tmp_path):
+    zipped(folder, tmp_path / "parts.zip", "photos/train/")
+    with zipfile.ZipFile(tmp_path / "parts.zip", "a") as archive:
+        archive.writestr("photos/test/red/9.png", png(blotch((1, 2, 3), 9, size=8)))
+        archive.writestr("photos/test/green/9.png", b"not a picture")
+        archive.writestr("__MACOSX/photos/train/red/._0.png", b"clutter")
+        archive.writestr("photos/train/../../outside.png", b"never read")
+    images = read_images(tmp_path / "parts.zip")
+    assert (pixels(images.images), labels(images), images.split) == (*expected, "train")
+    tested = read_images(tmp_path / "parts.zip", "test")
+    assert labels(tested) == ["green", "red"]
+    assert not list(tmp_path.rglob("outside.png"))
+    with pytest.raises(BadImage, match=r"parts\.zip/photos/test/green/9\.png"):
+        load_image(tested.images[0])
+
+    write_csv(folder, tmp_path / "metadata.csv")
+    with zipfile.ZipFile(zipped(folder, tmp_path / "table.zip", "photos/"), "a") as archive:
+        archive.write(tmp_path / "metadata.csv", "metadata.csv")
+    images = read_images(tmp_path / "table.zip")
+    assert (pixels(images.images), labels(images)) == expected
+    with zipfile.ZipFile(tmp_path / "lost.zip", "w") as archive:
+        archive.writestr("metadata.csv", "file_name,label\n../secret.jpg,a\n")
+    with pytest.raises(InputError, match="is not a file in"):
+        read_images(tmp_path / "lost.zip")
+
+
+def test_links_in_a_tar_are_not_followed(folder, expected, tmp_path):
+    with tarfile.open(tarred(folder, tmp_path / "p.tar"), "a") as archive:
+        for kind, name in ((tarfile.SYMTYPE, "photos/red/9.png"), (tarfile.LNKTYPE, "photos/red/8.png")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "/etc/passwd"
+            archive.addfile(link)
+    assert pixels(read_images(tmp_path / "p.tar").images) == expected[0]
+
+
+def test_limits_of_archives(folder, tmp_path, monkeypatch):
+    places = [zipped(folder, tmp_path / "p.zip"), tarred(folder, tmp_path / "p.tgz", "w:gz")]
+    for limit, value, message in (
+        ("MEMBERS", 3, "more than 3 files"),
+        ("UNPACKED", 100, "unpacks to more than 0 GB"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(archives, limit, value)
+            for place in places:
+                with pytest.raises(InputError, match=message):
+                    read_images(place)
+    monkeypatch.setattr(archives, "MEMBER", 100)
+    for place in places:
+        with pytest.raises(BadImage, match="it unpacks to 0 MB, 0 MB are the limit"):
+            load_image(list_images(place)[0])
+
+
+def test_a_header_that_claims_gigabytes_is_not_read(tmp_path):
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 8 << 30
+    with gzip.open(tmp_path / "p.tar.gz", "wb") as file:
+        file.write(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 100_000)
+    with pytest.raises(InputError, match="header claims 8589934592 bytes"):
+        read_images(tmp_path / "p.tar.gz")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_damaged_archives_are_an_error_of_ours(folder, tmp_path, kind):
+    source = KINDS[kind](folder, tmp_path)
+    whole, rng = source.read_bytes(), np.random.default_rng(0)
+    for content in (b"", b"x", whole[: len(whole) // 2], whole[:-20]):
+        source.write_bytes(content)
+        try_all(source)
+    for _ in range(60):
+        spoiled = bytearray(whole)
+        for place in rng.integers(0, len(whole), 8):
+            spoiled[place] = rng.integers(256)
+        source.write_bytes(spoiled)
+        try_all(source)
+
+
+def try_all(source):
+    """What can be read is read; what cannot is a ProlipError."""
+    try:
+        listed = list_images(source)
+    except ProlipError:
+        return
+    for image in listed:
+        try:
+            load_image(image)
+        except ProlipError:
+            continue
+
+
+def test_an_archive_that_is_encrypted_or_empty(tmp_path):
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.writestr("a/1.png", b"x")
+    content = (tmp_path / "p.zip").read_bytes()
+    flags = content.rindex(b"PK\x01\x02") + 8
+    (tmp_path / "p.zip").write_bytes(content[:flags] + b"\x01" + content[flags + 1 :])
+    with pytest.raises(InputError, match="has a password"):
+        read_images(tmp_path / "p.zip")
+    with zipfile.ZipFile(tmp_path / "e.zip", "w"):
+        pass
+    for read in (read_images, list_images):
+        with pytest.raises(InputError, match="no images in"):
+            read(tmp_path / "e.zip")
+
+
+def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):
+    import importlib
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"pyarrow is needed to read a\.parquet: pip install pyarrow"):
+        read_images(tmp_path / "a.parquet")
+    for name in ("state.json", "dataset_info.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(InputError, match="pip install datasets"):
+        read_images(tmp_path)
+    with pytest.raises(InputError, match="pip install datasets"):
+        list_images(tmp_path)
+
+
+def test_a_listing_is_in_order_whatever_the_system_says(tmp_path):
+    for name in ("b/2.jpg", "b/10.jpg", "a/x/1.jpg", "a/9.jpg", "c.jpg", "B.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    listed = [path.relative_to(tmp_path).as_posix() for path in map(Path, map(str, list_images(tmp_path)))]
+    assert listed == ["B.jpg", "c.jpg", "a/9.jpg", "a/x/1.jpg", "b/10.jpg", "b/2.jpg"]

@@ -1,0 +1,93 @@
+"""Which labels look wrong, and which pictures are there twice."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pictures import COLOURS, blotch
+from prolip.data import builtin
+from prolip.evaluate import near_duplicates as near
+from prolip.evaluate.label_errors import doubt_labels, judge_labels
+
+
+@pytest.fixture
+def clouds():
+    """Three classes of points around axes, and probabilities that lean to the nearest axis."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(3), 12)
+    x = 3 * np.eye(3)[truth] + rng.normal(0, 0.4, (36, 3))
+    p = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    return x, truth, p
+
+
+def test_the_posterior_is_that_of_a_plain_loop(clouds):
+    x, y, p = clouds
+    centred = x - x.mean(axis=0)
+    found = judge_labels(p, x, y)
+    for i in (0, 13, 35):
+        votes = [0.0, 0.0, 0.0]
+        for j in range(len(y)):
+            if j != i:
+                cosine = centred[i] @ centred[j] / np.linalg.norm(centred[i]) / np.linalg.norm(centred[j])
+                votes[y[j]] += math.exp(10 * cosine)
+        joint = [a * v for a, v in zip(p[i], votes, strict=True)]
+        assert np.allclose(found[i], np.array(joint) / sum(joint), rtol=1e-4)
+
+
+def test_swapped_labels_come_first_with_what_they_probably_are(clouds):
+    x, truth, p = clouds
+    y = truth.copy()
+    y[[5, 20]] = [2, 0]
+    doubts = doubt_labels(p, x, y)
+    assert {one.index for one in doubts[:2]} == {5, 20}
+    assert {one.index: one.answer for one in doubts[:2]} == {5: 0, 20: 1}
+    assert doubts[0].trust <= doubts[1].trust < 0.01
+    assert doubt_labels(p, x, truth) == []
+
+
+def changed(picture):
+    payload = io.BytesIO()
+    picture.save(payload, "JPEG", quality=50)
+    return {
+        "compressed": Image.open(io.BytesIO(payload.getvalue())),
+        "halved": picture.resize((picture.width // 2, picture.height // 2)),
+        "mirrored": picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    }
+
+
+def test_pixels_of_a_changed_copy_agree_and_those_of_another_picture_do_not():
+    first, second = builtin("numbers", 2).images[:2]
+
+    def agreement(picture):
+        plain, other = near.signature(first), near.signature(picture)
+        return max(np.sum(plain * other), np.sum(plain[:, ::-1] * other))
+
+    for what, picture in changed(first).items():
+        assert agreement(picture) > near.PIXELS, what
+    assert agreement(second) < 0.9
+
+
+def test_where_features_leave_it_open_pixels_decide():
+    angles = np.radians([0, 40, 80, 180, 220, 260])  # neighbours have cosines of 0.77
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    first, second = (near.signature(blotch(COLOURS["red"], seed)) for seed in (1, 2))
+    looks = [first, first, second, second, second, first]
+    looked = []
+
+    def pixels(i):
+        looked.append(i)
+        return looks[i]
+
+    found = [(pair.first, pair.second) for pair in near.near_duplicates(x, pixels)]
+    assert found == [(0, 1), (3, 4)]
+    assert sorted(looked) == [0, 1, 2, 3, 4, 5]  # each once
+    assert near.near_duplicates(x) == []  # without pictures only a sure cosine counts
+
+
+def test_copies_hang_together_in_groups():
+    pairs = [near.Pair(0, 3, 1.0), near.Pair(5, 6, 1.0), near.Pair(3, 9, 0.95), near.Pair(0, 9, 0.92)]
+    assert near.groups(pairs) == [[0, 3, 9], [5, 6]]
+    assert near.groups([near.Pair(0, 1, 1), near.Pair(2, 3, 1), near.Pair(1, 2, 1)]) == [[0, 1, 2, 3]]

@@ -1,0 +1,157 @@
+"""Pages about a model, without a browser: what is in them, and that names are text. See pages/ too."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+from prolip.api import FewShotClassifier
+from prolip.api.measure import answer_held_out, answer_labelled
+from prolip.api.reading import read_labelled
+from prolip.methods import from_settings
+from prolip.methods.common.cross_validation import cross_validate
+from prolip.report import model_page
+from prolip.report.html import Html, json_script, tag
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def body_of(page):
+    """The page without its program, data and style."""
+    return re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+
+
+def test_everything_is_text_unless_it_says_otherwise():
+    assert (
+        tag("b", "<i>", Html("<i></i>"), title='"><x>')
+        == '<b title="&quot;&gt;&lt;x&gt;">&lt;i&gt;<i></i></b>'
+    )
+    script = json_script("d", {"name": "</script><b>"})
+    assert script.count("</script>") == 1
+    assert json.loads(script[script.index(">") + 1 : -len("</script>")]) == {"name": "</script><b>"}
+
+
+@pytest.fixture
+def saved(colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_page_about_test_images(prolip, saved, photos, tmp_path):
+    code, out, err = prolip("report", saved, photos, "-o", tmp_path / "r.html", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["accuracy"], told["images"], told["held_out"]) == (1.0, 12, 0)
+    assert told["accuracy_interval"][1] == 1.0
+    page = (tmp_path / "r.html").read_text()
+    data = data_of(page)
+    assert data["classes"] == ["blue", "green", "red"]
+    assert len(data["images"]) == 12
+    assert all(image["src"].startswith("data:image/jpeg;base64,") for image in data["images"])
+    assert data["images"][0]["name"] == "blue/0.png"
+    for words in ("100.0\u00a0%", "balanced accuracy", "macro F1", "calibration", "Would more images help?",
+                  "How it was made", "It had seen none of them", "offline"):  # fmt: skip
+        assert words in body_of(page), words
+    assert "http" not in body_of(page).replace("http-equiv", "")
+
+
+def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, saved, tmp_path):
+    code, out, err = prolip("report", saved, "-o", tmp_path / "r.html", "--json")
+    assert code == 0, err
+    assert json.loads(out)["held_out"] == 12
+    page = (tmp_path / "r.html").read_text()
+    assert "src" not in data_of(page)["images"][0]
+    assert "a fit without it" in body_of(page)
+
+
+def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, photos):
+    clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
+    model = clf.model_
+    expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
+    held_out = answer_held_out(model)
+    assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
+
+    labelled = read_labelled(offline, str(photos / "train"), None, "test", model.classes)
+    answers = answer_labelled(model, labelled, clf.reading, honest=True)
+    assert answers.held_out.all()
+    place = {key: i for i, key in enumerate(model.support.hashes)}
+    order = [place[key] for key in clf.features(labelled.images).hashes]
+    assert np.allclose(answers.logits, expected.logits[order], atol=1e-4)
+    plain = answer_labelled(model, labelled, clf.reading)
+    assert not np.allclose(plain.logits, answers.logits, atol=1e-2)
+    assert plain.in_support.all()
+    assert not plain.held_out.any()
+
+
+def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
+    for path in sorted((photos / "train" / "red").iterdir())[1:]:
+        path.unlink()
+    clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
+    labelled = read_labelled(offline, str(photos / "train"), None, "test", clf.classes_)
+    answers = answer_labelled(clf.model_, labelled, clf.reading, honest=True)
+    assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
+
+
+def test_eval_writes_every_answer_and_the_page(prolip, saved, photos, tmp_path):
+    answers, page = tmp_path / "answers.csv", tmp_path / "r.html"
+    code, out, err = prolip("eval", saved, photos, "--out", answers, "--report", page, "--json")
+    assert code == 0, err
+    rows = list(csv.DictReader(answers.read_text().splitlines()))
+    assert list(rows[0]) == ["path", "truth", "answer", "probability"]
+    asked = json.loads(prolip("predict", saved, photos / "test", "--json")[1])
+    expected = {one["image"]: (one["class"], one["probability"]) for one in asked}
+    assert {row["path"]: row["answer"] for row in rows} == {name: one[0] for name, one in expected.items()}
+    assert all(abs(float(row["probability"]) - expected[row["path"]][1]) < 1e-4 for row in rows)
+    assert all(row["truth"] == row["path"].split("/")[-2] for row in rows)
+    assert data_of(page.read_text())["images"]
+    assert json.loads(out)["report"] == str(page)
+    code, _, err = prolip("eval", saved, photos, "--out", tmp_path / "answers.txt")
+    assert code == 2
+    assert ".csv" in err
+
+
+@pytest.mark.parametrize("count", [2, 200])
+def test_few_and_many_classes_and_hostile_names(count):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(count, 64))
+    y = np.repeat(np.arange(count), 4)
+    x = rows[y] + rng.normal(0, 1.5, (len(y), 64))
+    names = [
+        "<img src=x onerror=alert(1)>",
+        "</script><script>alert(2)</script>",
+        *(f"class {k}" for k in range(count)),
+    ]
+    clf = FewShotClassifier("arrays", lam=0.5).fit(x, y, text=rows)
+    from prolip.api.classes import rename_classes
+
+    model = rename_classes(clf.model_, {str(k): names[k] for k in range(count)})
+    page = model_page(model, answer_held_out(model), title="<b>", source="&", curve="Not known.")
+    assert data_of(page)["classes"] == names[:count]
+    assert "<img src=x" not in page
+    assert "<script>alert" not in page
+    assert "&lt;img src=x onerror" in body_of(page)
+    assert "<h1>&lt;b&gt;</h1>" in page
+    assert len(data_of(page)["images"]) == 4 * count
+    assert len(page) < 400_000
+
+
+def test_fit_tells_how_images_are_spread_over_classes(prolip, photos, tmp_path):
+    for path in sorted((photos / "train" / "red").iterdir())[1:]:
+        path.unlink()
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3")
+    assert code == 0, err
+    assert "13, from 1 (red) to 6 (" in out
+    assert "1 of 3 classes have a single image (red)" in " ".join(err.split())
+    per_class = {
+        line.split()[0]: line.split()[1:]
+        for line in out.splitlines()
+        if line.startswith(("red", "blue", "green"))
+    }
+    assert per_class["red"] == ["1", "-"]
+    assert per_class["blue"][0] == "6"
+    code, out, _ = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3", "--json", "--force")
+    assert json.loads(out)["counts"] == [6, 6, 1]

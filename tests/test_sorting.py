@@ -1,0 +1,166 @@
+"""Images into a folder for each answer, and answers by group of classes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from prolip.api.groups import Groups, read_groups
+from prolip.api.sorting import Sorting
+from prolip.core import InputError, UsageError
+
+
+@pytest.fixture
+def model(colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def unsorted(photos, tmp_path):
+    """The test pictures in one heap, under names that clash."""
+    for i, path in enumerate(sorted(photos.glob("test/*/*.png"))):
+        folder = tmp_path / "heap" / str(i % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / f"{path.parent.name[0]}{i // 2}.png")
+    return tmp_path / "heap"
+
+
+def sorted_files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.png"))}
+
+
+@pytest.mark.parametrize("how", ["copy", "--link", "--move"])
+def test_images_are_sorted_and_a_second_run_changes_nothing(prolip, model, unsorted, photos, tmp_path, how):
+    heap = {path.read_bytes() for path in unsorted.rglob("*.png")}
+    out = tmp_path / "sorted"
+    options = [] if how == "copy" else [how]
+    code, said, err = prolip("predict", model, unsorted, "--sort-into", out, *options, "--json")
+    assert code == 0, err
+    assert json.loads(said)["sorted"] == {"red": 4, "green": 4, "blue": 4}
+    found = sorted_files(out)
+    assert set(found.values()) == heap
+    for colour in ("red", "green", "blue"):
+        originals = {path.read_bytes() for path in (photos / "test" / colour).iterdir()}
+        assert {content for name, content in found.items() if name.startswith(colour)} == originals
+    assert bool(list(unsorted.rglob("*.png"))) == (how != "--move")
+    if how != "--move":
+        code, _, err = prolip("predict", model, unsorted, "--sort-into", out, *options)
+        assert code == 0, err
+        assert sorted_files(out) == found
+
+
+def test_what_lies_in_the_target_is_not_sorted_again(prolip, model, unsorted):
+    for _ in range(2):
+        code, out, err = prolip("predict", model, unsorted, "--sort-into", unsorted / "done", "--json")
+        assert code == 0, err
+        assert sum(json.loads(out)["sorted"].values()) == 12
+
+
+def test_unsure_and_rejected_images_have_folders_of_their_own(prolip, model, unsorted, tmp_path):
+    code, out, err = prolip(
+        "predict", model, unsorted, "--sort-into", tmp_path / "s", "--unsure", "1", "--reject", "--json"
+    )
+    assert code == 0, err
+    told = json.loads(out)["sorted"]
+    assert set(told) <= {"unsure", "none-of-these"}
+    assert sum(told.values()) == 12
+
+
+def test_answers_that_are_written_already_are_still_sorted(prolip, model, unsorted, tmp_path):
+    answers = tmp_path / "answers.csv"
+    prolip("predict", model, unsorted, "--out", answers)
+    before = answers.read_text()
+    code, _, err = prolip("predict", model, unsorted, "--out", answers, "--sort-into", tmp_path / "s")
+    assert code == 0, err
+    assert len(sorted_files(tmp_path / "s")) == 12
+    assert answers.read_text() == before
+
+
+def test_classes_called_like_the_other_folders_do_not_mix_with_them(tmp_path):
+    sorting = Sorting(tmp_path, ["unsure", "none-of-these", "a/b"], unsure=0.5)
+    sure = [sorting.folder({"class": name, "probability": 0.9}) for name in sorting.classes]
+    assert sure == ["unsure-2", "none-of-these-2", "a_b"]
+    assert sorting.folder({"class": "a/b", "probability": 0.4}) == "unsure"
+    assert sorting.folder({"class": None, "probability": 0.9}) == "none-of-these"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--move"], "add that option"),
+        (["--sort-into", "s", "--link", "--move"], "exclude each other"),
+        (["--sort-into", "s", "--unsure", "2"], "0 to 1"),
+    ],
+)
+def test_wrong_use_is_told(prolip, model, unsorted, options, told):
+    code, _, err = prolip("predict", model, unsorted, *options)
+    assert code == 2
+    assert told in err
+
+
+# Groups
+
+
+def test_group_probabilities_are_sums():
+    groups = Groups.of({"cat": "animal", "dog": "animal"}, ["cat", "car", "dog"])
+    assert groups.names == ("animal", "car")
+    p = np.array([[0.4, 0.35, 0.25], [0.1, 0.8, 0.1]])
+    assert np.allclose(groups.sum(p), [[0.65, 0.35], [0.2, 0.8]])
+    assert groups.labels(np.array([2, 1, 0])).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("g.csv", "class,group\ncat,animal\ndog,animal\n"),
+        ("g.tsv", "cat\tanimal\ndog\tanimal\n"),
+        ("g.json", '{"cat": "animal", "dog": "animal"}'),
+        ("h.json", '{"animal": ["cat", "dog"]}'),
+    ],
+)
+def test_groups_are_read_from_files(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_groups(tmp_path / name, ["cat", "car", "dog"]) == Groups(("animal", "car"), (0, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("g.csv", "cat,animal\ncow,animal\n", "unknown class"),
+        ("g.csv", "cat,animal,x\n", "two columns"),
+        ("g.csv", "cat,animal\ncat,pet\n", "two groups"),
+        ("g.json", "[1]", "must hold"),
+        ("g.txt", "cat animal", "not from g.txt"),
+        ("g.json", '{"all": ["cat", "car", "dog"]}', "one group"),
+    ],
+)
+def test_files_of_no_groups_are_told(tmp_path, name, text, told):
+    (tmp_path / name).write_text(text)
+    with pytest.raises((InputError, UsageError), match=told):
+        read_groups(tmp_path / name, ["cat", "car", "dog"])
+
+
+def test_predict_and_eval_by_group(prolip, model, photos, tmp_path):
+    (tmp_path / "g.csv").write_text("red,warm\nblue,cold\ngreen,cold\n")
+    code, out, err = prolip(
+        "predict", model, photos / "test", "--groups", tmp_path / "g.csv", "--top", "2", "--json"
+    )
+    assert code == 0, err
+    plain = {
+        a["image"]: a
+        for a in json.loads(prolip("predict", model, photos / "test", "--top", "3", "--json")[1])
+    }
+    for answer in json.loads(out):
+        expected = {"warm": 0.0, "cold": 0.0}
+        for own in plain[answer["image"]]["top"]:
+            expected["warm" if own["class"] == "red" else "cold"] += own["probability"]
+        assert {own["class"]: own["probability"] for own in answer["top"]} == pytest.approx(
+            expected, abs=1e-5
+        )
+    code, out, err = prolip("eval", model, photos, "--groups", tmp_path / "g.csv", "--json")
+    assert code == 0, err
+    told = json.loads(out)["groups"]
+    assert dict(zip(told["names"], told["counts"], strict=True)) == {"warm": 4, "cold": 8}
+    assert told["accuracy"] == 1.0
