@@ -106,16 +106,18 @@ def foreign_images(data: Path, name: str, count: int, seed: int) -> Array | None
     return x[np.random.default_rng(seed).choice(len(x), count, replace=count > len(x))]
 
 
-def report(means: dict[tuple[str, int], dict[str, float]]) -> None:
-    header = "".join(f"{column:>22}" for column in COLUMNS)
-    print(f"{'set':<14}{'images':>7}{'plain':>7}{header}    gain (used, time in plain fits)")
-    for (name, shots), found in means.items():
-        cells = ""
-        for column in COLUMNS:
-            used, took = found.get(f"{column} used", 0), found.get(f"{column} time", 0)
-            cell = f"{found[column]:+.1f} ({used:.0%}, {took:.1f})" if column in found else "-"
-            cells += f"{cell:>22}"
-        print(f"{name:<14}{shots:>7}{found['plain']:>7.1f}{cells}")
+def show(name: str, shots: int, found: dict[str, float]) -> None:
+    """One row of the table."""
+    cells = ""
+    for column in COLUMNS:
+        used, took = found.get(f"{column} used", 0), found.get(f"{column} time", 0)
+        cell = f"{found[column]:+.1f} ({used:.0%}, {took:.1f})" if column in found else "-"
+        cells += f"{cell:>22}"
+    print(f"{name:<14}{shots:>7}{found['plain']:>7.1f}{cells}", flush=True)
+
+
+def summarise(means: dict[tuple[str, int], dict[str, float]]) -> None:
+    """Mean and least gain over the sets."""
     for shots in sorted({shots for _, shots in means}):
         rows = [found for (_, n), found in means.items() if n == shots]
         gains = [[row[column] for row in rows if column in row] for column in COLUMNS]
@@ -167,6 +169,8 @@ def main() -> None:
     if given.scale:
         scale(given.data, given.scale)
         return
+    header = "".join(f"{column:>22}" for column in COLUMNS)
+    print(f"{'set':<14}{'images':>7}{'plain':>7}{header}    gain (used, time in plain fits)")
     means: dict[tuple[str, int], dict[str, float]] = {}
     for name in given.sets:
         inside = not given.reported and name in (*PHOTOS, *BACKBONES)  # 16 images a class in all
@@ -176,7 +180,8 @@ def main() -> None:
                 task, x, y = trial(given.data, name, shots, seed, given.reported)
                 runs.append(measure(task, x, y, foreign_images(given.data, name, len(y), seed), seed))
             means[name, shots] = {key: statistics.mean(run[key] for run in runs) for key in runs[0]}
-    report(means)
+            show(name, shots, means[name, shots])
+    summarise(means)
     if given.reported:
         compare(means)
 
