@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.reading import Labelled, Progress, Reading
 from prolip.api.texts import check_texts, class_texts
-from prolip.core import Fitted, InputError, Task, Text
+from prolip.core import Fitted, InputError, Task, Text, UsageError
 from prolip.core.arrays import Array
 from prolip.data import sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
@@ -29,16 +30,20 @@ def adapt_to_images(
     reading: Reading,
     *,
     shots: int | None = None,
+    unlabelled: Any = None,
     progress: Progress | None = None,
     training: Progress | None = None,
 ) -> AdaptedModel:
-    """Sample images, encode them, name their classes, and fit.
+    """Sample images, encode them, name their classes, and fit; then let a pool of unlabelled images move it.
 
     `progress` counts images as they are encoded, `training` the steps of a method that takes steps.
     """
     recipe.create()  # wrong options are refused before any image is encoded
+    if unlabelled is not None and not recipe.calibrate:
+        raise UsageError("unlabelled images are used by the evidence of held-out ones: leave calibrate=True")
     encoder, support = read_support(encoder, recipe, labelled, reading, shots=shots, progress=progress)
-    return adapt(encoder, recipe, labelled.classes, support, training)
+    model = adapt(encoder, recipe, labelled.classes, support, training)
+    return model if unlabelled is None else learn_from_pool(model, unlabelled, reading, progress)
 
 
 def read_support(
@@ -72,6 +77,27 @@ def read_support(
     if isinstance(task, TowerTask):
         task = replace(task, pictures=Pictures([labelled.images[i] for i in places]))
     return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
+
+
+def learn_from_pool(
+    model: AdaptedModel, images: Any, reading: Reading, progress: Progress | None = None
+) -> AdaptedModel:
+    """The model moved by unlabelled images, where held-out labelled ones say that this helps."""
+    from prolip.evaluate.unlabelled import learn_from
+
+    found = reading.features(model.encoder, images, progress=progress)
+    known = set(model.support.hashes)
+    fresh = [i for i, key in enumerate(found.hashes) if key not in known]
+    started, task = time.perf_counter(), model.support.require_task()
+    learned = learn_from(
+        model.fitted, model.confidence, task, found.features[0, fresh], seed=model.recipe.seed
+    )
+    told = {"images": len(fresh), **vars(learned.evidence), "seconds": time.perf_counter() - started}
+    support = replace(model.support, skipped=(*model.support.skipped, *found.bad))
+    report = {**model.report, "scale": getattr(learned.fitted, "scale", None), "unlabelled": told}
+    return replace(
+        model, fitted=learned.fitted, confidence=learned.confidence, support=support, report=report
+    )
 
 
 def adapt(

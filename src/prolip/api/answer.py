@@ -23,6 +23,7 @@ from prolip.features import Extraction, NoImageLeft
 
 if TYPE_CHECKING:
     from prolip.evaluate.test_time import AdaptedPredictions
+    from prolip.evaluate.unlabelled import Evidence, JointAnswers
 
 CHUNK = 512  # images that are read together, at most
 FIRST_CHUNK = 32
@@ -40,10 +41,13 @@ class Asked:
     false_accept: float | None = None
     test_time: str | None = None  # a way to adapt to each image first
     groups: Groups | None = None  # to answer with, in the place of the classes
+    together: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise UsageError(f"top must be at least 1, got {self.top}")
+        if self.together and self.test_time:
+            raise UsageError("together=True looks at all images at once, test_time at each alone: choose one")
 
 
 def features(
@@ -53,10 +57,18 @@ def features(
     return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
 
 
+def together(model: AdaptedModel, x: Array) -> JointAnswers:
+    """Probabilities of features [n, width], classified together where that helps; and the evidence."""
+    from prolip.evaluate.unlabelled import answer_together
+
+    return answer_together(model.fitted, model.confidence, model.support.task, x, model.recipe.seed)
+
+
 def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
     """The most probable class of each of features [n, width]; None for what is rejected."""
     # From the probabilities, whose rounding may make two classes equal, so that both always agree.
-    answers = model.probabilities(x).argmax(axis=1)
+    probabilities = together(model, x).probabilities if asked.together else model.probabilities(x)
+    answers = probabilities.argmax(axis=1)
     refused = [False] * len(answers)
     if asked.reject:
         refused = model.rejects(x, answers, asked.false_reject, asked.false_accept).tolist()
@@ -90,17 +102,19 @@ def answers(
     reading: Reading,
     *,
     skipped: list[tuple[str, str]] | None = None,
+    evidence: list[Evidence] | None = None,
     total: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
     """An answer for each (name, image), in order, as it is found; images are read a chunk at a time.
 
-    `skipped` takes (image, reason) of images that cannot be read, where `reading` passes over them; `total`
-    is how many images there are, where that is known.
+    `skipped` takes (image, reason) of images that cannot be read, where `reading` passes over them;
+    `evidence` takes what spoke for or against classifying them together, where that was asked; `total` is how
+    many images there are, where that is known.
     """
     source, done = iter(images), 0
     size, most = (CHUNK_ADAPTED, CHUNK_ADAPTED) if asked.test_time else (FIRST_CHUNK, CHUNK)
-    while batch := list(itertools.islice(source, size)):
+    while batch := list(itertools.islice(source, None if asked.together else size)):
         began = time.monotonic()
         names, pictures = [name for name, _ in batch], [image for _, image in batch]
 
@@ -109,7 +123,7 @@ def answers(
                 progress(done + count, total if total is not None else done + size)
 
         try:
-            yield from _chunk(model, names, pictures, asked, reading, skipped, tell)
+            yield from _chunk(model, names, pictures, asked, reading, skipped, evidence, tell)
         except NoImageLeft as none:
             if not reading.skip_bad:
                 raise
@@ -128,19 +142,25 @@ def _chunk(
     asked: Asked,
     reading: Reading,
     skipped: list[tuple[str, str]] | None,
+    evidence: list[Evidence] | None,
     progress: Progress,
 ) -> Iterator[dict[str, Any]]:
     found: Any
     if asked.test_time:
         found = adapted_logits(model, images, asked.test_time, reading, progress)
-        logits, x = found.logits, None
+        probabilities, x = softmax(found.logits), None
     else:
         found = features(model, images, reading, progress)
         x = found.features[0]
-        logits = model.logits(x)
+        if asked.together:
+            joint = together(model, x)
+            probabilities = joint.probabilities
+            if evidence is not None:
+                evidence.append(joint.evidence)
+        else:
+            probabilities = model.probabilities(x)
     if skipped is not None:
         skipped += found.bad
-    probabilities = softmax(logits)
     refused: list[bool | None] = [None] * len(probabilities)
     if asked.reject:
         seen = features(model, images, reading).features[0] if x is None else x

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
     from prolip.evaluate.test_time import AdaptedPredictions
+    from prolip.evaluate.unlabelled import JointAnswers
 
 
 class FewShotClassifier(Estimator):
@@ -119,6 +120,7 @@ class FewShotClassifier(Estimator):
         labels: Any = None,
         *,
         text: Any = None,
+        unlabelled: Any = None,
         progress: Progress | None = None,
         training: Progress | None = None,
     ) -> FewShotClassifier:
@@ -133,6 +135,9 @@ class FewShotClassifier(Estimator):
             One per image, names or numbers; a folder brings its own.
         text
             For model="arrays": class rows [K, D].
+        unlabelled
+            Further images, of any class or none: what they add to the model is used where held-out labelled
+            images say that it helps; `info_["unlabelled"]` tells.
         progress
             Called with (done, total) while images are encoded.
         training
@@ -142,8 +147,9 @@ class FewShotClassifier(Estimator):
 
         encoder, recipe, labelled = self._begin(images, labels, text)
         self.model_ = adapt_to_images(
-            encoder, recipe, labelled, self.reading, shots=self.shots, progress=progress, training=training
-        )
+            encoder, recipe, labelled, self.reading, shots=self.shots, unlabelled=unlabelled,
+            progress=progress, training=training,
+        )  # fmt: skip
         return self
 
     def compare(
@@ -178,18 +184,27 @@ class FewShotClassifier(Estimator):
         reject: bool = False,
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
+        together: bool = False,
     ) -> list[Any]:
         """The most probable class of each image; with `reject`, None where it seems to belong to no class.
 
         Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
-        about that fraction of images of unknown classes is let pass.
+        about that fraction of images of unknown classes is let pass. With `together`, as `together` answers.
         """
-        asked = Asked(1, reject, false_reject, false_accept)
+        asked = Asked(1, reject, false_reject, false_accept, together=together)
         return answer.predict(self._model(), self.features(images).features[0], asked)
 
     def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
         return softmax(self.logits(images))
+
+    def together(self, images: Any, *, progress: Progress | None = None) -> JointAnswers:
+        """Probabilities of images that are classified together, each by all the others too.
+
+        Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
+        tells which it was, and why.
+        """
+        return answer.together(self._model(), self.features(images, progress=progress).features[0])
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""

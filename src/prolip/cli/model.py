@@ -59,6 +59,13 @@ def fit(
             help="Pull to the pretrained matrix: auto, 1/N, 1/N^2 or a number; the method's own unless named."
         ),
     ] = None,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Images without labels, used where they help held-out labelled ones; some may be foreign.",
+        ),
+    ] = None,
     shots: Annotated[
         int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
     ] = None,
@@ -98,6 +105,8 @@ def fit(
         prolip fit photos/ -o my-model
 
         prolip fit photos/ -o my-model --shots 16 --model open_clip:ViT-B-32/openai
+
+        prolip fit photos/ -o my-model --unlabelled more-photos/
     """
     from prolip.api import FewShotClassifier
     from prolip.export.saved import check_target
@@ -122,7 +131,8 @@ def fit(
     )
     with bar("encoding", quiet=json) as progress:
         images = labelled(source, "train", absolute_paths)
-        clf.fit(images, progress=progress, training=progress.beside("training", "steps"))
+        pool = None if unlabelled is None else str(unlabelled)
+        clf.fit(images, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_, json)
     _report(clf, out, json)
@@ -256,6 +266,13 @@ def _held_out(report: dict[str, Any]) -> list[list[str]]:
     return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
 
 
+def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
+    """Whether a pool was used, and why."""
+    if told is None:
+        return []
+    return [["unlabelled", f"{told['images']} images {'' if told['used'] else 'not '}used: {told['why']}"]]
+
+
 def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
     """The images of each class that the model was fitted on."""
     import numpy as np
@@ -311,6 +328,7 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
         ["images", _images(clf)],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
+        *_unlabelled(info.get("unlabelled")),
         *_held_out(clf.confidence_.report),
         ["saved", str(out)],
     ]

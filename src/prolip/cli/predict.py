@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from prolip.api import AdaptedModel
     from prolip.api.answer import Asked
     from prolip.api.sorting import Sorting
+    from prolip.evaluate.unlabelled import Evidence
 
 
 MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
@@ -70,6 +71,12 @@ def predict(
         str | None,
         typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
     ] = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="Classify all images together, where held-out labelled ones are helped by it."
+        ),
+    ] = False,
     groups: Groups = None,
     sort_into: Annotated[
         Path | None,
@@ -119,23 +126,25 @@ def predict(
     model = clf.model_
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
-        None if groups is None else read_groups(groups, model.classes),
+        None if groups is None else read_groups(groups, model.classes), together,
     )  # fmt: skip
     sorting = _sorting(model, asked, sort_into, link, move, unsure)
     named, total = _named(model, images, absolute_paths)
     skipped: list[tuple[str, str]] = []
+    evidence: list[Evidence] = []
 
     def find(named: Iterable[tuple[str, Any]], total: int | None, progress: Any) -> Iterator[dict[str, Any]]:
         if sorting is not None:
             named = sorting.remember(named)
-        found = answers(model, named, asked, clf.reading, skipped=skipped, total=total, progress=progress)
+        lists: dict[str, Any] = {"skipped": skipped, "evidence": evidence}
+        found = answers(model, named, asked, clf.reading, **lists, total=total, progress=progress)
         return found if sorting is None else sorting.place_all(found)
 
     progress_bar = bar("adapting" if test_time else "encoding", quiet=json)
     if out is None:
         with progress_bar as progress:
             shown = list(find(named, total, progress))
-        report_skipped(skipped, json)
+        _report(skipped, evidence, json)
         if sorting is not None:
             _show_sorted(sorting, len(skipped), json)
         else:
@@ -144,18 +153,28 @@ def predict(
     ranks = min(top, len(model.classes))
     with AnswerFile(out, ranks, reject, run_name(model, asked)).opened() as file, progress_bar as progress:
         already = len(file.done)
+        if already and together:
+            raise UsageError(f"{out} has answers, and --together answers all at once: name a new file")
         if already:
             say(f"{already} answers are in {out} already", quiet=json)
         left = None if total is None else max(0, total - already)
         # What has an answer may not have been sorted yet.
         written = file.write(find(_unanswered(named, set() if sorting else file.done), left, progress))
-    report_skipped(skipped, json)
+    _report(skipped, evidence, json)
     if sorting is not None:
         _show_sorted(sorting, len(skipped), json)
     elif json:
-        print_json({"out": str(out), "written": written, "already": already, "skipped": len(skipped)})
+        told = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
+        print_json(told | ({"together": vars(evidence[0])} if evidence else {}))
     else:
         say(f"{written} answers written to {out}")
+
+
+def _report(skipped: list[tuple[str, str]], evidence: list[Evidence], json: bool) -> None:
+    """What could not be read, and whether images were classified together."""
+    report_skipped(skipped, json)
+    for each in evidence:
+        say(f"classified {'together' if each.used else 'one by one'}: {each.why}", quiet=json)
 
 
 def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:

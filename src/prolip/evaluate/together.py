@@ -1,4 +1,4 @@
-"""Many images classified together: each class is a group that labelled and unlabelled images share.
+"""Many images classified together: each class is a cluster that labelled and unlabelled ones share.
 
 With f the direction of an image before the projection, in its r first principal axes, classes are Gaussians
 with one covariance S,
@@ -14,12 +14,12 @@ the parts q_i:
     W    = the scatter of all around their means,     S = (1 - s) W + s tr(W) / r I,    s = 2 r / (2 r + n)
     pi_k = (n_k / n + UNIFORM / K) / (1 + UNIFORM)
 
-So a mean goes by weight n_k / (n_k + images) from its labelled images to the group around them; classes that
-are absent keep theirs. var_k is the variance of mu_k in units of W: a mean of few images is longer than the
+So a mean goes from its labelled images to the cluster around them as far as that has images; a class that is
+absent keeps its own. var_k is the variance of mu_k in units of W: a mean of few images is longer than the
 class's, and without this term such a class would lose what belongs to it. The shares let any number of
-classes be present; half uniform, so that none is ruled out. beta is the number at which softmax(beta g + log
-pi) is likeliest to give the q of the turn before: Gaussians in many dimensions are far too sure of
-themselves. r_i in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
+classes be present; a third of them is uniform, so that none is ruled out. beta is the number at which
+softmax(beta g + log pi) is likeliest to give the q of the turn before: Gaussians in many dimensions are far
+too sure of themselves. r_i in [0, 1] says how far an image belongs to any class (`Outsiders.weights`).
 
 All of it is sums over images: time and memory grow in proportion to their number.
 
@@ -59,8 +59,8 @@ class Axes:
     def of(cls, x: Array, classes: int) -> Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
-        By a random start and two power steps (Halko, Martinsson and Tropp, 2011, algorithm 4.4),
-        with a few axes more than are wanted.
+        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm
+        4.4), with a few axes more than are wanted.
         """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
         mean = x.mean(axis=0)
@@ -85,7 +85,7 @@ class Axes:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class Gaussians:
     """The Gaussians that were found.
 
     Attributes
@@ -106,13 +106,9 @@ class Groups:
     shares: Array
     answers: Array
 
-    def scores(self, f: Array) -> Array:
-        """Beta g [n, K] of coordinates [n, r]."""
-        return self.beta * (f @ self.weight.T + self.offset)
 
-
-def find_groups(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Groups:
-    """Groups of labelled images f [n, r] with labels y [n] and unlabelled ones [m, r].
+def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Gaussians:
+    """Gaussians of labelled images f [n, r] with labels y [n] and unlabelled ones [m, r].
 
     `logits` [m, K] are the model's calibrated ones for the unlabelled images, `weights` r [m].
     """
@@ -137,17 +133,16 @@ def find_groups(f: Array, y: Array, pool: Array, logits: Array, weights: Array) 
             before, q = q, np.exp(answers)
             if float(np.abs(q - before).sum(axis=1).mean()) < TOLERANCE:
                 break
-    return Groups(weight, offset, beta, shares, answers)
+    return Gaussians(weight, offset, beta, shares, answers)
 
 
-def recognise(groups: Groups, pool: Array, weights: Array, f: Array, y: Array) -> Array:
-    """Which labelled images [n] the groups recognise by unlabelled images alone; NaN where a class has none.
-
-    The images' own labels place the groups' first answers, but their features are left out of the means.
+def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Array) -> Array:
+    """Which labelled images [n] the classes recognise by their unlabelled images alone: 1, 0, or NaN where a
+    class has none. The labelled images had a say in which these are, but are in no mean.
     """
-    parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(groups.answers)
-    scatter = product(parts.sum(axis=1)[:, None].T * pool.T, pool)
-    means = _Means.of(parts.T @ pool, np.zeros(len(groups.shares), np.float32), parts)
+    parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(gaussians.answers)
+    scatter = product((parts.sum(axis=1)[:, None] * pool).T, pool)
+    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.shares), np.float32), parts)
     weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)
     return np.where(parts.sum(axis=0)[y] >= 1, right, np.nan)

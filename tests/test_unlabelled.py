@@ -1,0 +1,299 @@
+"""Unlabelled images: classes as clusters that both kinds share, used where held-out images say so."""
+
+import json
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip import FewShotClassifier, Head, Task, methods
+from prolip.core import Projected, UsageError
+from prolip.core.arrays import log_softmax, unit_rows
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.together import Axes, fit_gaussians, recognise
+from prolip.evaluate.unlabelled import answer_together, learn_from, move
+
+CLASSES, WIDTH, DIM = 4, 40, 12
+
+
+def world(seed=0, noise=0.9):
+    """A head, class rows, and a draw of (features, labels): classes that overlap around a common mean."""
+    rng = np.random.default_rng(seed)
+    centres = 3 + rng.normal(size=(CLASSES, WIDTH))
+    spread = noise * rng.gamma(1.0, size=WIDTH)  # unlike in its directions
+    head = Head(rng.normal(size=(WIDTH, DIM)) / 6)
+    text = unit_rows(
+        centres @ head.weight - (centres @ head.weight).mean(axis=0) + 0.6 * rng.normal(size=DIM)
+    )
+
+    def draw(count, labels=range(CLASSES)):
+        y = np.repeat(list(labels), count)
+        x = centres[y] + spread * rng.normal(size=(len(y), WIDTH))
+        return x.astype(np.float32), y
+
+    return head, text, draw
+
+
+def fitted(task, method="prolip"):
+    model, held_out = methods.create(method).fit_held_out(task)
+    return model, Confidence.of(model, task, held_out)
+
+
+def accuracy(scores, y):
+    return float((scores.argmax(axis=1) == y).mean())
+
+
+@pytest.fixture(scope="module", params=[(1, 0.9), (4, 1.6)], ids=["one image a class", "four"])
+def problem(request):
+    shots, noise = request.param
+    head, text, draw = world(noise=noise)
+    x, y = draw(shots)
+    task = Task(x, y, text, head, scale=10.0)
+    return task, *fitted(task), draw
+
+
+def test_axes_are_those_of_a_singular_value_decomposition():
+    x = np.random.default_rng(0).normal(size=(300, 200)) * np.linspace(3, 0.1, 200) + 1
+    axes = Axes.of(x, classes=3)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    values, rows = np.linalg.svd(unit - unit.mean(axis=0))[1:]
+    assert axes.axes.shape == (200, 96)
+    np.testing.assert_allclose(axes.variances[:20], values[:20] ** 2 / 300, rtol=0.02)
+    inside = rows[:20] @ axes.axes  # the first axes are found, whatever their signs
+    np.testing.assert_allclose(np.linalg.norm(inside, axis=1), 1, atol=0.01)
+    np.testing.assert_allclose(axes(x), (unit - unit.mean(axis=0)) @ axes.axes, atol=1e-5)
+
+
+def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
+    rng = np.random.default_rng(1)
+    y = np.repeat(np.arange(3), 60)
+    f = (np.eye(5)[y] + rng.normal(size=(180, 5))).astype(np.float32)
+    labelled = np.arange(180) % 6 == 0
+    certain = 1000 * np.eye(3, dtype=np.float32)[y[~labelled]]
+    found = fit_gaussians(f[labelled], y[labelled], f[~labelled], certain, np.ones(150))
+    means = np.stack([f[y == k].mean(axis=0) for k in range(3)])
+    within = sum((f[y == k] - means[k]).T @ (f[y == k] - means[k]) for k in range(3)) / (180 - 3)
+    share = 10 / (10 + 180)
+    covariance = (1 - share) * within + share * np.trace(within) / 5 * np.eye(5)
+    precision = np.linalg.inv(covariance)
+    np.testing.assert_allclose(found.weight, means @ precision, rtol=2e-3, atol=2e-4)
+    offset = -0.5 * np.einsum("kd,de,ke->k", means, precision, means) + np.trace(precision @ within) / 120
+    np.testing.assert_allclose(found.offset, offset, rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(found.shares, 1 / 3, atol=1e-6)
+    assert (found.answers.argmax(axis=1) == y[~labelled]).all()
+
+
+def test_images_that_do_not_belong_have_no_say():
+    rng = np.random.default_rng(2)
+    y = np.repeat(np.arange(3), 40)
+    f = (3 * np.eye(6)[y] + rng.normal(size=(120, 6))).astype(np.float32)
+    foreign = rng.normal(loc=5, size=(500, 6)).astype(np.float32)
+    logits = rng.normal(size=(620, 3))
+    weights = np.r_[np.ones(120), np.zeros(500)]
+    both = fit_gaussians(f[::10], y[::10], np.concatenate([f, foreign]), logits, weights)
+    alone = fit_gaussians(f[::10], y[::10], f, logits[:120], weights[:120])
+    np.testing.assert_allclose(both.weight, alone.weight, rtol=0.05, atol=0.02)
+
+
+def test_recognition_leaves_the_labelled_images_out():
+    rng = np.random.default_rng(3)
+    y = np.arange(3)
+    centres = 6 * np.eye(3, 8)
+    pool = (np.repeat(centres[:2], 30, axis=0) + rng.normal(size=(60, 8))).astype(np.float32)
+    logits = 1000 * np.eye(3)[np.repeat([0, 1], 30)]
+    labelled = centres[[0, 0, 2]].astype(np.float32)  # the second is a wrong label, the third has no image
+    found = fit_gaussians(labelled, y, pool, logits, np.ones(60))
+    assert recognise(found, pool, np.ones(60), labelled, y).tolist() == pytest.approx(
+        [1, 0, np.nan], nan_ok=True
+    )
+
+
+def test_together_is_better_than_alone(problem):
+    task, model, confidence, draw = problem
+    x, y = draw(100)
+    joint = answer_together(model, confidence, task, x)
+    assert joint.evidence.used
+    assert accuracy(joint.probabilities, y) > accuracy(model.logits(x), y) + 0.03
+    np.testing.assert_allclose(joint.probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+def test_any_number_of_classes_may_be_present(problem):
+    task, model, confidence, draw = problem
+    x, y = draw(80, [1, 2])
+    joint = answer_together(model, confidence, task, x)
+    assert accuracy(joint.probabilities, y) >= accuracy(model.logits(x), y)
+
+
+def test_a_pool_moves_the_matrix_for_images_that_it_did_not_have(problem):
+    task, model, confidence, draw = problem
+    (pool, _), (x, y) = draw(100), draw(250)
+    learned = learn_from(model, confidence, task, pool)
+    assert learned.evidence.used
+    assert isinstance(learned.fitted, Projected)
+    assert learned.fitted.as_projected() is learned.fitted  # a matrix, which exports
+    assert learned.fitted.with_text(np.eye(DIM)[:2]).logits(x).shape == (len(x), 2)
+    assert accuracy(learned.fitted.logits(x), y) > accuracy(model.logits(x), y) + 0.02
+    loss = -log_softmax(learned.fitted.logits(x) / learned.confidence.temperature)[
+        np.arange(len(y)), y
+    ].mean()
+    assert loss < -log_softmax(model.logits(x) / confidence.temperature)[np.arange(len(y)), y].mean()
+
+
+def test_as_many_foreign_images_do_no_harm(problem):
+    task, model, confidence, draw = problem
+    (pool, _), (x, y) = draw(100), draw(250)
+    foreign = (
+        3
+        + np.random.default_rng(5).normal(size=pool.shape).astype(np.float32) * 2
+        - 4 * (np.arange(WIDTH) % 2).astype(np.float32)
+    )
+    weights = confidence.outsiders.weights(np.concatenate([pool, foreign]), task.linear)
+    assert weights[: len(pool)].mean() > 0.8
+    assert weights[len(pool) :].mean() < 0.1
+    learned = learn_from(model, confidence, task, np.concatenate([pool, foreign]))
+    assert accuracy(learned.fitted.logits(x), y) >= accuracy(model.logits(x), y)
+
+
+@pytest.mark.parametrize("method", ["prolip", "rla"])
+def test_the_matrix_gives_the_sum_of_both_answers(method):
+    head, text, draw = world(noise=0.3)
+    task = Task(*draw(4), text, head, scale=10.0)
+    model, confidence = fitted(task, method)
+    x, _ = draw(50)
+    inputs = x if method == "prolip" else head(x)
+    axes = Axes.of(inputs, CLASSES)
+    logits = model.logits(x) / confidence.temperature
+    found = fit_gaussians(axes(inputs[:16]), task.y, axes(inputs), logits, np.ones(len(x)))
+    moved = move(model, axes, found, confidence.temperature, x, labelled=0)
+    expected = 0.5 * (logits + found.beta * (axes(inputs) @ found.weight.T + found.offset))
+    centred = [scores - scores.mean(axis=1, keepdims=True) for scores in (moved.logits(x), expected)]
+    assert np.corrcoef(centred[0].ravel(), centred[1].ravel())[0, 1] > 0.97
+    assert accuracy(moved.logits(x), expected.argmax(axis=1)) > 0.95
+    half = move(model, axes, found, confidence.temperature, x, labelled=len(x))
+    less = move(model, axes, replace(found, beta=found.beta / 2), confidence.temperature, x, labelled=0)
+    np.testing.assert_allclose(half.logits(x), less.logits(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_pool_that_misleads_is_left_alone():
+    head, text, draw = world(noise=1.6)
+    x, y = draw(6)
+    task = Task(x, y, text, head, scale=10.0)
+    model, confidence = fitted(task)
+    rng = np.random.default_rng(7)
+    between = rng.dirichlet(0.3 * np.ones(len(x)), size=400) @ x  # mixtures of all classes
+    between[:, :8] += 12 * rng.integers(0, 2, size=(400, 8))  # clusters that cut across all classes
+    sure = replace(confidence, outsiders=replace(confidence.outsiders, scores=np.zeros(1)))
+    joint = answer_together(model, sure, task, between.astype(np.float32))
+    learned = learn_from(model, sure, task, between.astype(np.float32))
+    for evidence in (joint.evidence, learned.evidence):
+        assert not evidence.used
+        assert evidence.after < evidence.before
+        assert "held-out" in evidence.why
+    assert (learned.fitted, learned.confidence) == (model, sure)
+    plain = model.logits(between.astype(np.float32)) / confidence.temperature
+    np.testing.assert_allclose(np.log(joint.probabilities), log_softmax(plain), atol=1e-3)
+
+
+def test_what_cannot_be_used_is_said(problem):
+    task, model, confidence, draw = problem
+    x, _ = draw(3)
+    plain = model.logits(x) / confidence.temperature
+    few = answer_together(model, confidence, task, x)
+    assert not few.evidence.used
+    assert "too few, it takes 30" in few.evidence.why
+    np.testing.assert_allclose(np.log(few.probabilities), log_softmax(plain), atol=1e-4)
+    gone = answer_together(model, confidence, None, x)
+    assert "without the features" in gone.evidence.why
+    probe = methods.create("linear_probe", C=10.0).fit(task)
+    assert "no matrix" in learn_from(probe, confidence, task, draw(100)[0]).evidence.why
+
+
+def test_a_method_without_a_matrix_answers_together_too(problem):
+    task, _, confidence, draw = problem
+    probe = methods.create("linear_probe", C=10.0).fit(task)
+    x, y = draw(100)
+    joint = answer_together(probe, confidence, task, x)
+    assert accuracy(joint.probabilities, y) >= accuracy(probe.logits(x), y)
+
+
+def test_memory_grows_with_the_pool_and_not_with_its_square():
+    head, text, draw = world()
+    task = Task(*draw(4), text, head, scale=10.0)
+    model, confidence = fitted(task)
+    x, _ = draw(5000)
+    tracemalloc.start()
+    learn_from(model, confidence, task, x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * x.nbytes  # 64 MB; a matrix of all pairs has 1.6 GB
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Twelve pictures of each colour, and three grey ones."""
+    coloured = [
+        blotch(colour, 500 + 20 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(12)
+    ]
+    return [*coloured, *(blotch((120, 120, 120), 700 + i) for i in range(3))]
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
+    return images, [name for name in COLOURS for _ in range(4)]
+
+
+def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
+    images, labels = labelled
+    clf = FewShotClassifier(offline, store=False).fit(images, labels, unlabelled=[*pool, images[0]])
+    told = clf.info_["unlabelled"]
+    assert told["images"] == len(pool)  # a copy of a labelled image is none
+    assert told["used"]
+    new = [blotch(colour, 950 + k) for k, colour in enumerate(COLOURS.values())]
+    assert clf.predict(new) == list(COLOURS)
+    clf.save(tmp_path / "model")
+    back = FewShotClassifier.load(tmp_path / "model")
+    np.testing.assert_allclose(back.predict_proba(new), clf.predict_proba(new), atol=1e-4)
+    assert back.info_["unlabelled"] == told
+    plain = FewShotClassifier(offline, store=False).fit(images, labels)
+    assert plain.predict(pool[:36], together=True) == [name for name in COLOURS for _ in range(12)]
+    assert plain.together(pool[:36]).evidence.used
+    with pytest.raises(UsageError, match="calibrate"):
+        FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
+
+
+def test_brought_embeddings_have_pools_too():
+    _, text, draw = world()
+    dims = np.random.default_rng(8).normal(size=(WIDTH, DIM))
+    (x, y), (more, _) = draw(4), draw(50)
+    clf = FewShotClassifier("arrays").fit(x @ dims, y, text=text, unlabelled=more @ dims)
+    assert clf.info_["unlabelled"]["images"] == 200
+    assert len(clf.predict(more @ dims, together=True)) == 200
+
+
+def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
+    (tmp_path / "pool").mkdir()
+    for i, image in enumerate(pool):
+        image.save(tmp_path / "pool" / f"{i:02}.png")
+    model = tmp_path / "model"
+    code, out, _ = prolip("fit", photos, "-o", model, "--unlabelled", tmp_path / "pool")
+    assert code == 0
+    assert "39 images used: of 18 held-out" in " ".join(out.split())
+    code, out, err = prolip("predict", model, tmp_path / "pool", "--together", "--out", tmp_path / "a.csv")
+    assert code == 0
+    assert "classified together: of 18" in " ".join((out + err).split())
+    code, out, err = prolip("predict", model, tmp_path / "pool" / "00.png", "--together")
+    assert code == 0
+    assert "classified one by one: " in " ".join((out + err).split())
+    again = ("predict", model, tmp_path / "pool", "--together", "--out", tmp_path / "a.csv")
+    code, _, err = prolip(*again)
+    assert code == 2
+    assert "name a new file" in " ".join(err.split())
+    code, out, _ = prolip(
+        "predict", model, tmp_path / "pool", "--together", "--json", "-o", tmp_path / "b.csv"
+    )
+    assert json.loads(out)["together"]["used"]
+    code, _, err = prolip("predict", model, tmp_path / "pool", "--together", "--test-time", "prolip")
+    assert code == 2
