@@ -112,7 +112,8 @@ class Checks:
         """Every command that writes."""
         jobs = [
             Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new")),
-            Job("overwrite", ("fit", "photos", "-o", "model", "--card"), self._model("overwrite", "model")),
+            Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
+                self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
             Job("predict csv", ("predict", "model", "photos", "--out", "answers.csv", "--top", "2"),
                 self._answers("predict csv", "answers.csv")),

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -233,7 +234,10 @@ def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkey
     }[command]
     code, _, err = prolip(*arguments)
     assert code in (1, 2)
-    assert "cannot write" in err or "is not there: name another place" in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert place in err
+    assert re.search("cannot write|name another place|too long|home directory|Not a directory", err)
 
 
 def test_a_saved_model_from_a_stranger_opens_nothing(prolip, colour_model, tmp_path, monkeypatch):

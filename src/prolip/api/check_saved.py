@@ -17,7 +17,8 @@ from prolip.encoders import Encoder
 from prolip.evaluate.reject import Outsiders
 
 LARGEST_SCORE = 1e12  # far above any, far below what float32 holds
-LARGEST = 1e5  # number in a fitted model's configuration: scales, weights, counts of words and of iterations
+LARGEST_COUNT = 10**5  # in a fitted model's configuration: of words, of iterations
+LARGEST = 1e9  # any other number there: scales, weights, the C of a regression without a penalty
 
 
 def _number(value: Any) -> bool:
@@ -93,7 +94,10 @@ _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _obje
 def check_config(config: dict[str, Any]) -> None:
     """Refuse JSON that lacks something, or has it of another kind."""
     _check("its JSON", config, _FIELDS)
-    if wild := next((value for value in _numbers(config["config"]) if not abs(value) <= LARGEST), None):
+    numbers = _numbers(config["config"])
+    if wild := next(
+        (x for x in numbers if not abs(x) <= (LARGEST if isinstance(x, float) else LARGEST_COUNT)), None
+    ):
         raise SavedModelError(f"its configuration holds {wild}, which no model has")
 
 

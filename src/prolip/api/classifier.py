@@ -139,9 +139,7 @@ class FewShotClassifier(Estimator):
             Further images, of any class or none: what they add to the model is used where held-out labelled
             images say that it helps; `info_["unlabelled"]` tells.
         progress
-            Called with (done, total) while images are encoded.
-        training
-            The same while a method takes its steps.
+            Called with (done, total) while images are encoded; `training` while a method takes its steps.
         """
         from prolip.api.adapt import adapt_to_images
 
@@ -219,12 +217,8 @@ class FewShotClassifier(Estimator):
     ) -> AdaptedPredictions:
         """Scores of images, each after a step that makes the model surer of views of that image alone.
 
-        Parameters
-        ----------
-        way
-            "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer.
-        options
-            Of `prolip.methods.test_time`: views, rho, lr and others.
+        "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer; `options` are
+        those of `prolip.methods.test_time`: views, rho, lr and others.
         """
         return answer.adapted_logits(self._model(), images, way, self.reading, progress, **options)
 
@@ -262,13 +256,8 @@ class FewShotClassifier(Estimator):
     ) -> dict[str, Any]:
         """Add images, of new classes or of known ones, and fit again; the old images are not needed.
 
-        Parameters
-        ----------
-        images, labels
-            As for `fit`; new classes come after those that are there.
-        names
-            Classes to add by name alone, without an image. Without `images` nothing is fitted: the adapted
-            model is asked about one more text.
+        New classes come after those that are there. `names` are classes to add without an image; with no
+        image at all nothing is fitted: the adapted model is asked about one more text.
 
         Returns what was added, and the accuracy on the old classes before and after (`old_accuracy_before`,
         `old_accuracy`), both on held-out support images.

@@ -78,6 +78,8 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
             return image
     name = name or "in memory"
     try:
+        if isinstance(source, Image.Image):
+            source.load()  # here, where whatever is wrong with its file is told
         return to_rgb(source if isinstance(source, Image.Image) else from_array(source))
     except InputError:
         raise
