@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Store
+from prolip.cli.common import AbsolutePaths, Device, Json, NoStore, Store
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table, warn
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def check(
         Path | None, typer.Option(metavar="ASIDE", help="Move back what an earlier --move put there.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of folds.")] = 0,
+    absolute_paths: AbsolutePaths = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
@@ -80,7 +81,8 @@ def check(
     for kind in only or ():
         if kind not in KINDS:
             raise unknown_name("kind", kind, KINDS)
-    found = _look(source, model, saved, seed, device, False if no_store else store, json)
+    kept = False if no_store else store
+    found = _look(source, absolute_paths, model, saved, seed, device, kept, json)
     found = replace(found, findings=[one for one in found.findings if not only or one.kind in only])
     if out is not None:
         write_bytes(out, found.csv().encode("utf-8", "backslashreplace"))
@@ -102,7 +104,14 @@ def check(
 
 
 def _look(
-    source: Path, name: str, saved: Path | None, seed: int, device: str, store: Any, quiet: bool
+    source: Path,
+    anywhere: bool,
+    name: str,
+    saved: Path | None,
+    seed: int,
+    device: str,
+    store: Any,
+    quiet: bool,
 ) -> Check:
     from prolip import encoders
     from prolip.api import FewShotClassifier, Recipe
@@ -116,25 +125,25 @@ def _look(
     else:
         encoder, classes = encoders.load(name, device), None
         clf = FewShotClassifier(encoder, store=store)
-    train, test = _parts(encoder, source, classes)
+    train, test = _parts(encoder, source, anywhere, classes)
     with bar("encoding", quiet=quiet) as progress:
         return check_images(
             encoder, Recipe(seed=seed), train, test, clf.reading, model=fitted, progress=progress
         )
 
 
-def _parts(encoder: Encoder, source: Path, classes: Any) -> tuple[Labelled, Labelled | None]:
+def _parts(encoder: Encoder, source: Path, anywhere: bool, classes: Any) -> tuple[Labelled, Labelled | None]:
     """Training images, and test images where the folder has both."""
     from prolip.api.reading import read_labelled
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit
 
-    train = read_images(source, split="train", min_classes=1 if classes else 2)
+    train = read_images(source, split="train", min_classes=1 if classes else 2, absolute_paths=anywhere)
     labelled = read_labelled(encoder, train, None, "train", classes)
     if train.split != "train":
         return labelled, None
     try:
-        test = read_images(source, split="test", min_classes=1)
+        test = read_images(source, split="test", min_classes=1, absolute_paths=anywhere)
     except MissingSplit:
         return labelled, None
     if test.images == train.images:

@@ -135,9 +135,10 @@ def embed(
     if not (slash and number.isdecimal() and shards.isdecimal()):
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
     check_place(out)
-    paths = [path for path in list_images(source) if isinstance(path, Path)]
-    if not paths:
-        raise UsageError("embed keeps the paths of files: name images or folders of them")
+    listed = list_images(source)
+    paths = [path for path in listed if isinstance(path, Path)]
+    if len(paths) < len(listed):
+        raise UsageError("embed keeps the paths of files: unpack archives and tables that hold images")
     encoder = load_encoder(model, device)
     elsewhere = 0
     if ray is not None:

@@ -9,6 +9,7 @@ import typer
 
 from prolip.cli.common import (
     IMAGES,
+    AbsolutePaths,
     Base,
     Device,
     ExactDecode,
@@ -18,6 +19,7 @@ from prolip.cli.common import (
     SkipBad,
     Store,
     TrustBase,
+    labelled,
     load,
     report_skipped,
 )
@@ -44,6 +46,7 @@ def add(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
     ] = None,
+    absolute_paths: AbsolutePaths = False,
     base: Base = None,
     trust_base: TrustBase = False,
     device: Device = "auto",
@@ -66,8 +69,9 @@ def add(
     check_target(target, card)
     before = version(target)
     clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    images = None if source is None else labelled(source, "train", absolute_paths)
     with bar("encoding", quiet=json) as progress:
-        report = clf.add(source, names=name_only or (), progress=progress)
+        report = clf.add(images, names=name_only or (), progress=progress)
     keep.save(clf.model_, target, card=card, over=before)
     report_skipped(clf.skipped_, json)
     if json:
@@ -128,6 +132,7 @@ def suggest(
         str, typer.Argument(metavar="DIR", help="Images without labels: a folder, a table or an archive.")
     ],
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to suggest.")] = 10,
+    absolute_paths: AbsolutePaths = False,
     base: Base = None,
     trust_base: TrustBase = False,
     device: Device = "auto",
@@ -144,7 +149,7 @@ def suggest(
     from prolip.data import list_images
 
     clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
-    paths = list_images(source)
+    paths = list_images(source, absolute_paths=absolute_paths)
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)
     if json:

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prolip.cli.common import Device, Json, NoStore, Saved, SkipBad, Store, load, report_skipped
+from prolip.cli.common import (
+    AbsolutePaths,
+    Base,
+    Device,
+    ExactDecode,
+    Json,
+    NoStore,
+    Saved,
+    SkipBad,
+    Store,
+    TrustBase,
+    labelled,
+    load,
+    report_skipped,
+)
 from prolip.cli.console import Bar, bar, console, escape, percent, print_json
 
 if TYPE_CHECKING:
@@ -35,10 +49,14 @@ def report(
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    absolute_paths: AbsolutePaths = False,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     store: Store = None,
     no_store: NoStore = False,
     skip_bad: SkipBad = False,
+    exact_decode: ExactDecode = False,
     json: Json = False,
 ) -> None:
     """Show what a model does: a page with its confusions, its mistakes as pictures, and how good it is.
@@ -51,14 +69,15 @@ def report(
     from prolip.api.measure import answer_held_out, answer_labelled, figures
     from prolip.api.reading import read_labelled
 
-    clf = load(saved, device, False if no_store else store, skip_bad)
+    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     if source is None:
         answers = answer_held_out(model)
     else:
-        labelled = read_labelled(model.encoder, str(source), None, "test", model.classes)
+        images = labelled(str(source), "test", absolute_paths)
+        asked = read_labelled(model.encoder, images, None, "test", model.classes)
         with bar("encoding", quiet=json) as progress:
-            answers = answer_labelled(model, labelled, clf.reading, progress, honest=True)
+            answers = answer_labelled(model, asked, clf.reading, progress, honest=True)
     name = "its support set" if source is None else str(source)
     write_page(out, model, answers, saved.resolve().name, name, quiet=json)
     report_skipped(answers.skipped, json)
