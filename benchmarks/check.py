@@ -60,7 +60,7 @@ def show_labels(data: Path) -> None:
     encoder = load("offline")
     for name in SETS:
         images = read_images(data / "images" / name, split="train")
-        x = extract(encoder, images.paths, store=FeatureStore()).features[0]
+        x = extract(encoder, images.images, store=FeatureStore()).features[0]
         text, truth = encoder.text(images.names, ("a photo of a {}.",)), np.array(images.labels)
         ours, theirs, own = [], [], np.arange(len(truth))
         for seed in SEEDS:
@@ -112,7 +112,7 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 def show_copies(data: Path, count: int = 60) -> None:
     encoder = load("offline")
     for name in SETS:
-        parts = [read_images(data / "images" / name, split=split).paths for split in ("train", "test")]
+        parts = [read_images(data / "images" / name, split=split).images for split in ("train", "test")]
         paths = list(itertools.chain(*parts))
         x = extract(encoder, paths, store=FeatureStore()).features[0]
         pairs = near_duplicates(x, lambda i, paths=paths: signature(load_image(paths[i])))
@@ -138,7 +138,7 @@ def show_page(data: Path, count: int = 2000) -> None:
     root = data / "images" / "birds60"
     clf = FewShotClassifier().fit(root)
     test = read_images(root, split="test")
-    paths = list(itertools.islice(itertools.cycle(zip(test.paths, test.labels, strict=True)), count))
+    paths = list(itertools.islice(itertools.cycle(zip(test.images, test.labels, strict=True)), count))
     labelled = Labelled([path for path, _ in paths], [label for _, label in paths], clf.classes_)
     clf.features(labelled.images)
     started = time.perf_counter()

@@ -33,8 +33,9 @@ def report(what: str, seen: str, asked: str, met: bool) -> None:
 
 def run(*command: str | Path, cwd: Path | None = None) -> float:
     """Seconds of a command; its output is shown only where it fails."""
+    own = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as where it is installed: compiled once
     began = time.perf_counter()
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, env=own)
     seconds = time.perf_counter() - began
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")

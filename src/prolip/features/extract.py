@@ -176,7 +176,7 @@ class _Job:
         # Enough pictures ahead to fill a batch; with many views a picture is large, so fewer of them.
         ahead = max(workers, -(-size // len(self.views)))
         try:
-            with closing(_in_order(workers, self._load, total, ahead)) as outcomes:
+            with closing(_in_order(workers, self._stored, self._load, total, ahead)) as outcomes:
                 for index, outcome in enumerate(outcomes):
                     self._receive(index, outcome)
                     while len(self.waiting) >= size:
@@ -211,13 +211,18 @@ class _Job:
         image = self.images[index]
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
+    def _stored(self, index: int) -> _Loaded | None:
+        """A picture whose file need not be opened: it is known, and so are its features."""
+        key = self._known(self.images[index])
+        if key is None or (rows := self._rows(key)) is None:
+            return None
+        with self.lock:
+            self.first.setdefault(key, index)
+        return _Loaded(index, key, rows=rows)
+
     def _load(self, index: int) -> _Loaded | BadImage:
         source, name = self.images[index], self._name(index)
         try:
-            if (known := self._known(source)) is not None and (rows := self._rows(known)) is not None:
-                with self.lock:
-                    self.first.setdefault(known, index)
-                return _Loaded(index, known, rows=rows)
             picture = Picture.open(source, name)
             with self.lock:
                 first = self.first.setdefault(picture.key, index)
@@ -321,21 +326,30 @@ def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> 
 
 
 def _in_order(
-    workers: int, load: Callable[[int], _Loaded | BadImage], count: int, ahead: int
+    workers: int,
+    stored: Callable[[int], _Loaded | None],
+    load: Callable[[int], _Loaded | BadImage],
+    count: int,
+    ahead: int,
 ) -> Generator[_Loaded | BadImage, None, None]:
-    """Results of `load(0)`, `load(1)`, ..., with at most `ahead` of them under way or ready."""
+    """Results for 0, 1, ...: `stored` where it has one, or `load`, on threads, with at most `ahead` to come."""
     if not workers:
-        yield from map(load, range(count))
+        yield from (stored(index) or load(index) for index in range(count))
         return
-    futures: deque[Future[_Loaded | BadImage]] = deque()
+    coming: deque[_Loaded | Future[_Loaded | BadImage]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
         try:
             for index in range(count):
-                futures.append(pool.submit(load, index))
-                if len(futures) >= ahead:
-                    yield futures.popleft().result()
-            while futures:
-                yield futures.popleft().result()
+                coming.append(stored(index) or pool.submit(load, index))
+                if len(coming) >= ahead:
+                    yield _result(coming.popleft())
+            while coming:
+                yield _result(coming.popleft())
         finally:
-            for future in futures:
-                future.cancel()
+            for future in coming:
+                if isinstance(future, Future):
+                    future.cancel()
+
+
+def _result(outcome: _Loaded | Future[_Loaded | BadImage]) -> _Loaded | BadImage:
+    return outcome.result() if isinstance(outcome, Future) else outcome
