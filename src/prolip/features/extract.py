@@ -44,32 +44,15 @@ _FLUSH_SECONDS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """Features, and what became of the pictures.
+    """Features, and what became of the pictures."""
 
-    Attributes
-    ----------
-    features
-        [V, n, width] float32, n the pictures kept.
-    kept
-        Their indices in the input.
-    hashes
-        Their contents' SHA-256.
-    bad
-        Name and reason of each picture that could not be read.
-    encoded
-        Views that the tower was run on; the rest came from the store, or were copies.
-    seconds
-        Of the whole extraction.
-    large
-        Contents of those among the encoded that are large enough for `exact_decode` to matter.
-    """
-
-    features: Array
-    kept: list[int]
-    hashes: list[bytes]
-    bad: list[tuple[str, str]]
-    encoded: int
+    features: Array  # [V, n, width] float32, n the pictures kept
+    kept: list[int]  # their indices in the input
+    hashes: list[bytes]  # their contents' SHA-256
+    bad: list[tuple[str, str]]  # name and reason of each picture that could not be read
+    encoded: int  # views that the tower was run on; the rest came from the store, or were copies
     seconds: float
+    # Contents of those among the encoded that are large enough for `exact_decode` to matter.
     large: frozenset[bytes] = frozenset()
 
 
@@ -332,7 +315,7 @@ def _in_order(
     count: int,
     ahead: int,
 ) -> Generator[_Loaded | BadImage, None, None]:
-    """Results for 0, 1, ...: `stored` where it has one, or `load`, on threads, with at most `ahead` to come."""
+    """Results for 0, 1, ...: of `stored` where it has one, of `load` on threads; at most `ahead` to come."""
     if not workers:
         yield from (stored(index) or load(index) for index in range(count))
         return
