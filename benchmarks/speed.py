@@ -7,8 +7,8 @@ Each line prints what was asked beside what was seen. `photos`: pets37/train thr
 beside it decoding alone, on all cores, and the bare tower. `large`: the same for 12-megapixel JPEGs, photos
 enlarged, as they are and roughened with noise. `accuracy`: 16 shots, the quick ways against the exact ones;
 on the test parts once, or with --folds inside the training parts. `again`: a second fit on 1,632 images,
-until the solver starts. `many`: 100,000 small images. `memory`: huge pictures. `threads`: eight of them on one classifier.
-`busy`: fit and predict beside four processes that never rest, against the share of the machine that is then
+until the solver starts. `many`: 100,000 small images. `memory`: huge pictures. `threads`: eight of them on
+one classifier. `busy`: fit and predict beside four processes that never rest, against the share of the machine that is then
 theirs. `ray`: two workers against one, each on one thread.
 """
 
