@@ -8,8 +8,8 @@ beside it decoding alone, on all cores, and the bare tower. `large`: the same fo
 enlarged, as they are and roughened with noise. `accuracy`: 16 shots, the quick ways against the exact ones;
 on the test parts once, or with --folds inside the training parts. `again`: a second fit on 1,632 images,
 until the solver starts. `many`: 100,000 small images. `memory`: huge pictures. `threads`: eight of them on
-one classifier. `busy`: fit and predict beside four processes that never rest, against the share of the machine that is then
-theirs. `ray`: two workers against one, each on one thread.
+one classifier. `busy`: fit and predict beside four processes that never rest, against the share of the
+machine that is then theirs. `ray`: two workers against one, each on one thread.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def show_busy(data: Path, folder: Path) -> None:
     """A fair share beside four: with t threads of ours at work on c cores, a part t / (4 + t) of them."""
     photos = data / "images" / "pets37"
     commands = {
-        "fit": [*PROLIP, "fit", photos, "-o", folder / "fitted", "--no-store"],
+        "fit": [*PROLIP, "fit", photos, "-o", folder / "fitted", "--no-store", "--force"],
         "predict": [*PROLIP, "predict", folder / "fitted", photos / "test", "--no-store"],
     }
     for name, command in commands.items():
