@@ -35,62 +35,33 @@ PIXELS_NEAR = 64  # pixels a side are enough to compare pictures by
 
 @dataclass(frozen=True)
 class Finding:
-    """One image that needs a look.
+    """One image that needs a look."""
 
-    Attributes
-    ----------
-    kind
-        One of `KINDS`.
-    image
-        Its number.
-    suggestion
-        What it probably is; why it cannot be read.
-    score
-        Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
-        class, its cosine to the nearest class.
-    other
-        The number of the image that this is a copy of.
-    """
-
-    kind: str
-    image: int
-    suggestion: str | None = None
+    kind: str  # one of `KINDS`
+    image: int  # its number
+    suggestion: str | None = None  # what it probably is; why it cannot be read
+    # of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
+    # class, its cosine to the nearest class
     score: float | None = None
-    other: int | None = None
+    other: int | None = None  # the number of the image that this is a copy of
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """All that was found in a set of images.
+    """All that was found in a set of images."""
 
-    Attributes
-    ----------
-    names, images, labels
-        Of every image: what it is called, the image itself, its class.
-    test
-        Which images are for testing, [n].
-    classes, counts
-        The classes, and how many readable training images each has, copies counted once.
-    findings
-        By kind, each kind with the worst first.
-    groups
-        Numbers of images that show the same picture.
-    alike
-        (class, class, share): classes that are taken for each other.
-    accuracy
-        Held-out, of the training images.
-    """
-
+    # of every image: what it is called, the image itself, its class
     names: list[str]
     images: list[Any]
     labels: list[Any]
-    test: Array
+    test: Array  # which images are for testing, [n]
+    # the classes, and how many readable training images each has, copies counted once
     classes: list[Any]
     counts: list[int]
-    findings: list[Finding]
-    groups: list[list[int]]
-    alike: list[tuple[Any, Any, float]]
-    accuracy: float | None
+    findings: list[Finding]  # by kind, each kind with the worst first
+    groups: list[list[int]]  # numbers of images that show the same picture
+    alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are taken for each other
+    accuracy: float | None  # held-out, of the training images
 
     @property
     def small(self) -> list[tuple[Any, int]]:

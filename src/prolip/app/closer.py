@@ -24,24 +24,14 @@ COARSE = 16  # pixels of the side at which two pictures are compared
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A project and its model at one moment.
+    """A project and its model at one moment."""
 
-    Attributes
-    ----------
-    model
-        None until two classes have a picture each.
-    state, features
-        Classes and pictures, and the features [width] of those that are encoded.
-    thumbnail
-        Where the small copy of a picture is.
-    check
-        Called in between, as a progress bar would be; it raises where a newer state waits.
-    """
-
-    model: AdaptedModel | None
+    model: AdaptedModel | None  # None until two classes have a picture each
+    # classes and pictures, and the features [width] of those that are encoded
     state: State
     features: Mapping[str, Array]
-    thumbnail: Callable[[str], Path]
+    thumbnail: Callable[[str], Path]  # where the small copy of a picture is
+    # called in between, as a progress bar would be; it raises where a newer state waits
     check: Callable[..., None]
 
 

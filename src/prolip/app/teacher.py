@@ -40,21 +40,11 @@ class Interrupted(Exception):  # noqa: N818 - no error: a newer state waits
 
 @dataclass(frozen=True)
 class Taught:
-    """A model and what it was made of.
+    """A model and what it was made of."""
 
-    Attributes
-    ----------
-    model
-        None until two classes have a picture each.
-    classes
-        The ids of the model's classes, in its order.
-    figures
-        What the page shows, as JSON has it.
-    """
-
-    model: AdaptedModel | None
-    classes: tuple[str, ...]
-    figures: dict[str, Any]
+    model: AdaptedModel | None  # None until two classes have a picture each
+    classes: tuple[str, ...]  # the ids of the model's classes, in its order
+    figures: dict[str, Any]  # what the page shows, as JSON has it
 
 
 class Teacher:

@@ -28,18 +28,11 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Described:
-    """What every fitted model says about itself.
+    """What every fitted model says about itself."""
 
-    Attributes
-    ----------
-    settings
-        How to fit the same again.
-    report
-        Figures of the fit, for people to read: seconds of the solve, objective, trained parameters, ...
-        Nothing is decided by it.
-    """
-
-    settings: Settings = Settings("")
+    settings: Settings = Settings("")  # how to fit the same again
+    # figures of the fit, for people to read: seconds of the solve, objective, trained parameters, ... Nothing
+    # is decided by it.
     report: dict[str, Any] = field(default_factory=dict)
 
 

@@ -9,21 +9,11 @@ from prolip.core.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Answers about held-out images.
+    """Answers about held-out images."""
 
-    Attributes
-    ----------
-    logits
-        [m, K], each row by a model that did not see the image.
-    y
-        Labels [m].
-    images
-        Which images of the support set these are, [m].
-    """
-
-    logits: Array
-    y: Array
-    images: Array
+    logits: Array  # [m, K], each row by a model that did not see the image
+    y: Array  # labels [m]
+    images: Array  # which images of the support set these are, [m]
 
     def __len__(self) -> int:
         return len(self.y)

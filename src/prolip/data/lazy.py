@@ -10,17 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class LazyImage:
-    """A member of an archive, a cell of a table, an item of a dataset.
+    """A member of an archive, a cell of a table, an item of a dataset."""
 
-    Attributes
-    ----------
-    name
-        What answers and messages call it.
-    load
-        Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
-    """
-
-    name: str
+    name: str  # what answers and messages call it
+    # gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
 
     @property

@@ -71,28 +71,18 @@ def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """A convolution with the batch norm after it folded in.
+    """A convolution with the batch norm after it folded in."""
 
-    Attributes
-    ----------
-    name
-        In the published checkpoint.
-    weight, bias
-        [outputs, inputs of a group, k, k] and [outputs].
-    mean, deviation
-        [outputs]: of what comes out on ImageNet, before any ReLU6. The batch norm knows.
-    relu
-        Whether a ReLU6 follows.
-    """
-
-    name: str
+    name: str  # in the published checkpoint
+    # [outputs, inputs of a group, k, k] and [outputs]
     weight: Array
     bias: Array
+    # [outputs]: of what comes out on ImageNet, before any ReLU6. The batch norm knows.
     mean: Array
     deviation: Array
     stride: int
     pads: tuple[int, int]
-    relu: bool
+    relu: bool  # whether a ReLU6 follows
 
     @property
     def depthwise(self) -> bool:

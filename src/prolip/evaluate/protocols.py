@@ -39,24 +39,14 @@ Measured = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """A method as it is run, whatever it is run on.
+    """A method as it is run, whatever it is run on."""
 
-    Attributes
-    ----------
-    method, options
-        From the registry. A method that takes a seed is given the trial's, unless the options have one.
-    grid
-        For few_shot_validation: the options to choose from.
-    views
-        Of each support image.
-    template, scale
-        Which prompts, and what the encoder's own scale is multiplied by.
-    """
-
+    # from the registry. A method that takes a seed is given the trial's, unless the options have one.
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    grid: tuple[dict[str, Any], ...] = ()
-    views: int = 1
+    grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
+    views: int = 1  # of each support image
+    # which prompts, and what the encoder's own scale is multiplied by
     template: str = "own"
     scale: float = 1.0
 

@@ -27,21 +27,11 @@ MAX_IMAGES = 4096  # images looked at: of more, so many are drawn, as every pair
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An image worth a label.
+    """An image worth a label."""
 
-    Attributes
-    ----------
-    index
-        Of the image among those given.
-    unsure
-        1 less the margin between its two most probable classes.
-    gain
-        Of the images' part that nothing labelled covers, how much this label would cover.
-    """
-
-    index: int
-    unsure: float
-    gain: float
+    index: int  # of the image among those given
+    unsure: float  # 1 less the margin between its two most probable classes
+    gain: float  # of the images' part that nothing labelled covers, how much this label would cover
 
 
 def suggest(

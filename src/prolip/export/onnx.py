@@ -34,30 +34,15 @@ _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
 
 @dataclass(frozen=True, eq=False)
 class GraphSpec:
-    """A graph to be written.
+    """A graph to be written."""
 
-    Attributes
-    ----------
-    name
-        Of the file.
-    tower
-        "image" or "text".
-    inputs
-        Arrays to try it on, by name; two of each.
-    follow
-        Adds what comes after the tower's output to a graph; returns the name of the result.
-    output
-        What the result is called.
-    expected
-        The result on `inputs`.
-    """
-
-    name: str
-    tower: str
-    inputs: dict[str, Array]
+    name: str  # of the file
+    tower: str  # "image" or "text"
+    inputs: dict[str, Array]  # arrays to try it on, by name; two of each
+    # adds what comes after the tower's output to a graph; returns the name of the result
     follow: Callable[[Graph, str], str]
-    output: str
-    expected: Array
+    output: str  # what the result is called
+    expected: Array  # the result on `inputs`
 
     @property
     def outputs(self) -> Values:

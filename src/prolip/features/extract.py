@@ -44,32 +44,15 @@ _FLUSH_SECONDS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """Features, and what became of the pictures.
+    """Features, and what became of the pictures."""
 
-    Attributes
-    ----------
-    features
-        [V, n, width] float32, n the pictures kept.
-    kept
-        Their indices in the input.
-    hashes
-        Their contents' SHA-256.
-    bad
-        Name and reason of each picture that could not be read.
-    encoded
-        Views that the tower was run on; the rest came from the store, or were copies.
-    seconds
-        Of the whole extraction.
-    large
-        Contents of those among the encoded that are large enough for `exact_decode` to matter.
-    """
-
-    features: Array
-    kept: list[int]
-    hashes: list[bytes]
-    bad: list[tuple[str, str]]
-    encoded: int
-    seconds: float
+    features: Array  # [V, n, width] float32, n the pictures kept
+    kept: list[int]  # their indices in the input
+    hashes: list[bytes]  # their contents' SHA-256
+    bad: list[tuple[str, str]]  # name and reason of each picture that could not be read
+    encoded: int  # views that the tower was run on; the rest came from the store, or were copies
+    seconds: float  # of the whole extraction
+    # contents of those among the encoded that are large enough for `exact_decode` to matter
     large: frozenset[bytes] = frozenset()
 
 

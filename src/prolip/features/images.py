@@ -102,20 +102,12 @@ class Pictures(Sequence[Image.Image]):
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture whose content is known, and whose pixels are decoded when they are asked for.
-
-    Attributes
-    ----------
-    key
-        SHA-256 of the file's content; of size and pixels where there is no file.
-    state
-        Of the file, when its content was read: see `file_state`.
-    """
+    """A picture whose content is known, and whose pixels are decoded when they are asked for."""
 
     name: str
-    key: bytes
+    key: bytes  # SHA-256 of the file's content; of size and pixels where there is no file
     source: bytes | Path | Image.Image
-    state: tuple[int, ...] | None = None
+    state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
 
     @classmethod
     def open(cls, source: Any, name: str) -> Picture:

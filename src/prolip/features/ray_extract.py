@@ -31,21 +31,11 @@ _CHUNK = 4096  # files that are looked up at a time
 
 @dataclass(frozen=True)
 class RayExtraction:
-    """What became of the pictures.
+    """What became of the pictures."""
 
-    Attributes
-    ----------
-    known
-        Pictures that the store had already.
-    encoded
-        Pictures that were encoded now.
-    bad
-        Path and reason of each that could not be read.
-    """
-
-    known: int
-    encoded: int
-    bad: list[tuple[str, str]]
+    known: int  # pictures that the store had already
+    encoded: int  # pictures that were encoded now
+    bad: list[tuple[str, str]]  # path and reason of each that could not be read
 
 
 def extract_on_ray(

@@ -17,17 +17,10 @@ from prolip.core.errors import unknown_name
 
 @dataclass(frozen=True)
 class Published:
-    """One table of the paper.
+    """One table of the paper."""
 
-    Attributes
-    ----------
-    columns
-        Shots, datasets or measures.
-    values
-        By (dataset, method); the dataset is None where a row is a mean over the eleven.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # shots, datasets or measures
+    # by (dataset, method); the dataset is None where a row is a mean over the eleven
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
 
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:

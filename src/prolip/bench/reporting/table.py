@@ -7,25 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure: percent, unless the table's unit is another.
+    """A figure: percent, unless the table's unit is another."""
 
-    Attributes
-    ----------
-    measured, std
-        The mean, and its deviation over seeds.
-    published, comparable
-        The paper's figure, and whether the measured one could equal it.
-    missing
-        Runs that should be in it and are not.
-    gain, interval
-        The mean paired difference to another line, and half the width of its 95 % interval.
-    """
-
+    # the mean, and its deviation over seeds
     measured: float | None
     std: float | None = None
+    # the paper's figure, and whether the measured one could equal it
     published: float | None = None
     comparable: bool = False
-    missing: int = 0
+    missing: int = 0  # runs that should be in it and are not
+    # the mean paired difference to another line, and half the width of its 95 % interval
     gain: float | None = None
     interval: float | None = None
 

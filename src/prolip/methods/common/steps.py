@@ -18,39 +18,23 @@ SCHEDULES = ("steps", "epochs", "waves")
 
 @dataclass(frozen=True)
 class Steps:
-    """How parameters are trained.
-
-    Attributes
-    ----------
-    optimizer
-        "adam" (AdamW where there is a `decay`), or "sgd".
-    eps, decay, momentum
-        Of Adam; of SGD.
-    batch
-        Images of a step; None is all of them.
-    pooled
-        Whether a batch is drawn from all views together; otherwise an epoch has one view.
-    drop_last
-        Whether a last batch that is not full is left out, as Dassl does.
-    schedule
-        How the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one
-        at 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and
-        then up and down again (the program of LP++ counts steps where it means epochs).
-    seed
-        Of the order of the images.
-    """
+    """How parameters are trained."""
 
     lr: float
     epochs: int
-    optimizer: str = "adam"
+    optimizer: str = "adam"  # "adam" (AdamW where there is a `decay`), or "sgd"
+    # of Adam; of SGD
     eps: float = 1e-4
     decay: float = 0.0
     momentum: float = 0.0
-    batch: int | None = None
-    pooled: bool = False
-    drop_last: bool = False
+    batch: int | None = None  # images of a step; None is all of them
+    pooled: bool = False  # whether a batch is drawn from all views together; otherwise an epoch has one view
+    drop_last: bool = False  # whether a last batch that is not full is left out, as Dassl does
+    # how the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one at
+    # 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and then
+    # up and down again (the program of LP++ counts steps where it means epochs).
     schedule: str = "steps"
-    seed: int = 0
+    seed: int = 0  # of the order of the images
 
     def per_epoch(self, images: int) -> int:
         """Steps in an epoch."""
