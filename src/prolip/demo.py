@@ -1,7 +1,5 @@
 """`prolip demo`: no data, no network. The offline encoder learns textures and numbers that it never saw."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ list is written first, whole; then each file is moved under a name that no other
 each file is in one of the two places that the list names, and `put_back` finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass

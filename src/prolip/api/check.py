@@ -1,7 +1,5 @@
 """What to mend in labelled images: wrong labels, copies, pictures of no class, unreadable ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence
@@ -20,9 +18,9 @@ from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.evaluate import metrics
 from prolip.evaluate.label_errors import doubt_labels
-from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, signature
+from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
 from prolip.evaluate.reject import no_class
-from prolip.features import BadImage, Extraction, load_image
+from prolip.features import Extraction
 
 UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
 TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
@@ -30,7 +28,6 @@ KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
 
 SMALL = 3  # images; with fewer a class can hardly be held out, nor a learning curve be drawn
 ALIKE = 0.25  # of two classes' held-out images, those taken for the other class
-PIXELS_NEAR = 64  # pixels a side are enough to compare pictures by
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,12 @@ class Finding:
 class Check:
     """All that was found in a set of images."""
 
-    # of every image: what it is called, the image itself, its class
-    names: list[str]
+    names: list[str]  # what each image is called
     images: list[Any]
-    labels: list[Any]
+    labels: list[Any]  # the class of each image
     test: Array  # which images are for testing, [n]
-    # the classes, and how many readable training images each has, copies counted once
     classes: list[Any]
-    counts: list[int]
+    counts: list[int]  # how many readable training images each class has, copies counted once
     findings: list[Finding]  # by kind, each kind with the worst first
     groups: list[list[int]]  # numbers of images that show the same picture
     alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are taken for each other
@@ -107,14 +102,9 @@ def check_images(
     model: AdaptedModel | None = None,
     progress: Progress | None = None,
 ) -> Check:
-    """Look through labelled images.
+    """Look through images to fit on, and to test on where there are any; those are searched for copies only.
 
-    Parameters
-    ----------
-    train, test
-        Images to fit on, and to test on where there are any; those are searched for copies only.
-    model
-        A fitted model to ask, in the place of a fit on `train` by `recipe`.
+    `model` is a fitted model to ask, in the place of a fit on `train` by `recipe`.
     """
     if not encoder.takes_pictures:
         raise UsageError("a check looks at pictures: embeddings alone are not enough")
@@ -198,20 +188,13 @@ def _wrong_labels(model: AdaptedModel, answers: LabelledAnswers, numbers: list[i
 
 def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
     """Copies of a file, then near-duplicates, as pairs of images' numbers."""
-
-    def pixels(i: int) -> Array:
-        try:
-            return signature(load_image(images[found.kept[first[i]]], near=PIXELS_NEAR))
-        except BadImage:  # its features were kept; it was damaged since
-            return np.zeros((1, 1), np.float32)
-
     first_of = {found.hashes[i]: i for i in first}
     exact = [
         Pair(found.kept[first_of[key]], found.kept[i], 1.0)
         for i, key in enumerate(found.hashes)
         if first_of[key] != i
     ]
-    near = near_duplicates(found.features[0, first], pixels)
+    near = near_duplicates(found.features[0, first], lambda i: open_signature(images[found.kept[first[i]]]))
     return exact + [
         Pair(found.kept[first[pair.first]], found.kept[first[pair.second]], pair.cosine) for pair in near
     ]

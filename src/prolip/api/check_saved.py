@@ -1,7 +1,5 @@
 """What a saved model holds, checked against itself: it may come from anyone, with checksums that fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every method that works on cached features, side by side on a user's own images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from prolip.api.adapt import read_support

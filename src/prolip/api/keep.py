@@ -1,7 +1,5 @@
 """An adapted model to a folder and back, and to other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """How good a model is on labelled images: accuracy, calibration, and what it would refuse."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

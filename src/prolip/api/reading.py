@@ -1,7 +1,5 @@
 """Images and labels as users hand them over, and their features."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Sequence

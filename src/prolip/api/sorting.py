@@ -1,7 +1,5 @@
 """Images into a folder for each answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -23,9 +23,8 @@ class Lesson:
 
     images: tuple[str, ...]  # their ids, [n]
     classes: tuple[str, ...]  # the ids of classes that have such a picture, [K]
-    # features [n, width] and labels [n], places in `classes`
-    x: Array
-    y: Array
+    x: Array  # features [n, width]
+    y: Array  # labels [n], places in `classes`
 
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array]) -> Lesson:

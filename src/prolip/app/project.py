@@ -35,23 +35,11 @@ UNDO = 500  # changes that can be undone
 
 
 class Project:
-    """An open project; any thread may call it.
-
-    Attributes
-    ----------
-    folder
-        Where it is.
-    model
-        The name of the base model.
-    state
-        What it holds now.
-    revision
-        Lines of the journal: goes up with every change.
-    """
+    """An open project; any thread may call it."""
 
     def __init__(self, folder: Path, model: str, journal: Lines, lines: list[str]) -> None:
         self.folder, self.model = folder, model
-        self.revision = len(lines)
+        self.revision = len(lines)  # of the journal: goes up with every change
         self._journal, self._lock = journal, Lock()
         self._undo: deque[Change] = deque(maxlen=UNDO)
         self._listeners: list[Callable[[Change, int], None]] = []

@@ -5,8 +5,6 @@ pictures more; then what takes seconds (the learning curve, what to label next, 
 interrupts the last kind, so the newest state is always the one that is worked on.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,17 +46,7 @@ class Taught:
 
 
 class Teacher:
-    """Learns a project's pictures.
-
-    Parameters
-    ----------
-    project
-        What to learn.
-    encoder
-        The base model.
-    publish
-        Called with each event for the pages, from the teacher's thread.
-    """
+    """Learns a project's pictures; `publish` is called with each event for the pages, from its thread."""
 
     def __init__(self, project: Project, encoder: Encoder, publish: Publish) -> None:
         self.project, self.encoder = project, encoder

@@ -3,8 +3,6 @@
 Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,7 +1,5 @@
 """`prolip app` and `serve`: the page, and a server of saved models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`prolip compare`: which method for these images?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`prolip datasets`: the paper's datasets, and what of them is on this disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

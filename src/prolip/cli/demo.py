@@ -1,7 +1,5 @@
 """`prolip demo`: the demonstration, its progress and its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

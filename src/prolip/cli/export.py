@@ -1,7 +1,5 @@
 """`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

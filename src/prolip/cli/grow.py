@@ -1,7 +1,5 @@
 """`prolip add`, `curve` and `suggest`: a model that grows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

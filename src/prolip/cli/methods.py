@@ -1,7 +1,5 @@
 """`prolip methods`: what each method trains and needs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """Files that grow by lines: one writer at a time, and whole lines whatever happens."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator

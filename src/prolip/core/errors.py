@@ -4,8 +4,6 @@ Each says what was wrong, with the value, and what to do. The command line print
 exits with `exit_code`; anything else that escapes is a defect of ours and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

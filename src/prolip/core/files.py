@@ -1,7 +1,5 @@
 """Files at the edges: where caches live, names as text, hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable

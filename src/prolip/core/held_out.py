@@ -1,7 +1,5 @@
 """What models say about support images that they were not fitted on: the honest half of a small data set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from prolip.core.arrays import Array

@@ -1,7 +1,5 @@
 """Files into other folders, by copy, link or move: never over another file, and never half."""
 
-from __future__ import annotations
-
 import errno
 import filecmp
 import itertools

@@ -5,8 +5,6 @@ are looked at by their headers before anything is allocated: plain numbers and t
 than the file can honestly hold.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

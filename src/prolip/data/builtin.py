@@ -1,7 +1,5 @@
 """Small sets that need no download: textures and numbers, drawn on the spot, and handwritten digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal

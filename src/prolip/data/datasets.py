@@ -11,8 +11,6 @@ images: few-shot sampling draws by index, so it depends on it. Nothing is left o
 Any folder of images can stand in for a dataset: `read_dataset("photos", root)` reads ROOT/photos.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count

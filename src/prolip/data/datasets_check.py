@@ -1,7 +1,5 @@
 """What of the datasets is there, what is missing, and whether the counts are right."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

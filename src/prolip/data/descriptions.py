@@ -7,8 +7,6 @@
 Names are told apart as classes are: underscores are spaces. Case does not count.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ photos/dog/puppies/2.jpg            photos/test/dog/2.jpg           photos/anyth
 A class is a folder of the first level. Folders in it, however deep, belong to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

@@ -11,8 +11,6 @@
 | a dataset of torchvision, a `Subset`, a `DataLoader` | indexed |
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Images that are part of something larger, and are read when they are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath

@@ -10,8 +10,6 @@ is several times faster than torch. The same network in whole numbers is in `eff
 in torch, for GPUs and for training, in `efficientnet_lite_torch.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar

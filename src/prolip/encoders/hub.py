@@ -1,7 +1,5 @@
 """Model hubs and the libraries that load from them: failures that end soon, in one line."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import re

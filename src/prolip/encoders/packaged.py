@@ -4,8 +4,6 @@ To hash a hundred megabytes at every start would take longer than most answers. 
 in the cache folder with the file's size, times and inode, and hashed again once any of them is another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from contextlib import suppress

@@ -13,8 +13,6 @@ Russian, Spanish, Thai and Turkish. The table of word vectors has six bits a num
 modulo 17, and each chunk has a scale and an offset of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from threading import Lock

@@ -53,11 +53,9 @@ class EncodedSplit:
 class EncodedDataset:
     """A dataset, seen through one encoder."""
 
-    # of the dataset; names as prompts say them
     name: str
-    classes: tuple[str, ...]
-    # of the encoder
-    head: Head | None
+    classes: tuple[str, ...]  # as prompts say them
+    head: Head | None  # of the encoder
     scale: float
     texts: dict[str, Text]  # class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.")
     splits: dict[str, EncodedSplit]  # "train", "val" and "test", as far as there are any
@@ -65,11 +63,10 @@ class EncodedDataset:
     paired: bool = False
     # for ImageNet's variants: the label of each class among ImageNet's 1,000
     imagenet_labels: tuple[int, ...] | None = None
-    # the encoder's name, the prompts behind `texts`, and the images behind the features, by split: for
-    # methods that train through a tower
-    model: str = ""
-    templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    paths: dict[str, list[str]] = field(default_factory=dict)
+    # For methods that train through a tower:
+    model: str = ""  # the encoder's name
+    templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`
+    paths: dict[str, list[str]] = field(default_factory=dict)  # the images behind the features, by split
     device: str = "auto"  # where towers run
 
     def text(self, template: str = "own") -> Text:

@@ -15,8 +15,6 @@ there; that of cleanlab's `find_label_issues`, on the same p, 0.37 and 0.78. Not
 the sets have wrong labels of their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -41,14 +41,13 @@ Measured = dict[str, Any]
 class Setting:
     """A method as it is run, whatever it is run on."""
 
-    # from the registry. A method that takes a seed is given the trial's, unless the options have one.
-    method: str
+    method: str  # from the registry
+    # where the method takes a seed and they have none, it is given the trial's
     options: dict[str, Any] = field(default_factory=dict)
     grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
     views: int = 1  # of each support image
-    # which prompts, and what the encoder's own scale is multiplied by
-    template: str = "own"
-    scale: float = 1.0
+    template: str = "own"  # which prompts
+    scale: float = 1.0  # what the encoder's own scale is multiplied by
 
 
 @dataclass(frozen=True)
@@ -185,16 +184,8 @@ def per_image(
 ) -> Measured:
     """Accuracy on the source and each target, where every test image is predicted after a step of its own.
 
-    Parameters
-    ----------
-    problem, trial
-        What the steps start from: zero-shot, or a method trained on the source.
-    targets
-        Further datasets.
-    way
-        "prolip" steps on the projection, "tpt" on the words of the prompt.
-    views
-        Of each test image, the centre included.
+    The steps start from zero-shot, or from a method trained on the source; "prolip" steps on the projection,
+    "tpt" on the words of the prompt. `views` are of each test image, the centre included.
     """
     from prolip.methods import test_time
 

@@ -10,8 +10,6 @@ The names are our own: transformers takes an adapter_config.json for one of PEFT
 checkpoint that lies beside it.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

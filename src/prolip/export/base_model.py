@@ -6,8 +6,6 @@ model that was saved here before, with the same weights, or if the user says so:
 trusting the file (`trust_base`). Which bases were used here is kept in the cache folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 Names of classes and folders are anyone's: they stand in the card as code, where nothing in them is markup.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Any

@@ -8,8 +8,6 @@ What does not fold: A after a head with a residual (its offset would have to be 
 after a tower that does not end in a linear map, and methods that are no linear map at all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ it. What follows, a fitted model says itself; a tower is written by its encoder,
 has only the classifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

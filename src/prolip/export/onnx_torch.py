@@ -1,7 +1,5 @@
 """ONNX graphs of towers in torch: traced by torch, then what follows the tower is added to the file."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -9,8 +9,6 @@ usearch and LanceDB take; the paths are beside it, a line for each row, as JSON 
 anything, newlines too.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator

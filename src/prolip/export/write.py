@@ -1,7 +1,5 @@
 """An adapted model as a folder for other programs: whole or not at all, and checked before it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path

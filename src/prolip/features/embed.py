@@ -11,8 +11,6 @@ last counts. Shards, i of n, take every n-th image, write an index of their own,
 machine or on many; of one shard only one process may run.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -9,8 +9,6 @@ is asked for. View v >= 1 is a random crop and flip, drawn from a stream that is
 the picture's content and v alone: it is the same whatever else is in the run, and in whatever order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -5,8 +5,6 @@ come, so that an interrupted run goes on where it was. The pictures must be read
 the same paths: a shared folder, or one machine.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -14,8 +14,6 @@ rule matters, and the gain over ProLIP is small. With one image a class: ProLIP 
 three candidates 78.9 to 81.9.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -23,8 +23,6 @@ Differences that are left: as many views as the task has (theirs: 20); a class w
 multiplier of the others.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import ClassVar

@@ -13,8 +13,6 @@ validation set, which picks a point on the way from T to a minimum at infinity. 
 far to go, the minimum is exact, and lam is searched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

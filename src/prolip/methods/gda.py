@@ -17,8 +17,6 @@ the spread around the overall mean stands in. A class without images keeps its z
 score here is the mean of the others'.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -12,8 +12,6 @@ of bisections whose last is taken; of equal candidates the one with the smaller 
 fits on the features before the projection instead, where there is more to be found.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -21,8 +21,6 @@ Difference: b starts at zero (theirs at random numbers within 1 / sqrt(D)). Thei
 the rows of all views are one batch.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -15,8 +15,6 @@ by the steps of CLAP, without a penalty. By default it is ours: unit texts, the 
 Difference that is left: where only unit texts are known, their length is taken to be s / 10.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """A page on one model: how good it is, what it confuses, and what would make it better."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One file that is a whole page: style, program, data and pictures inside, and no request to anywhere."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 

@@ -5,8 +5,6 @@ goes to what those runs approach. A line with a published figure beside it runs 
 figure; lines called "exact" are ours, and have none.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

@@ -4,8 +4,6 @@
 contradicts itself: such figures are listed with every value that it gives.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cache

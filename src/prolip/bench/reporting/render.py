@@ -1,7 +1,5 @@
 """A table as text: for a terminal, for Markdown, for LaTeX, or as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

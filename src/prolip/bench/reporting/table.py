@@ -1,7 +1,5 @@
 """What a table is made of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -4,8 +4,6 @@ UMAP sees the unit embeddings, with cosine distance, and nothing of the labels. 
 picture: the share of each point's ten nearest neighbours, in the embedding itself, that are of its class.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ written to a file of its own, which workers map into memory. For every unit ther
 see: the encoder, the pictures (by content) and labels of its support, validation and test images, the texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

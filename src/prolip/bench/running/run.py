@@ -1,7 +1,5 @@
 """Run a plan: encode what it needs, write it down, run what is not done. Or say what that would take."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Callable

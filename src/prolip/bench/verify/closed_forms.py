@@ -1,7 +1,5 @@
 """Methods that are a formula, or the minimum of one: beside the formula, or SciPy's minimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

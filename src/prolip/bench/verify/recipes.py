@@ -3,8 +3,6 @@
 Where a recipe draws random numbers (an order of images, starting weights), both draw the same ones.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from prolip import methods

@@ -4,8 +4,6 @@ A `Loss` takes parameters (a list of arrays) and rows of the support set, and gi
 each parameter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

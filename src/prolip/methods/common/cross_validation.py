@@ -7,8 +7,6 @@ nothing to hold out, and a method falls back to its fixed default.
 A search over very many classes is run on a sample of them: what is searched for is a strength, not a class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The search fits every candidate without the images of each fold. What the chosen
 model's out-of-fold answer, so that no fold has to be fitted again for it.
 """
 
-from __future__ import annotations
-
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence

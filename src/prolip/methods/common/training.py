@@ -5,8 +5,6 @@ crops, dropout and learning rate follow from the seed and the number of the step
 interrupted and resumed ends in the same weights as one that was not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
