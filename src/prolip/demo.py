@@ -33,12 +33,10 @@ Progress = Callable[[str, int, int], None]  # (what, done, total)
 class SetResult:
     """What was measured on one built-in set."""
 
-    # the test pictures, and their features [n, width]
     test: BuiltinSet
-    features: Array
-    # the model before, and after all training pictures
+    features: Array  # of the test pictures, [n, width]
     zero_shot: Projected
-    adapted: FewShotClassifier
+    adapted: FewShotClassifier  # by all training pictures
     accuracy: dict[int, list[float]]  # of the adapted model by shots, one for each seed
     seconds: dict[int, float]  # of the solve by shots, the mean
     encoded: int  # pictures that the tower was run on

@@ -37,8 +37,8 @@ class Finding:
     kind: str  # one of `KINDS`
     image: int  # its number
     suggestion: str | None = None  # what it probably is; why it cannot be read
-    # of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
-    # class, its cosine to the nearest class
+    # Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
+    # class, its cosine to the nearest class.
     score: float | None = None
     other: int | None = None  # the number of the image that this is a copy of
 
@@ -112,7 +112,8 @@ def check_images(
     labels = train.names() + (test.names() if test is not None else [])
     found = replace(reading, skip_bad=True).features(encoder, images, progress=progress)
     is_test = np.arange(len(images)) >= len(train.images)
-    first = _first_of_each(found)  # copies of a file count once, the first
+    # Copies of a file count once, the first.
+    first = sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
     kept = np.array(found.kept)
     fresh = np.array([i for i in first if not is_test[kept[i]]], dtype=np.int64)
     if not len(fresh):
@@ -137,10 +138,6 @@ def check_images(
         list(train.classes), counts, findings, groups(pairs), _alike(answers, model),
         metrics.accuracy(answers.logits, answers.y),
     )  # fmt: skip
-
-
-def _first_of_each(found: Extraction) -> list[int]:
-    return sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
 
 
 def _fit(encoder: Encoder, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:

@@ -23,10 +23,6 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _temperature(value: Any) -> bool:
-    return _number(value) and 1e-6 < value < 1e6
-
-
 def _text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -60,10 +56,6 @@ def _figures(value: Any) -> bool:
     )
 
 
-def _fit(value: Any) -> bool:
-    return _object(value) and _count(value.get("images")) and _number(value.get("shots"))
-
-
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "model": _text,
     "fingerprint": _text,
@@ -71,9 +63,9 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "settings": _object,
     "kind": _text,
     "config": _object,
-    "temperature": _temperature,
+    "temperature": lambda value: _number(value) and 1e-6 < value < 1e6,
     "classes": _names,
-    "fit": _fit,
+    "fit": lambda value: _object(value) and _count(value.get("images")) and _number(value.get("shots")),
     "held_out": _figures,
 }
 _RECIPE: dict[str, Callable[[Any], bool]] = {

@@ -25,20 +25,8 @@ def compare(
 ) -> Comparison:
     """Cross-validate methods on labelled images, and say which to take.
 
-    Parameters
-    ----------
-    encoder, labelled
-        The model, and images of `prolip.api.reading.read_labelled`.
-    reading
-        How images are read.
-    recipe
-        Views, seed, templates and descriptions; its method is not looked at.
-    candidates
-        Methods to hold against the default; None is every one that trains no tower.
-    shots
-        Images per class to sample; None takes all.
-    progress, fitting
-        Called with (done, total) while images are encoded, and while methods are fitted.
+    Of `recipe`, the method is not looked at: `candidates` are held against the default, None is every one
+    that trains no tower. `progress` and `fitting` are called with (done, total) images and methods.
     """
     recipe = recipe or Recipe()
     if candidates is not None:

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,8 +20,7 @@ from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
-
-Progress = Callable[[int, int], None]
+from prolip.features.extract import Progress
 
 
 @dataclass(frozen=True)

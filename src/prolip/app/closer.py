@@ -27,7 +27,7 @@ class Snapshot:
     state: State  # classes and pictures
     features: Mapping[str, Array]  # [width], of those that are encoded
     thumbnail: Callable[[str], Path]  # where the small copy of a picture is
-    # called in between, as a progress bar would be; it raises where a newer state waits
+    # Called in between, as a progress bar would be; it raises where a newer state waits.
     check: Callable[..., None]
 
 

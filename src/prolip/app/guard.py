@@ -61,8 +61,8 @@ class TooLarge(Exception):  # noqa: N818 - reads as what it is where it is caugh
 class Access:
     """Who may ask for what."""
 
-    # host headers that are answered; None where the server listens on every address of the machine, and the
-    # token alone decides
+    # Host headers that are answered; None where the server listens on every address of the machine, and the
+    # token alone decides.
     hosts: frozenset[str] | None
     token: str | None  # needed for all but open paths; None asks for none
     cookie: str = "prolip"  # the cookie that may hold it; browsers do not tell ports apart, so its name does

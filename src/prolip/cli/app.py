@@ -12,12 +12,6 @@ Host = Annotated[str, typer.Option(help="Address to listen at; any but this mach
 Port = Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("app")(open_page)
-    app.command("serve")(serve)
-
-
 def open_page(
     folder: Annotated[
         Path | None,

@@ -19,11 +19,6 @@ DRAWS = 1500  # images over which a learning curve's draws add up: many of few i
 TOO_MANY = 4000  # images whose learning curve takes longer than a page should
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report")(report)
-
-
 def report(
     saved: Saved,
     source: Annotated[

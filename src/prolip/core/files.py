@@ -27,6 +27,11 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def file_state(found: os.stat_result) -> tuple[int, ...]:
+    """Size, times and inode: as long as they stay, so does the content."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()

@@ -33,17 +33,15 @@ Kind = Literal["split", "aircraft", "imagenet", "variant"]
 class Dataset:
     """What is known of a dataset before a file of it is read."""
 
-    # for commands and files; for tables, as the paper writes it
-    name: str
-    title: str
+    name: str  # for commands and files
+    title: str  # for tables, as the paper writes it
     folder: str  # below the root
     kind: Kind  # how it is read: a split file, the aircraft's lists, ImageNet, or a variant of it
-    # where images are, below the folder; several where people have it in one of several places
+    # Where images are, below the folder; several where people have it in one of several places.
     images: tuple[str, ...]
     split_file: str | None  # the file that lists the splits, for that kind
-    # what a complete copy has: images of each split
     classes: int
-    sizes: dict[str, int]
+    sizes: dict[str, int]  # images of each split that a complete copy has
     source: str  # where it comes from
 
 
@@ -51,14 +49,13 @@ class Dataset:
 class Benchmark:
     """A dataset that was read, or a folder of images that stands in for one."""
 
-    # as in the table of datasets; of a folder, its name
-    name: str
+    name: str  # as in the table of datasets; of a folder, its name
     title: str
     # "train", "val" and "test", as far as there are any; labels mean the same in all of them
     splits: dict[str, ImageSet]
     names: tuple[str, ...]  # classes as prompts say them. ImageNet has two names twice.
     templates: tuple[str, ...]  # its prompts
-    # for ImageNet's variants: the label of each class among ImageNet's 1,000
+    # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
 
 

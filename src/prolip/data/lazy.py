@@ -11,7 +11,7 @@ class LazyImage:
     """A member of an archive, a cell of a table, an item of a dataset."""
 
     name: str  # what answers and messages call it
-    # gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
+    # Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
 
     @property

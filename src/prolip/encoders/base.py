@@ -35,9 +35,9 @@ class Encoder(ABC):
 
     name: str  # as the user names it, like "offline" or "open_clip:ViT-B-32/openai"
     fingerprint: str  # SHA-256 of the weights: equal fingerprints give equal features
-    # the image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
+    # The image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
     head: Head
-    # the text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.
+    # The text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.
     text_head: Head
     scale: float  # what the model multiplies cosines by
     preprocess: Preprocess  # how pictures become pixels

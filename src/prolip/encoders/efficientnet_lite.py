@@ -72,12 +72,10 @@ class Convolution:
     """A convolution with the batch norm after it folded in."""
 
     name: str  # in the published checkpoint
-    # [outputs, inputs of a group, k, k] and [outputs]
-    weight: Array
-    bias: Array
-    # [outputs]: of what comes out on ImageNet, before any ReLU6. The batch norm knows.
-    mean: Array
-    deviation: Array
+    weight: Array  # [outputs, inputs of a group, k, k]
+    bias: Array  # [outputs]
+    mean: Array  # [outputs], of what comes out on ImageNet, before any ReLU6: the batch norm knows
+    deviation: Array  # likewise
     stride: int
     pads: tuple[int, int]
     relu: bool  # whether a ReLU6 follows

@@ -33,19 +33,17 @@ class Towers:
     """The two towers of an encoder in torch, heads included, open to gradients."""
 
     model: nn.Module  # holds every parameter; their names are the ones that tuned tensors are saved under
-    # normalised pixels [B, 3, S, S] to image embeddings [B, D], not of unit length
+    # Normalised pixels [B, 3, S, S] to image embeddings [B, D], not of unit length.
     embed_image: Callable[[Tensor], Tensor]
     embed_text: Callable[[Tokens], Tensor]  # tokens to text embeddings [P, D], likewise
     words: Any  # the module that embeds token numbers, `embedding_dim` wide; None where the tower has none
-    # how the names of the image tower's parameters begin, its projection included; and of its last layer
-    image_prefixes: tuple[str, ...]
-    last_layer_prefixes: tuple[str, ...]
-    # residual blocks, in order
-    image_blocks: tuple[nn.Module, ...] = ()
+    image_prefixes: tuple[str, ...]  # how names of its parameters begin, its projection included
+    last_layer_prefixes: tuple[str, ...]  # likewise, of its last layer
+    image_blocks: tuple[nn.Module, ...] = ()  # residual blocks, in order
     text_blocks: tuple[nn.Module, ...] = ()
-    # the module that a vision transformer's tokens [B, L, width] enter through, the class token first
+    # The module that a vision transformer's tokens [B, L, width] enter through, the class token first.
     class_token: nn.Module | None = None
-    # normalised pixels to embeddings of places in the picture [B, places, D]
+    # Normalised pixels to embeddings of places in the picture [B, places, D].
     embed_local: Callable[[Tensor], Tensor] | None = None
 
     @property

@@ -25,13 +25,12 @@ from prolip.core.arrays import Array, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.methods.common.cross_validation import fold_parts
+from prolip.methods.common.method import Progress
 from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import single_thread
 
 MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
 CHANCE = 0.05
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

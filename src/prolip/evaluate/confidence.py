@@ -17,9 +17,9 @@ class Confidence:
     """Learned from the support set alone."""
 
     temperature: float = 1.0  # what logits are divided by
-    # how pictures of no class are recognised; None where the method changes the image tower
+    # How pictures of no class are recognised; None where the method changes the image tower.
     outsiders: Outsiders | None = None
-    # figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration
+    # Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
     report: dict[str, Any] = field(default_factory=dict)
     held_out: HeldOut | None = None  # the answers about held-out images that all this comes from; not saved
 

@@ -59,9 +59,9 @@ class EncodedDataset:
     scale: float
     texts: dict[str, Text]  # class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.")
     splits: dict[str, EncodedSplit]  # "train", "val" and "test", as far as there are any
-    # training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet
+    # Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
     paired: bool = False
-    # for ImageNet's variants: the label of each class among ImageNet's 1,000
+    # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
     # For methods that train through a tower:
     model: str = ""  # the encoder's name

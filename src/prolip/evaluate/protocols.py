@@ -22,12 +22,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
-from prolip.data.sampling import (
-    base_classes,
-    sample_base_support,
-    sample_support,
-    sample_train_val,
-)
+from prolip.data.sampling import base_classes, sample_base_support, sample_support, sample_train_val
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.evaluate.test_time import adapt_images
@@ -42,7 +37,7 @@ class Setting:
     """A method as it is run, whatever it is run on."""
 
     method: str  # from the registry
-    # where the method takes a seed and they have none, it is given the trial's
+    # Where the method takes a seed and they have none, it is given the trial's.
     options: dict[str, Any] = field(default_factory=dict)
     grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
     views: int = 1  # of each support image

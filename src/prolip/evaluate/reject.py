@@ -39,7 +39,7 @@ class Outsiders:
 
     means: Array  # unit class means [K, Do]; zero for a class that has no image
     scores: Array  # of the support images, each without itself, sorted, [m]
-    # of the same images, each without its class: as if it were an outsider; sorted, [m]
+    # Of the same images, each without its class: as if it were an outsider; sorted, [m].
     outsider_scores: Array
 
     @classmethod

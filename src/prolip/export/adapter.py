@@ -52,11 +52,7 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
 
 
 def load_adapter(
-    folder: str | Path,
-    device: str = "auto",
-    *,
-    base: str | Encoder | None = None,
-    trust_base: bool = False,
+    folder: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
 ) -> Encoder:
     """The base model with the adapter in it.
 

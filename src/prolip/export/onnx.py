@@ -37,7 +37,7 @@ class GraphSpec:
     name: str  # of the file
     tower: str  # "image" or "text"
     inputs: dict[str, Array]  # arrays to try it on, by name; two of each
-    # adds what comes after the tower's output to a graph; returns the name of the result
+    # Adds what comes after the tower's output to a graph; returns the name of the result.
     follow: Callable[[Graph, str], str]
     output: str  # what the result is called
     expected: Array  # the result on `inputs`

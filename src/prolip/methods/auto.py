@@ -46,7 +46,6 @@ class Auto(Method):
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "the method, or ensemble, that does best inside the support set"
-    open_class: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of what it chooses"
 

@@ -60,7 +60,6 @@ class CLAP(LogitBiasMethod):
 
     name: ClassVar[str] = "clap"
     summary: ClassVar[str] = "CLAP: a linear probe held at each class text by its zero-shot reliability"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
 
     multipliers: str = "fixed"

@@ -32,7 +32,6 @@ class CrossModal(PenaltySearch):
 
     name: ClassVar[str] = "cross_modal"
     summary: ClassVar[str] = "a linear probe that counts class texts among its samples"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
 
     def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[LinearClassifier]:

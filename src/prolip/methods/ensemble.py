@@ -61,7 +61,6 @@ class Ensemble(Method):
 
     name: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "a weighted sum of the logits of several methods"
-    open_class: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of its members"
 

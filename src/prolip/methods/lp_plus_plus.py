@@ -49,7 +49,6 @@ class LPPlusPlus(Method):
 
     name: ClassVar[str] = "lp_plus_plus"
     summary: ClassVar[str] = "LP++: class weights blended with the texts, steps from the data"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x (D + 1)"
 
     epochs: int = 300

@@ -45,7 +45,6 @@ class TaskRes(PenalisedBiasMethod):
 
     name: ClassVar[str] = "task_res"
     summary: ClassVar[str] = "TaskRes: a residual on every class text"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
     solvers: ClassVar[tuple[str, ...]] = ("exact", "adam", "sgd")
     in_sum: ClassVar[dict[str, Any]] = {"alpha": 0.1, "normalise": False}

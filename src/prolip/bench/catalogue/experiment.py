@@ -19,17 +19,16 @@ Options = dict[str, Any]
 class Line:
     """A method in an experiment: a line of its table and of its figure."""
 
-    # by which it is chosen; by which it is shown
-    key: str
-    label: str
+    key: str  # by which it is chosen
+    label: str  # by which it is shown
     setting: Setting  # the method and its options
     over: tuple[Options, ...] = ({},)  # options that the line is a mean over
-    # options that the authors have for single datasets
+    # Options that the authors have for single datasets.
     by_dataset: dict[str, Options] = field(default_factory=dict)
-    # the line's name in the published table, with {model} where that names the backbone; None where the paper
-    # has no such line
+    # The line's name in the published table, with {model} where that names the backbone; None where the paper
+    # has no such line.
     paper: str | None = None
-    # where they differ from the experiment's
+    # Where they differ from the experiment's:
     views: int | None = None
     template: str | None = None
     protocol: str | None = None
@@ -44,10 +43,9 @@ class Line:
 class Experiment:
     """An entry of the catalogue."""
 
-    # for commands; for people; in the paper
-    name: str
-    title: str
-    where: str
+    name: str  # for commands
+    title: str  # for people
+    where: str  # in the paper
     protocol: str  # of `prolip.evaluate.protocols`, or "manifold"
     lines: tuple[Line, ...]  # what is compared
     # "shots" (a column for each number of shots), "datasets" (the same for each dataset), "base_to_new",
@@ -55,16 +53,14 @@ class Experiment:
     # "manifold", "parameters" (no runs at all)
     layout: str = "shots"
     models: tuple[str, ...] = ("RN50",)  # backbones by the paper's names
-    # as in the paper; shots=None is all the data
     datasets: tuple[str, ...] = ELEVEN
     targets: tuple[str, ...] = ()
-    shots: tuple[int | None, ...] = SHOTS
+    shots: tuple[int | None, ...] = SHOTS  # None is all the data
     seeds: tuple[int, ...] = SEEDS
     views: int = VIEWS  # of each support image: 10 unless the paper has fewer. The paper's own number is 300.
     template: str = "own"  # "own" or "photo"
-    # the table of figures to set beside it, and its names for our columns where they differ
-    published: str | None = None
-    columns: dict[str, str] = field(default_factory=dict)
+    published: str | None = None  # the table of figures to set beside it
+    columns: dict[str, str] = field(default_factory=dict)  # its names for our columns where they differ
     plot: str = "curves"  # the kind of picture
     note: str = ""  # what a reader should know
 

@@ -122,7 +122,4 @@ VALIDATED = (
 VALIDATED_ADAM = VALIDATED[-2]
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
-FIXED = (
-    line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"),
-    EXACT,
-)
+FIXED = (line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)

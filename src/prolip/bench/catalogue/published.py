@@ -18,7 +18,7 @@ class Published:
     """One table of the paper."""
 
     columns: tuple[str, ...]  # shots, datasets or measures
-    # by (dataset, method); the dataset is None where a row is a mean over the eleven
+    # By (dataset, method); the dataset is None where a row is a mean over the eleven.
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
 
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:

@@ -32,7 +32,7 @@ class Panel:
 
     series: Mapping[str, Marks]  # for each line or set of bars: the figure at each tick
     title: str = ""  # above the axes
-    # the paper's figures by the name of the line
+    # The paper's figures by the name of the line.
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines, like zero-shot accuracy
 
@@ -42,9 +42,8 @@ class Cloud:
     """Points of one dataset at several stages."""
 
     stages: Mapping[str, Any]  # points [n, 2] by title
-    # the class of each point; the names of classes
-    labels: Sequence[int]
-    names: Sequence[str]
+    labels: Sequence[int]  # the class of each point
+    names: Sequence[str]  # of the classes
 
 
 def lines(

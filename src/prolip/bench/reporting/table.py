@@ -7,16 +7,13 @@ from dataclasses import dataclass
 class Cell:
     """A figure: percent, unless the table's unit is another."""
 
-    # the mean, and its deviation over seeds
-    measured: float | None
-    std: float | None = None
-    # the paper's figure, and whether the measured one could equal it
-    published: float | None = None
-    comparable: bool = False
+    measured: float | None  # the mean
+    std: float | None = None  # over seeds
+    published: float | None = None  # the paper's figure
+    comparable: bool = False  # whether the measured one could equal it
     missing: int = 0  # runs that should be in it and are not
-    # the mean paired difference to another line, and half the width of its 95 % interval
-    gain: float | None = None
-    interval: float | None = None
+    gain: float | None = None  # the mean paired difference to another line
+    interval: float | None = None  # half the width of its 95 % interval
 
     @property
     def difference(self) -> float | None:

@@ -28,8 +28,7 @@ class Choices:
     datasets: tuple[str, ...] = ()  # names; for a transfer the first is the source, the others are targets
     models: tuple[str, ...] = ()  # the paper's backbones, or encoders by name
     lines: tuple[str, ...] = ()  # keys, labels or methods of lines; a method that has no line gets one
-    # as in the experiment; of `shots`, None is all the data
-    shots: tuple[int | None, ...] = ()
+    shots: tuple[int | None, ...] = ()  # None is all the data
     seeds: tuple[int, ...] = ()
     views: int | None = None
     templates: tuple[str, ...] = ()  # in place of each dataset's own
@@ -50,7 +49,7 @@ class Plan:
 
     experiment: Experiment  # as it stands, with the lines that are run
     choices: Choices  # with nothing left open
-    # methods that this installation does not have, and why
+    # Methods that this installation does not have, and why.
     left_out: dict[str, str] = field(default_factory=dict)
     units: tuple[PlannedUnit, ...] = ()  # in the order of the lines
 

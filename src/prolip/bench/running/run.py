@@ -27,9 +27,8 @@ class Resources:
     results: Path  # the file of results
     jobs: int | None = None  # processes; None is one per core, 0 runs in this one
     ray: str | None = None  # address of a Ray cluster; "local" starts one here
-    # of the encoder; where features are kept
-    device: str = "auto"
-    store: FeatureStore | None = None
+    device: str = "auto"  # of the encoder
+    store: FeatureStore | None = None  # where features are kept
 
     @property
     def workers(self) -> int:

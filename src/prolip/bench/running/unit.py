@@ -13,7 +13,6 @@ from prolip.evaluate.protocols import Setting, Trial
 class Unit:
     """Everything that is asked for; what it is asked of (features, code) comes with its result's key."""
 
-    # by name
     protocol: str
     dataset: str
     model: str

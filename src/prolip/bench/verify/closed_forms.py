@@ -13,6 +13,7 @@ from prolip.bench.verify.reference import (
     cross_entropy,
     minimum,
     one_hot,
+    softmax,
     through_unit,
     unit,
 )
@@ -124,9 +125,7 @@ def task_res(problem: Problem) -> Pair:
 
 def reliability(numbers: Numbers) -> Array:
     """CLAP's multipliers: the mean zero-shot probability of the true class, by class."""
-    logits = numbers.s * numbers.f @ unit(numbers.raw).T
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(numbers.s * numbers.f @ unit(numbers.raw).T)
     return np.array([p[numbers.y == k, k].mean() for k in range(len(numbers.t))])
 
 

@@ -31,10 +31,15 @@ def through_unit(v: Array, slope: Array) -> Array:
     return (slope - u * (u * slope).sum(axis=-1, keepdims=True)) / length
 
 
+def softmax(logits: Array) -> Array:
+    """Probabilities of each row."""
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
 def cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
     """Mean cross-entropy, and its gradient by the logits."""
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(logits)
     every = np.arange(len(y))
     value = -float(np.mean(np.log(np.maximum(p[every, y], 1e-300))))
     p[every, y] -= 1
@@ -150,11 +155,7 @@ def cosine(lr: float, share: float) -> float:
 
 
 def adam(
-    loss: Loss,
-    start: Parameters,
-    steps: Iterable[tuple[float, Array]],
-    eps: float = 1e-4,
-    decay: float = 0.0,
+    loss: Loss, start: Parameters, steps: Iterable[tuple[float, Array]], eps: float = 1e-4, decay: float = 0.0
 ) -> Parameters:
     """Adam, with decoupled weight decay, over (rate, rows) of each step."""
     point = [np.array(p, np.float64) for p in start]
@@ -190,9 +191,9 @@ def last(points: Iterable[Parameters]) -> Parameters:
     return found
 
 
-def full_batches(numbers: Numbers, lr: float, epochs: int = 300) -> list[tuple[float, Array]]:
-    """The ProLIP paper's steps: one view an epoch, all of it, a cosine to zero."""
-    return [(cosine(lr, epoch / epochs), numbers.view(epoch)) for epoch in range(epochs)]
+def full_batches(numbers: Numbers, lr: float) -> list[tuple[float, Array]]:
+    """The ProLIP paper's steps: one view an epoch, all of it, a cosine to zero over 300 epochs."""
+    return [(cosine(lr, epoch / 300), numbers.view(epoch)) for epoch in range(300)]
 
 
 def dassl_batches(
