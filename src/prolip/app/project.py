@@ -28,7 +28,7 @@ from prolip.app.state import Change, State
 from prolip.core import InputError, UsageError
 from prolip.core.appending import Lines, appending
 from prolip.core.reading import parse_json, read_json, read_text
-from prolip.core.writing import write_atomic, write_bytes, write_error
+from prolip.core.writing import bytes_writer, write_atomic, write_bytes, write_error
 
 FORMAT = 1
 UNDO = 500  # changes that can be undone
@@ -156,14 +156,7 @@ def _json(value: Any) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file so that it is on the disk, name and all, when this returns."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    write_atomic(path, write)
+    write_atomic(path, bytes_writer(content, durable=True))
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

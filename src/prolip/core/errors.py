@@ -32,6 +32,12 @@ class SavedModelError(ProlipError):
     """A saved folder is incomplete, altered, or newer than this version."""
 
 
+def first_line(error: BaseException) -> str:
+    """The start of an error's message, or its kind if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """An error for a name that does not exist, with the nearest ones that do."""
     known = sorted(known)

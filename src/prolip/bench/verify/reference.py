@@ -6,8 +6,6 @@ each parameter.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy import optimize
@@ -46,11 +44,27 @@ def cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
     return value, p / len(y)
 
 
-@dataclass(frozen=True, eq=False)
 class Numbers:
     """A problem as plain float64 arrays."""
 
-    problem: Problem
+    def __init__(self, problem: Problem) -> None:
+        task = problem.task
+        self.problem, self.s, self.n, self.views = problem, task.scale, task.n, task.views
+        self.rows = task.x.reshape(-1, task.x.shape[2]).astype(
+            np.float64
+        )  # all views, one below another
+        self.y = np.tile(task.y, task.views)
+        self.v = self.embed(self.rows)
+        self.f = unit(self.v)
+        self.test = unit(self.embed(problem.x))
+        self.held = unit(self.embed(problem.validation.x[0]))
+        self.t = task.text.rows.astype(np.float64)
+        self.shots = self.n / len(self.t)
+        # Class texts as long as the text tower makes them; 10 at scale 100 where that is not known.
+        self.raw = self.s / 10 * self.t
+        if task.text.features is not None:
+            projection = task.text.projection.weight.astype(np.float64)
+            self.raw = (task.text.features.astype(np.float64) @ projection).mean(axis=0)
 
     def embed(self, x: Array) -> Array:
         """Embeddings v = x W + b."""
@@ -60,71 +74,6 @@ class Numbers:
             return x
         bias = 0.0 if head.bias is None else head.bias.astype(np.float64)
         return x @ head.weight.astype(np.float64) + bias
-
-    @cached_property
-    def rows(self) -> Array:
-        """Support features of all views, one below the other."""
-        x = self.problem.task.x
-        return x.reshape(-1, x.shape[2]).astype(np.float64)
-
-    @cached_property
-    def v(self) -> Array:
-        """Their embeddings."""
-        return self.embed(self.rows)
-
-    @cached_property
-    def f(self) -> Array:
-        """Their unit embeddings."""
-        return unit(self.v)
-
-    @cached_property
-    def test(self) -> Array:
-        """Unit embeddings of the test images."""
-        return unit(self.embed(self.problem.x))
-
-    @cached_property
-    def held(self) -> Array:
-        """Unit embeddings of the validation images."""
-        return unit(self.embed(self.problem.validation.x[0]))
-
-    @property
-    def y(self) -> Array:
-        """Labels of `rows`."""
-        return np.tile(self.problem.task.y, self.problem.task.views)
-
-    @cached_property
-    def t(self) -> Array:
-        """Class texts, of unit length."""
-        return self.problem.task.text.rows.astype(np.float64)
-
-    @cached_property
-    def raw(self) -> Array:
-        """Class texts as long as the text tower makes them; 10 at scale 100 where that is not known."""
-        text, scale = self.problem.task.text, self.problem.task.scale
-        if text.features is None:
-            return scale / 10 * self.t
-        prompts = text.features.astype(np.float64) @ text.projection.weight.astype(np.float64)
-        return prompts.mean(axis=0)
-
-    @property
-    def s(self) -> float:
-        """What cosines are multiplied by."""
-        return self.problem.task.scale
-
-    @property
-    def n(self) -> int:
-        """Images of the support set."""
-        return self.problem.task.n
-
-    @property
-    def shots(self) -> float:
-        """N."""
-        return self.n / len(self.t)
-
-    @property
-    def views(self) -> int:
-        """V."""
-        return self.problem.task.views
 
     def view(self, epoch: int) -> Array:
         """Places of the one view that an epoch sees: 1, 2, .., V - 1, 0, 1, .."""

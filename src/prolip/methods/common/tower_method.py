@@ -50,10 +50,6 @@ class TowerTask(Task):
     # will do. Only methods that run the image tower need them.
     pictures: Sequence[Any] = ()
 
-    def with_scale(self, scale: float) -> TowerTask:
-        """The same task at another temperature."""
-        return dataclasses.replace(self, scale=scale)
-
     def subset(self, images: Array) -> TowerTask:
         """Only these images, all their views."""
         chosen = np.arange(self.n)[images]
