@@ -126,17 +126,6 @@ def answer_held_out(model: AdaptedModel) -> LabelledAnswers:
     return LabelledAnswers(names, None, answers.y, x, answers.logits, zero_shot, seen, seen, refused, [])
 
 
-def evaluate(
-    model: AdaptedModel,
-    labelled: Labelled,
-    reading: Reading,
-    progress: Progress | None = None,
-    groups: Groups | None = None,
-) -> dict[str, Any]:
-    """The figures that `FewShotClassifier.evaluate` tells of."""
-    return figures(model, answer_labelled(model, labelled, reading, progress), groups)
-
-
 def figures(model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None) -> dict[str, Any]:
     """Accuracy, calibration and counts of answers, before and after the fit; by group too."""
     y, probabilities = answers.y, answers.probabilities(model)

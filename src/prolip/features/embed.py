@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from prolip.core.appending import Lines, appending
+from prolip.core.appending import appending
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import readable
 from prolip.core.reading import open_regular, parse_json, read_lines
@@ -92,8 +92,10 @@ def embed(
             bad += found.bad
             encoded += found.encoded
             now = time.time_ns()
-            pairs = zip(found.kept, found.hashes, strict=True)
-            _append(index, [(str(chunk[i]), IndexEntry(key, *sizes[start + i], now)) for i, key in pairs])
+            for i, key in zip(found.kept, found.hashes, strict=True):
+                entry = {**IndexEntry(key, *sizes[start + i], now)._asdict(), "key": key.hex()}
+                line = json.dumps({"path": str(chunk[i]), **entry}, ensure_ascii=False)
+                index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were
         return Embedded(len(changed) - len(bad), encoded, bad, already)
 
 
@@ -167,9 +169,3 @@ def _size_and_time(path: Path) -> tuple[int | None, int | None]:
     except OSError:  # reading it will say why
         return None, None
     return found.st_size, found.st_mtime_ns
-
-
-def _append(index: Lines, entries: list[tuple[str, IndexEntry]]) -> None:
-    for path, entry in entries:
-        line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)
-        index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were

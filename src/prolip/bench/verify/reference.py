@@ -50,9 +50,7 @@ class Numbers:
     def __init__(self, problem: Problem) -> None:
         task = problem.task
         self.problem, self.s, self.n, self.views = problem, task.scale, task.n, task.views
-        self.rows = task.x.reshape(-1, task.x.shape[2]).astype(
-            np.float64
-        )  # all views, one below another
+        self.rows = task.x.reshape(-1, task.x.shape[2]).astype(np.float64)  # all views, one below another
         self.y = np.tile(task.y, task.views)
         self.v = self.embed(self.rows)
         self.f = unit(self.v)
