@@ -1,7 +1,5 @@
 """The loop: claim units, have them run, write what comes back."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
