@@ -97,7 +97,9 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
     images: list[File] = []
     labels: list[int] = []
     for label, folder in enumerate(folders):
-        inside = list(folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder))
+        inside: list[File] = list(
+            folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
+        )
         if not inside:
             raise InputError(f"class {folder.name!r} has no images: {folder} is empty; fill or remove it")
         if {"train", "test"} <= set(splits_in(folder)):  # a dataset of its own, whose parent was named
