@@ -4,7 +4,9 @@ import numpy as np
 from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.app.findings import flips, near_duplicates, suspects, zero_shot_right
+from prolip.app.closer import Snapshot, duplicates
+from prolip.app.findings import flips, suspects, zero_shot_right
+from prolip.app.state import ImageRow, State
 from prolip.core import Task
 from prolip.features import extract
 
@@ -14,18 +16,21 @@ def test_suspects_are_the_wrong_ones_the_surest_first():
     assert suspects(probabilities, np.array([0, 0, 0, 1])).tolist() == [2, 1]
 
 
-def test_a_cropped_copy_is_found_and_another_colour_is_not(offline):
+def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
     ramp = Image.linear_gradient("L")
     pictures = [blotch(colour, 7, 256) for colour in COLOURS.values()]
     pictures += [ramp.convert("RGB"), ramp.crop((4, 4, 252, 252)).convert("RGB")]
-    x = extract(offline, pictures).features[0]
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{i}.png")
+    features = dict(zip("01234", extract(offline, pictures).features[0], strict=True))
 
-    def coarse(i):
-        return np.asarray(pictures[i].resize((16, 16)), np.float32)
+    def found(keys):
+        state = State(images={key: ImageRow(key) for key in keys})
+        snapshot = Snapshot(None, state, features, lambda key: tmp_path / f"{key}.png", lambda: None)
+        return duplicates(snapshot)["duplicates"]
 
-    assert near_duplicates(x, coarse) == [[3, 4]]
-    assert near_duplicates(x, lambda i: None) == []
-    assert near_duplicates(x[:2], coarse) == []
+    assert found("01234") == [["3", "4"]]
+    assert found("01") == found("0") == found("") == []
 
 
 def test_flips_count_pictures_that_became_right_or_wrong():

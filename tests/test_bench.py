@@ -34,7 +34,7 @@ from prolip.bench.running.result_key import result_key
 from prolip.bench.running.result_store import ResultStore, UnitResult
 from prolip.bench.running.run import Resources, forecast, run
 from prolip.bench.running.unit import Unit
-from prolip.bench.running.unit_loop import Status, ThisProcess, local_pool, run_plan
+from prolip.bench.running.unit_loop import Status, local_pool, run_plan
 from prolip.core import Head, InputError, UsageError
 from prolip.data import ELEVEN, read_dataset
 from prolip.data.sampling import sample_support
@@ -259,7 +259,7 @@ def test_a_unit_that_kills_its_process_fails_in_the_end(tmp_path):
 def test_results_do_not_depend_on_who_runs_them(photos, tmp_path):
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "there.sqlite") as there:
         plan, prepared, _ = planned(photos, here)
-        assert run_plan(here, plan, prepared.files_of, ThisProcess()).done == 13
+        assert run_plan(here, plan, prepared.files_of, local_pool(0)).done == 13
         other, prepared, _ = planned(photos, there)
         assert run_plan(there, other, prepared.files_of, local_pool(2)).done == 13
         assert accuracies(here, plan) == accuracies(there, other)
@@ -278,32 +278,32 @@ def test_a_failure_is_a_row_and_the_rest_goes_on(photos, tmp_path):
     )
     with ResultStore(tmp_path / "r.sqlite") as store:
         plan, prepared, _ = planned(photos, store, broken)
-        counts = run_plan(store, plan, prepared.files_of, ThisProcess())
+        counts = run_plan(store, plan, prepared.files_of, local_pool(0))
         assert (counts.done, counts.failed) == (1, 1)
         notes = build(Results(*store.last_plan("broken"))).notes
         assert any("Bad: 1 runs failed" in note and "lam" in note for note in notes)
         assert store.retry(plan) == 1
-        assert run_plan(store, plan, prepared.files_of, ThisProcess()).failed == 1
+        assert run_plan(store, plan, prepared.files_of, local_pool(0)).failed == 1
 
 
 def test_a_finished_plan_runs_nothing(photos, tmp_path):
     with ResultStore(tmp_path / "r.sqlite") as store:
         plan, prepared, _ = planned(photos, store)
-        run_plan(store, plan, prepared.files_of, ThisProcess())
+        run_plan(store, plan, prepared.files_of, local_pool(0))
         again, prepared, _ = planned(photos, store)
         assert store.counts(again).waiting == 0
 
         def refuse(unit):
             raise AssertionError("nothing is left to run")
 
-        run_plan(store, again, refuse, ThisProcess())
+        run_plan(store, again, refuse, local_pool(0))
 
 
 def test_an_experiment_that_is_edited_keeps_the_results_of_its_last_run(photos, tmp_path, monkeypatch):
     """The table shows what was run, from the store; nothing is planned to be shown."""
     with ResultStore(tmp_path / "r.sqlite") as store:
         plan, prepared, made = planned(photos, store)
-        run_plan(store, plan, prepared.files_of, ThisProcess())
+        run_plan(store, plan, prepared.files_of, local_pool(0))
     before = build(Results.read("small", tmp_path / "r.sqlite"))
     edited = dataclasses.replace(
         SMALL, lines=(line("prolip", "Renamed", "prolip", {"lam": 0.5}),), shots=(4,)
@@ -322,7 +322,7 @@ def test_a_unit_that_two_lines_share_is_run_once_and_shown_in_both(photos, tmp_p
     with ResultStore(tmp_path / "r.sqlite") as store:
         plan, prepared, made = planned(photos, store, twins, shots=(1,), seeds=(1,))
         assert (len(made.units), store.counts(plan).total) == (2, 1)
-        assert run_plan(store, plan, prepared.files_of, ThisProcess()).done == 1
+        assert run_plan(store, plan, prepared.files_of, local_pool(0)).done == 1
         first, second = build(Results(*store.last_plan("twins"))).rows
     assert first.cells == second.cells
 
@@ -358,7 +358,7 @@ def test_the_device_reaches_the_towers_of_a_worker(photos, monkeypatch):
     prepared = prepare([unit], photos.parent)
     load_once.cache_clear()
     monkeypatch.setattr("prolip.encoders.load", load)
-    with ThisProcess("cuda:7") as pool:
+    with local_pool(0, "cuda:7") as pool:
         monkeypatch.setitem(PROTOCOLS, "test_time_prolip", functools.partial(per_image, views=2))
         pool.submit(("key", unit.as_json(), prepared.files_of(unit)))
         (outcome,) = pool.outcomes(0.0)
@@ -433,7 +433,7 @@ if __name__ == "__main__":
 def test_killed_and_started_again_it_ends_the_same(photos, tmp_path):
     with ResultStore(tmp_path / "whole.sqlite") as whole:
         plan, prepared, _ = planned(photos, whole, seeds=tuple(range(1, 5)))
-        run_plan(whole, plan, prepared.files_of, ThisProcess())
+        run_plan(whole, plan, prepared.files_of, local_pool(0))
         expected = accuracies(whole, plan)
     script, path = tmp_path / "sweep.py", tmp_path / "killed.sqlite"
     script.write_text(SWEEP)

@@ -1,7 +1,5 @@
 """`prolip demo`: no data, no network. The offline encoder learns textures and numbers that it never saw."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,29 +31,15 @@ Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 @dataclass(frozen=True, eq=False)
 class SetResult:
-    """What was measured on one built-in set.
-
-    Attributes
-    ----------
-    test, features
-        The test pictures, and their features [n, width].
-    zero_shot, adapted
-        The model before, and after all training pictures.
-    accuracy
-        Of the adapted model by shots, one for each seed.
-    seconds
-        Of the solve by shots, the mean.
-    encoded
-        Pictures that the tower was run on.
-    """
+    """What was measured on one built-in set."""
 
     test: BuiltinSet
-    features: Array
+    features: Array  # of the test pictures, [n, width]
     zero_shot: Projected
-    adapted: FewShotClassifier
-    accuracy: dict[int, list[float]]
-    seconds: dict[int, float]
-    encoded: int
+    adapted: FewShotClassifier  # by all training pictures
+    accuracy: dict[int, list[float]]  # of the adapted model by shots, one for each seed
+    seconds: dict[int, float]  # of the solve by shots, the mean
+    encoded: int  # pictures that the tower was run on
 
     def summary(self) -> dict[str, Any]:
         """The figures, as JSON has them."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from prolip.bench.running.result_store import ResultStore
-from prolip.bench.running.unit_loop import ThisProcess, run_plan
+from prolip.bench.running.unit_loop import local_pool, run_plan
 from prolip.features import FeatureStore, extract
 from test_bench import TinyEncoder, accuracies, planned
 from test_features import noise
@@ -116,7 +116,7 @@ def test_units_have_the_results_of_one_process(cluster, photos, tmp_path, monkey
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
         plan, prepared, _ = planned(photos, here)
-        run_plan(here, plan, prepared.files_of, ThisProcess())
+        run_plan(here, plan, prepared.files_of, local_pool(0))
         other, prepared, _ = planned(photos, there)
         assert run_plan(there, other, prepared.files_of, RayPool("local", cpus=2)).done == 13
         assert accuracies(here, plan) == accuracies(there, other)

@@ -1,7 +1,5 @@
 """From labelled images to an adapted model."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Sequence

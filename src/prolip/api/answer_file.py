@@ -21,18 +21,9 @@ FORMATS = (".csv", ".jsonl")
 class AnswerFile:
     """A .csv or .jsonl of answers that grows, and knows which images it has.
 
-    Every answer carries the `run` that it comes from: a file with anything else in it is left as it is. It
-    belongs to one process at a time, from before it is read until the last answer is written; each answer is
-    in the file as soon as it is found.
-
-    Parameters
-    ----------
-    path
-        Where; answers of the same run that are there already are kept.
-    top, reject
-        What the answers hold.
-    run
-        See `run_name`.
+    Every answer carries the `run` that it comes from (see `run_name`): a file with anything else in it
+    is left as it is. It belongs to one process at a time, from before it is read until the last answer is
+    written; each answer is in the file as soon as it is found.
     """
 
     def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:

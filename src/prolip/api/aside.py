@@ -5,8 +5,6 @@ list is written first, whole; then each file is moved under a name that no other
 each file is in one of the two places that the list names, and `put_back` finds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core import InputError, UsageError
-from prolip.core.placing import place, same_content
+from prolip.core.placing import numbered, place, same_content
 from prolip.core.reading import read_json
 from prolip.core.writing import write_json
 
@@ -85,11 +83,8 @@ def put_back(folder: Path) -> tuple[list[Moved], list[tuple[Moved, str]]]:
 
 def _free(folder: Path, below: Path, taken: set[str]) -> str:
     """The path below the folder, or the next one like it that is not taken."""
-    tried, n = below, 1
-    while tried.as_posix() in taken or (folder / tried).exists():
-        n += 1
-        tried = below.with_name(f"{below.stem}-{n}{below.suffix}")
-    return tried.as_posix()
+    names = (tried.as_posix() for tried in numbered(below) if not (folder / tried).exists())
+    return next(name for name in names if name not in taken)
 
 
 def _listing(moved: Sequence[Moved]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """What to mend in labelled images: wrong labels, copies, pictures of no class, unreadable ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence
@@ -20,9 +18,9 @@ from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.evaluate import metrics
 from prolip.evaluate.label_errors import doubt_labels
-from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, signature
+from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
 from prolip.evaluate.reject import no_class
-from prolip.features import BadImage, Extraction, load_image
+from prolip.features import Extraction
 
 UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
 TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
@@ -30,67 +28,35 @@ KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
 
 SMALL = 3  # images; with fewer a class can hardly be held out, nor a learning curve be drawn
 ALIKE = 0.25  # of two classes' held-out images, those taken for the other class
-PIXELS_NEAR = 64  # pixels a side are enough to compare pictures by
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One image that needs a look.
+    """One image that needs a look."""
 
-    Attributes
-    ----------
-    kind
-        One of `KINDS`.
-    image
-        Its number.
-    suggestion
-        What it probably is; why it cannot be read.
-    score
-        Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
-        class, its cosine to the nearest class.
-    other
-        The number of the image that this is a copy of.
-    """
-
-    kind: str
-    image: int
-    suggestion: str | None = None
+    kind: str  # one of `KINDS`
+    image: int  # its number
+    suggestion: str | None = None  # what it probably is; why it cannot be read
+    # Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
+    # class, its cosine to the nearest class.
     score: float | None = None
-    other: int | None = None
+    other: int | None = None  # the number of the image that this is a copy of
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """All that was found in a set of images.
+    """All that was found in a set of images."""
 
-    Attributes
-    ----------
-    names, images, labels
-        Of every image: what it is called, the image itself, its class.
-    test
-        Which images are for testing, [n].
-    classes, counts
-        The classes, and how many readable training images each has, copies counted once.
-    findings
-        By kind, each kind with the worst first.
-    groups
-        Numbers of images that show the same picture.
-    alike
-        (class, class, share): classes that are taken for each other.
-    accuracy
-        Held-out, of the training images.
-    """
-
-    names: list[str]
+    names: list[str]  # what each image is called
     images: list[Any]
-    labels: list[Any]
-    test: Array
+    labels: list[Any]  # the class of each image
+    test: Array  # which images are for testing, [n]
     classes: list[Any]
-    counts: list[int]
-    findings: list[Finding]
-    groups: list[list[int]]
-    alike: list[tuple[Any, Any, float]]
-    accuracy: float | None
+    counts: list[int]  # how many readable training images each class has, copies counted once
+    findings: list[Finding]  # by kind, each kind with the worst first
+    groups: list[list[int]]  # numbers of images that show the same picture
+    alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are taken for each other
+    accuracy: float | None  # held-out, of the training images
 
     @property
     def small(self) -> list[tuple[Any, int]]:
@@ -136,14 +102,9 @@ def check_images(
     model: AdaptedModel | None = None,
     progress: Progress | None = None,
 ) -> Check:
-    """Look through labelled images.
+    """Look through images to fit on, and to test on where there are any; those are searched for copies only.
 
-    Parameters
-    ----------
-    train, test
-        Images to fit on, and to test on where there are any; those are searched for copies only.
-    model
-        A fitted model to ask, in the place of a fit on `train` by `recipe`.
+    `model` is a fitted model to ask, in the place of a fit on `train` by `recipe`.
     """
     if not encoder.takes_pictures:
         raise UsageError("a check looks at pictures: embeddings alone are not enough")
@@ -151,7 +112,8 @@ def check_images(
     labels = train.names() + (test.names() if test is not None else [])
     found = replace(reading, skip_bad=True).features(encoder, images, progress=progress)
     is_test = np.arange(len(images)) >= len(train.images)
-    first = _first_of_each(found)  # copies of a file count once, the first
+    # Copies of a file count once, the first.
+    first = sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
     kept = np.array(found.kept)
     fresh = np.array([i for i in first if not is_test[kept[i]]], dtype=np.int64)
     if not len(fresh):
@@ -176,10 +138,6 @@ def check_images(
         list(train.classes), counts, findings, groups(pairs), _alike(answers, model),
         metrics.accuracy(answers.logits, answers.y),
     )  # fmt: skip
-
-
-def _first_of_each(found: Extraction) -> list[int]:
-    return sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
 
 
 def _fit(encoder: Encoder, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
@@ -227,20 +185,13 @@ def _wrong_labels(model: AdaptedModel, answers: LabelledAnswers, numbers: list[i
 
 def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
     """Copies of a file, then near-duplicates, as pairs of images' numbers."""
-
-    def pixels(i: int) -> Array:
-        try:
-            return signature(load_image(images[found.kept[first[i]]], near=PIXELS_NEAR))
-        except BadImage:  # its features were kept; it was damaged since
-            return np.zeros((1, 1), np.float32)
-
     first_of = {found.hashes[i]: i for i in first}
     exact = [
         Pair(found.kept[first_of[key]], found.kept[i], 1.0)
         for i, key in enumerate(found.hashes)
         if first_of[key] != i
     ]
-    near = near_duplicates(found.features[0, first], pixels)
+    near = near_duplicates(found.features[0, first], lambda i: open_signature(images[found.kept[first[i]]]))
     return exact + [
         Pair(found.kept[first[pair.first]], found.kept[first[pair.second]], pair.cosine) for pair in near
     ]

@@ -1,7 +1,5 @@
 """What a saved model holds, checked against itself: it may come from anyone, with checksums that fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,10 +21,6 @@ LARGEST = 1e9  # any other number there: scales, weights, the C of a regression 
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-
-
-def _temperature(value: Any) -> bool:
-    return _number(value) and 1e-6 < value < 1e6
 
 
 def _text(value: Any) -> bool:
@@ -62,10 +56,6 @@ def _figures(value: Any) -> bool:
     )
 
 
-def _fit(value: Any) -> bool:
-    return _object(value) and _count(value.get("images")) and _number(value.get("shots"))
-
-
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "model": _text,
     "fingerprint": _text,
@@ -73,9 +63,9 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "settings": _object,
     "kind": _text,
     "config": _object,
-    "temperature": _temperature,
+    "temperature": lambda value: _number(value) and 1e-6 < value < 1e6,
     "classes": _names,
-    "fit": _fit,
+    "fit": lambda value: _object(value) and _count(value.get("images")) and _number(value.get("shots")),
     "held_out": _figures,
 }
 _RECIPE: dict[str, Callable[[Any], bool]] = {

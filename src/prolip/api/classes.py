@@ -1,7 +1,5 @@
 """Classes renamed, merged and removed: functions from one adapted model to another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

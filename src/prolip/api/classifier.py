@@ -169,7 +169,7 @@ class FewShotClassifier(Estimator):
 
         encoder, recipe, labelled = self._begin(images, labels, text)
         return compare(
-            encoder, labelled, self.reading, recipe=recipe, candidates=candidates, shots=self.shots,
+            encoder, recipe, labelled, self.reading, candidates=candidates, shots=self.shots,
             progress=progress, fitting=fitting,
         )  # fmt: skip
 
@@ -241,8 +241,8 @@ class FewShotClassifier(Estimator):
         """
         from prolip.api import measure
 
-        labelled = self._labelled(images, labels, "test")
-        return measure.evaluate(self._model(), labelled, self.reading, progress)
+        model, labelled = self._model(), self._labelled(images, labels, "test")
+        return measure.figures(model, measure.answer_labelled(model, labelled, self.reading, progress))
 
     # Growing
 

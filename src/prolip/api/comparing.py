@@ -1,7 +1,5 @@
 """Every method that works on cached features, side by side on a user's own images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from prolip.api.adapt import read_support
@@ -16,53 +14,28 @@ from prolip.methods.common.tower_method import TowerMethod
 
 def compare(
     encoder: Encoder,
+    recipe: Recipe,
     labelled: Labelled,
-    reading: Reading | None = None,
+    reading: Reading,
     *,
-    recipe: Recipe | None = None,
-    candidates: Sequence[Candidate] | None = None,
-    shots: int | None = None,
-    progress: Progress | None = None,
-    fitting: Progress | None = None,
+    candidates: Sequence[Candidate] | None,
+    shots: int | None,
+    progress: Progress | None,
+    fitting: Progress | None,
 ) -> Comparison:
     """Cross-validate methods on labelled images, and say which to take.
 
-    Parameters
-    ----------
-    encoder, labelled
-        The model, and images of `prolip.api.reading.read_labelled`.
-    reading
-        How images are read.
-    recipe
-        Views, seed, templates and descriptions; its method is not looked at.
-    candidates
-        Methods to hold against the default; None is every one that trains no tower.
-    shots
-        Images per class to sample; None takes all.
-    progress, fitting
-        Called with (done, total) while images are encoded, and while methods are fitted.
+    Of `recipe`, the method is not looked at: `candidates` are held against the default, None is every one
+    that trains no tower. `progress` and `fitting` are called with (done, total) images and methods.
     """
-    recipe = recipe or Recipe()
     if candidates is not None:
         candidates = [DEFAULT, *(each for each in candidates if each != DEFAULT)]
-        _check(candidates, recipe.seed)
-    encoder, support = read_support(
-        encoder, recipe, labelled, reading or Reading(), shots=shots, progress=progress
-    )
-    return compare_on(
-        support.require_task(),
-        candidates,
-        seed=recipe.seed,
-        exports=lambda fitted: formats(fitted, encoder),
-        progress=fitting,
-    )
-
-
-def _check(candidates: Sequence[Candidate], seed: int) -> None:
-    """Refuse wrong names and options before any image is encoded."""
-    for each in candidates:
-        if isinstance(each.create(seed), TowerMethod):
-            raise UsageError(
-                f"{each.method} trains through the model itself, minutes at a time: fit it, and compare what "
-                "an evaluation says"
-            )
+        for each in candidates:  # wrong names and options are refused before any image is encoded
+            if isinstance(each.create(recipe.seed), TowerMethod):
+                raise UsageError(
+                    f"{each.method} trains through the model itself, minutes at a time: fit it, and compare "
+                    "what an evaluation says"
+                )
+    encoder, support = read_support(encoder, recipe, labelled, reading, shots=shots, progress=progress)
+    task, exports = support.require_task(), lambda fitted: formats(fitted, encoder)
+    return compare_on(task, candidates, seed=recipe.seed, exports=exports, progress=fitting)

@@ -49,7 +49,9 @@ class Estimator:
             for name, value in self.get_params().items()
             if value is not defaults[name].default and value != defaults[name].default
         ]
-        fitted = f", {self._described()}" if hasattr(self, "model_") else ""
+        fitted = ""
+        if hasattr(self, "model_"):
+            fitted = f", fitted on {self.info_['images']} images of {len(self.classes_)} classes"
         return f"<{type(self).__name__}({', '.join(changed)}){fitted}>"
 
     # Parts of the model
@@ -83,6 +85,3 @@ class Estimator:
         if not hasattr(self, "model_"):
             raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_
-
-    def _described(self) -> str:
-        return f"fitted on {self.info_['images']} images of {len(self.model_.classes)} classes"

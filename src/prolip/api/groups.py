@@ -19,18 +19,10 @@ _HEADERS = ("class", "group")
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of classes.
+    """Groups of classes."""
 
-    Attributes
-    ----------
-    names
-        Of the groups, in the order in which classes first name them.
-    of_class
-        The group of each class of the model, by its place in `names`.
-    """
-
-    names: tuple[Any, ...]
-    of_class: tuple[int, ...]
+    names: tuple[Any, ...]  # of the groups, in the order in which classes first name them
+    of_class: tuple[int, ...]  # the group of each class of the model, by its place in `names`
 
     @classmethod
     def of(cls, group_of: Mapping[str, str], classes: Sequence[Any]) -> Groups:

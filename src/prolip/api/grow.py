@@ -1,7 +1,5 @@
 """More classes, more images: a model fitted again from kept features, without the old images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """An adapted model to a folder and back, and to other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,19 +10,12 @@ import numpy as np
 
 import prolip
 from prolip import methods
+from prolip.api import check_saved
 from prolip.api.adapt import support_task
-from prolip.api.check_saved import (
-    check_config,
-    check_fitted,
-    check_outsiders,
-    check_tensors,
-    hashes_of,
-    recipe_of,
-    settings_of,
-)
 from prolip.api.model import AdaptedModel, Support
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arrays import Array
+from prolip.core.errors import first_line
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -91,7 +82,7 @@ def load(
     """
     saved = read_model(path)
     with _damage_told(path):
-        check_config(saved.config)
+        check_saved.check_config(saved.config)
         text = _text(saved)
     encoder: Encoder = BroughtEmbeddings(text)
     if saved.config["model"] != encoder.name:
@@ -109,14 +100,14 @@ def _damage_told(path: Path) -> Iterator[None]:
     except ModelError:
         raise
     except Exception as error:  # a file that was made to do harm may fail anywhere
-        why = str(error).partition("\n")[0][:300] or type(error).__name__
+        why = first_line(error)
         raise SavedModelError(f"{path} is damaged, or was made to look like a model: {why}") from error
 
 
 def _text(saved: SavedModel) -> Text:
     if missing := sorted({"text", "support"} - set(saved.tensors)):
         raise SavedModelError(f"its tensors lack {missing[0]!r}")
-    check_tensors(saved.tensors)
+    check_saved.check_tensors(saved.tensors)
     return Text(saved.tensors["text"], tuple(map(str, saved.config["classes"])))
 
 
@@ -124,15 +115,15 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     """The model, once every part of it fits the others."""
     config, classes = saved.config, tuple(saved.config["classes"])
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
-    recipe, settings = recipe_of(config), settings_of(config)
-    hashes = hashes_of(saved.tensors["support"])
+    recipe, settings = check_saved.recipe_of(config), check_saved.settings_of(config)
+    hashes = check_saved.hashes_of(saved.tensors["support"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
     if confidence.outsiders is not None:
-        check_outsiders(confidence.outsiders, encoder, len(classes))
+        check_saved.check_outsiders(confidence.outsiders, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
     ).bind(encoder)
-    check_fitted(fitted, tensors, encoder, len(classes))
+    check_saved.check_fitted(fitted, tensors, encoder, len(classes))
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]

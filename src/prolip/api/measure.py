@@ -1,7 +1,5 @@
 """How good a model is on labelled images: accuracy, calibration, and what it would refuse."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -34,42 +32,18 @@ _NOTHING_HELD_OUT = (
 
 @dataclass(frozen=True, eq=False)
 class LabelledAnswers:
-    """What a model says about labelled images.
+    """What a model says about labelled images."""
 
-    Attributes
-    ----------
-    names
-        What each image is called: its path, where it has one.
-    images
-        The images as they came, to be opened again; None where they are not at hand.
-    y
-        Labels [n].
-    x
-        Features [n, width] of the base model, before the fit.
-    logits
-        Of the fitted model, [n, K], not divided by the temperature.
-    zero_shot
-        Logits [n, K] before the fit.
-    in_support
-        Which images the model was fitted on, [n].
-    held_out
-        Which of them were answered by a fit that did not see them, [n].
-    refused
-        Which images seem to belong to no class, [n]; None where that cannot be told.
-    skipped
-        (image, reason) of images that could not be read.
-    """
-
-    names: list[str]
-    images: list[Any] | None
-    y: Array
-    x: Array
-    logits: Array
-    zero_shot: Array
-    in_support: Array
-    held_out: Array
-    refused: Array | None
-    skipped: list[tuple[str, str]]
+    names: list[str]  # what each image is called: its path, where it has one
+    images: list[Any] | None  # the images as they came, to be opened again; None where they are not at hand
+    y: Array  # labels [n]
+    x: Array  # features [n, width] of the base model, before the fit
+    logits: Array  # of the fitted model, [n, K], not divided by the temperature
+    zero_shot: Array  # logits [n, K] before the fit
+    in_support: Array  # which images the model was fitted on, [n]
+    held_out: Array  # which of them were answered by a fit that did not see them, [n]
+    refused: Array | None  # which images seem to belong to no class, [n]; None where that cannot be told
+    skipped: list[tuple[str, str]]  # (image, reason) of images that could not be read
 
     def probabilities(self, model: AdaptedModel) -> Array:
         """Calibrated probabilities [n, K]."""
@@ -150,17 +124,6 @@ def answer_held_out(model: AdaptedModel) -> LabelledAnswers:
     seen = np.ones(n, bool)
     zero_shot = model.zero_shot().logits(x)
     return LabelledAnswers(names, None, answers.y, x, answers.logits, zero_shot, seen, seen, refused, [])
-
-
-def evaluate(
-    model: AdaptedModel,
-    labelled: Labelled,
-    reading: Reading,
-    progress: Progress | None = None,
-    groups: Groups | None = None,
-) -> dict[str, Any]:
-    """The figures that `FewShotClassifier.evaluate` tells of."""
-    return figures(model, answer_labelled(model, labelled, reading, progress), groups)
 
 
 def figures(model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None) -> dict[str, Any]:

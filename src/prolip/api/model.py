@@ -2,8 +2,6 @@
 returns another.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,11 +83,7 @@ class AdaptedModel:
         return softmax(self.logits(x))
 
     def rejects(
-        self,
-        x: Array,
-        answers: Array,
-        false_reject: float = FALSE_REJECT,
-        false_accept: float | None = None,
+        self, x: Array, answers: Array, false_reject: float = FALSE_REJECT, false_accept: float | None = None
     ) -> Array:
         """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
         outsiders = self.confidence.outsiders

@@ -1,10 +1,8 @@
 """Images and labels as users hand them over, and their features."""
 
-from __future__ import annotations
-
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +20,7 @@ from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
-
-Progress = Callable[[int, int], None]
+from prolip.features.extract import Progress
 
 
 @dataclass(frozen=True)
@@ -152,10 +149,10 @@ def read_labelled(
     return _numbered(source, given, classes)
 
 
-def _as_known(names: list[str], classes: Sequence[Any] | None) -> list[Any]:
+def _as_known(names: Iterable[Any], classes: Sequence[Any] | None) -> list[Any]:
     """Names as a model has them: those of a folder or a table are text, those of a model may be numbers."""
     theirs = {str(name): name for name in classes or ()}
-    return [theirs.get(name, name) for name in names]
+    return [theirs.get(str(name), name) for name in names]
 
 
 def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
@@ -189,5 +186,4 @@ def _labelled_embeddings(images: Any, labels: Any, classes: Sequence[Any] | None
         raise InputError(f"label {max(y)} is not among the {len(named)} classes of this model")
     if classes is None:
         return Labelled(brought.x, y, named, brought.text)
-    theirs = {str(name): name for name in classes}
-    return _numbered(brought.x, [theirs.get(str(named[k]), named[k]) for k in y], classes)
+    return _numbered(brought.x, _as_known((named[k] for k in y), classes), classes)

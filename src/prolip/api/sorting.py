@@ -1,7 +1,5 @@
 """Images into a folder for each answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,28 +15,14 @@ NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 
 @dataclass(frozen=True)
 class Sorting:
-    """Where images go by their answers.
+    """Where images go by their answers."""
 
-    Parameters
-    ----------
-    root
-        Holds a folder for each class, for what is rejected, and for what is unsure.
-    classes
-        The answers that there may be.
-    how
-        "copy", "link" (a symbolic one) or "move".
-    unsure
-        Answers below this probability go to `unsure`; 0 sends none there.
-    counts, paths
-        Images by folder, and the path of each by its name: filled as they come.
-    """
-
-    root: Path
-    classes: Sequence[Any]
-    how: How = "copy"
-    unsure: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-    paths: dict[str, Path] = field(default_factory=dict)
+    root: Path  # holds a folder for each class, for what is rejected, and for what is unsure
+    classes: Sequence[Any]  # the answers that there may be
+    how: How = "copy"  # or "link" (a symbolic one), or "move"
+    unsure: float = 0.0  # answers below this probability go to `unsure`
+    counts: Counter[str] = field(default_factory=Counter)  # images by folder, filled as they come
+    paths: dict[str, Path] = field(default_factory=dict)  # of each image that waits for its answer, by name
 
     def __post_init__(self) -> None:
         if not 0 <= self.unsure <= 1:

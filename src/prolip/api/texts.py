@@ -18,8 +18,6 @@ is the same to 0.1.
 Held-out figures are a little kind to the texts: the weights have seen all images.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

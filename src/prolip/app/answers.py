@@ -1,7 +1,5 @@
 """Errors as answers, work in a pool with a bound, and events to open pages: what both servers share."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -5,8 +5,6 @@ size. So a lone caller never waits for company, and eight callers share four or 
 of the features is made for the whole batch too: a head is read from memory once, not once a picture.
 """
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -38,15 +36,7 @@ class _Picture:
 
 
 class Batcher:
-    """A thread that runs a tower.
-
-    Parameters
-    ----------
-    encoder
-        The tower.
-    room
-        Pictures that may wait; beyond them `submit` raises `Busy`.
-    """
+    """A thread that runs a tower; where more than `room` pictures wait, `submit` raises `Busy`."""
 
     def __init__(self, encoder: Encoder, room: int = 256) -> None:
         self.encoder = encoder

@@ -1,7 +1,5 @@
 """Figures that take seconds. Each is made of one snapshot, and gives what the page shows of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,62 +9,36 @@ import numpy as np
 
 from prolip.api.grow import learning_curve
 from prolip.api.model import AdaptedModel
-from prolip.app.findings import near_duplicates
 from prolip.app.state import State
 from prolip.core import UsageError
 from prolip.core.arrays import Array
+from prolip.evaluate.near_duplicates import groups, near_duplicates, open_signature
 from prolip.evaluate.suggest import suggest
-from prolip.features import BadImage, load_image
 
 SUGGESTED = 12  # pictures at the head of the queue that are chosen; those behind come as they are
-COARSE = 16  # pixels of the side at which two pictures are compared
+COMPARED = 4000  # pictures among which near-duplicates are looked for, in pairs
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A project and its model at one moment.
+    """A project and its model at one moment."""
 
-    Attributes
-    ----------
-    model
-        None until two classes have a picture each.
-    state, features
-        Classes and pictures, and the features [width] of those that are encoded.
-    thumbnail
-        Where the small copy of a picture is.
-    check
-        Called in between, as a progress bar would be; it raises where a newer state waits.
-    """
-
-    model: AdaptedModel | None
-    state: State
-    features: Mapping[str, Array]
-    thumbnail: Callable[[str], Path]
+    model: AdaptedModel | None  # None until two classes have a picture each
+    state: State  # classes and pictures
+    features: Mapping[str, Array]  # [width], of those that are encoded
+    thumbnail: Callable[[str], Path]  # where the small copy of a picture is
+    # Called in between, as a progress bar would be; it raises where a newer state waits.
     check: Callable[..., None]
 
 
 def duplicates(snapshot: Snapshot) -> dict[str, Any]:
     """Groups of pictures that are nearly the same, to the model and to the eye."""
-    known = [key for key in snapshot.state.images if key in snapshot.features]
+    known = [key for key in snapshot.state.images if key in snapshot.features][:COMPARED]
     if not known:
         return {"duplicates": []}
-    seen: dict[int, Array | None] = {}
-
-    def coarse(i: int) -> Array | None:
-        if i not in seen:
-            seen[i] = _coarse(snapshot.thumbnail(known[i]))
-        return seen[i]
-
-    groups = near_duplicates(np.stack([snapshot.features[key] for key in known]), coarse)
-    return {"duplicates": [[known[i] for i in group] for group in groups]}
-
-
-def _coarse(path: Path) -> Array | None:
-    """A picture as a few pixels [16, 16, 3], 0 to 255; None where it cannot be read."""
-    try:
-        return np.asarray(load_image(path).resize((COARSE, COARSE)), np.float32)
-    except BadImage:
-        return None
+    x = np.stack([snapshot.features[key] for key in known])
+    pairs = near_duplicates(x, lambda i: open_signature(snapshot.thumbnail(known[i])))
+    return {"duplicates": [[known[i] for i in group] for group in groups(pairs)]}
 
 
 def queue(snapshot: Snapshot) -> dict[str, Any]:

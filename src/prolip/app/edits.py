@@ -1,7 +1,5 @@
 """What a user does to a project, as functions from a state to a change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

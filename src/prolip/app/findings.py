@@ -1,8 +1,5 @@
 """What the held-out answers and the features tell about the labels: pure functions on arrays."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,15 +8,6 @@ from prolip.core import Task
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.held_out import HeldOut
 from prolip.evaluate.confidence import Confidence
-
-# Cosine of features, less their mean, from which two pictures count as near-duplicates. Offline encoder, 8
-# photos each of 10 classes of pets, birds and clothes: two different photos reach 0.77 at most. Of copies,
-# 99 % of those cropped by 3 % or brightened by 15 % lie above, and half of those saved at JPEG quality 30.
-ALIKE = 0.85
-# Of 255, between two pictures made coarse: of 43 photos, copies brightened by 15 % differ by 25 at most,
-# those cropped by 3 % by 16.
-DIFFERENCE = 30.0
-MOST = 4000  # pictures that are compared in pairs
 
 
 def held_out_answers(confidence: Confidence) -> tuple[HeldOut, Array]:
@@ -44,38 +32,6 @@ def zero_shot_right(task: Task) -> Array:
     """Which support pictures the class texts alone would get right, bool [n]."""
     embedded = unit_rows(task.embeddings()[0])
     return (embedded @ task.text.rows.T).argmax(axis=1) == task.y
-
-
-def near_duplicates(x: Array, coarse: Callable[[int], Array | None]) -> list[list[int]]:
-    """Groups of pictures that are nearly the same.
-
-    Parameters
-    ----------
-    x
-        Features [n, width]; they hardly tell a red pattern from a blue one.
-    coarse
-        A picture as a few pixels, asked for only where features agree; None where there is none.
-    """
-    if len(x) < 3:  # less their mean, two pictures are opposites
-        return []
-    x = x[:MOST].astype(np.float32)
-    rows = unit_rows(x - x.mean(axis=0))
-    parent = list(range(len(rows)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
-
-    for i, j in zip(*np.nonzero(np.triu(rows @ rows.T > ALIKE, 1)), strict=True):
-        one, other = coarse(int(i)), coarse(int(j))
-        if one is not None and other is not None and np.abs(one - other).mean() < DIFFERENCE:
-            a, b = root(int(i)), root(int(j))
-            parent[max(a, b)] = min(a, b)
-    groups: dict[int, list[int]] = {}
-    for i in range(len(rows)):
-        groups.setdefault(root(i), []).append(i)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 def flips(before: dict[str, Any], now: dict[str, Any], labels: dict[str, str | None]) -> dict[str, int]:

@@ -59,25 +59,14 @@ class TooLarge(Exception):  # noqa: N818 - reads as what it is where it is caugh
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask for what.
+    """Who may ask for what."""
 
-    Attributes
-    ----------
-    hosts
-        Host headers that are answered; None where the server listens on every address of the machine, and
-        the token alone decides.
-    token
-        Needed for all but open paths; None asks for none.
-    cookie
-        The cookie that may hold it; browsers do not tell ports apart, so its name does.
-    open_paths
-        Beginnings of paths that need no token.
-    """
-
+    # Host headers that are answered; None where the server listens on every address of the machine, and the
+    # token alone decides.
     hosts: frozenset[str] | None
-    token: str | None
-    cookie: str = "prolip"
-    open_paths: tuple[str, ...] = ()
+    token: str | None  # needed for all but open paths; None asks for none
+    cookie: str = "prolip"  # the cookie that may hold it; browsers do not tell ports apart, so its name does
+    open_paths: tuple[str, ...] = ()  # beginnings of paths that need no token
 
     @classmethod
     def at(cls, host: str, port: int, token: str | None, open_paths: tuple[str, ...]) -> Access:

@@ -19,22 +19,12 @@ GUESSES = 2000  # unlabelled pictures whose answers are sent to the page
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """Encoded pictures with labels.
+    """Encoded pictures with labels."""
 
-    Attributes
-    ----------
-    images
-        Their ids, [n].
-    classes
-        The ids of classes that have such a picture, [K].
-    x, y
-        Features [n, width] and labels [n], places in `classes`.
-    """
-
-    images: tuple[str, ...]
-    classes: tuple[str, ...]
-    x: Array
-    y: Array
+    images: tuple[str, ...]  # their ids, [n]
+    classes: tuple[str, ...]  # the ids of classes that have such a picture, [K]
+    x: Array  # features [n, width]
+    y: Array  # labels [n], places in `classes`
 
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array]) -> Lesson:

@@ -1,7 +1,5 @@
 """How to call `prolip serve`, as OpenAPI 3.1 has it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

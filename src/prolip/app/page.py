@@ -1,7 +1,5 @@
 """The server of the page: a project's classes and pictures, its model, and what it has learned."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile
@@ -45,17 +43,7 @@ FOREVER = {"cache-control": "private, max-age=31536000, immutable"}  # an id is 
 
 
 class Page:
-    """The handlers of one project.
-
-    Parameters
-    ----------
-    project
-        An open project.
-    encoder
-        Its base model.
-    access
-        Who may ask.
-    """
+    """The handlers of one open project, by its base model."""
 
     def __init__(self, project: Project, encoder: Encoder, access: Access) -> None:
         self.project, self.encoder, self.access = project, encoder, access

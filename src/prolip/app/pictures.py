@@ -1,7 +1,5 @@
 """Pictures that come over the network: checked by their headers before they are decoded, and made small."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from contextlib import suppress

@@ -28,30 +28,18 @@ from prolip.app.state import Change, State
 from prolip.core import InputError, UsageError
 from prolip.core.appending import Lines, appending
 from prolip.core.reading import parse_json, read_json, read_text
-from prolip.core.writing import write_atomic, write_bytes, write_error
+from prolip.core.writing import bytes_writer, write_atomic, write_bytes, write_error
 
 FORMAT = 1
 UNDO = 500  # changes that can be undone
 
 
 class Project:
-    """An open project; any thread may call it.
-
-    Attributes
-    ----------
-    folder
-        Where it is.
-    model
-        The name of the base model.
-    state
-        What it holds now.
-    revision
-        Lines of the journal: goes up with every change.
-    """
+    """An open project; any thread may call it."""
 
     def __init__(self, folder: Path, model: str, journal: Lines, lines: list[str]) -> None:
         self.folder, self.model = folder, model
-        self.revision = len(lines)
+        self.revision = len(lines)  # of the journal: goes up with every change
         self._journal, self._lock = journal, Lock()
         self._undo: deque[Change] = deque(maxlen=UNDO)
         self._listeners: list[Callable[[Change, int], None]] = []
@@ -168,14 +156,7 @@ def _json(value: Any) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file so that it is on the disk, name and all, when this returns."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    write_atomic(path, write)
+    write_atomic(path, bytes_writer(content, durable=True))
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,7 +1,5 @@
 """From an address to a running server."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Pictures of concurrent callers go through the tower together (`batcher.py`); mod
 share it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

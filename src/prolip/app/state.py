@@ -41,23 +41,13 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class Change:
-    """Rows to put, by id; None removes.
+    """Rows to put, by id; None removes."""
 
-    Attributes
-    ----------
-    about
-        What was done, for people.
-    group
-        Changes of one group, such as the files of one drop, are undone together.
-    undoes
-        Whether this takes back an earlier change.
-    """
-
-    about: str
+    about: str  # what was done, for people
     classes: dict[str, ClassRow | None] = field(default_factory=dict)
     images: dict[str, ImageRow | None] = field(default_factory=dict)
-    group: str = ""
-    undoes: bool = False
+    group: str = ""  # changes of one group, such as the files of one drop, are undone together
+    undoes: bool = False  # whether this takes back an earlier change
 
     def __bool__(self) -> bool:
         return bool(self.classes or self.images)

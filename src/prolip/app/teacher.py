@@ -5,8 +5,6 @@ pictures more; then what takes seconds (the learning curve, what to label next, 
 interrupts the last kind, so the newest state is always the one that is worked on.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,35 +38,15 @@ class Interrupted(Exception):  # noqa: N818 - no error: a newer state waits
 
 @dataclass(frozen=True)
 class Taught:
-    """A model and what it was made of.
+    """A model and what it was made of."""
 
-    Attributes
-    ----------
-    model
-        None until two classes have a picture each.
-    classes
-        The ids of the model's classes, in its order.
-    figures
-        What the page shows, as JSON has it.
-    """
-
-    model: AdaptedModel | None
-    classes: tuple[str, ...]
-    figures: dict[str, Any]
+    model: AdaptedModel | None  # None until two classes have a picture each
+    classes: tuple[str, ...]  # the ids of the model's classes, in its order
+    figures: dict[str, Any]  # what the page shows, as JSON has it
 
 
 class Teacher:
-    """Learns a project's pictures.
-
-    Parameters
-    ----------
-    project
-        What to learn.
-    encoder
-        The base model.
-    publish
-        Called with each event for the pages, from the teacher's thread.
-    """
+    """Learns a project's pictures; `publish` is called with each event for the pages, from its thread."""
 
     def __init__(self, project: Project, encoder: Encoder, publish: Publish) -> None:
         self.project, self.encoder = project, encoder

@@ -3,14 +3,13 @@
 Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Any
@@ -72,11 +71,30 @@ def options(
     VERBOSITY.set(-1 if quiet else int(verbose))
 
 
-GROUPS = (
-    demo, model, compare, predict, report, check, classes, grow, export, page, methods, datasets, bench
-)  # fmt: skip
-for group in GROUPS:
-    group.register(app)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "fit": model.fit,
+    "eval": model.evaluate,
+    "compare": compare.compare,
+    "predict": predict.predict,
+    "report": report.report,
+    "check": check.check,
+    "classes": classes.classes,
+    "add": grow.add,
+    "curve": grow.curve,
+    "suggest": grow.suggest,
+    "export": export.export,
+    "convert": export.convert,
+    "embed": export.embed,
+    "reproject": export.reproject,
+    "app": page.open_page,
+    "serve": page.serve,
+    "methods": methods.list_methods,
+    "datasets": datasets.datasets,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+app.add_typer(bench.group, name="bench")
 
 
 def main() -> None:

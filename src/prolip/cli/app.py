@@ -1,7 +1,5 @@
 """`prolip app` and `serve`: the page, and a server of saved models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +10,6 @@ from prolip.cli.console import say
 
 Host = Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs --token.")]
 Port = Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("app")(open_page)
-    app.command("serve")(serve)
 
 
 def open_page(

@@ -12,27 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from prolip.cli.bench_options import (
-    Against,
-    Data,
-    Datasets,
-    Device,
-    DryRun,
-    Jobs,
-    Json,
-    Methods,
-    Models,
-    Name,
-    Ray,
-    Results,
-    Retry,
-    Seeds,
-    Shots,
-    Store,
-    Template,
-    Views,
-    choices,
-)
+from prolip.cli import bench_options as options
+from prolip.cli import common
 from prolip.cli.bench_verify import verify
 from prolip.cli.console import bar, console, print_json, say, table, warn
 
@@ -46,16 +27,7 @@ RESULTS = Path("prolip-bench") / "results.sqlite"
 _EVERY = 10.0  # seconds between lines of progress that go to a file
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Run the paper's experiments again: tables and figures.")
-    group.command("list")(list_experiments)
-    group.command("run", cls=_Several)(run)
-    group.command("table")(show_table)
-    group.command("plot")(plot)
-    group.command("failures")(failures)
-    group.command("verify")(verify)
-    app.add_typer(group, name="bench")
+group = typer.Typer(no_args_is_help=True, help="Run the paper's experiments again: tables and figures.")
 
 
 class _Several(TyperCommand):
@@ -76,9 +48,10 @@ class _Several(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
+@group.command("list")
 def list_experiments(
     name: Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="Show its lines too.")] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """List the experiments, or the lines of one."""
     from prolip.bench.catalogue import EXPERIMENTS, experiment
@@ -105,24 +78,25 @@ def list_experiments(
         console().print(f"\n{chosen.note}", markup=False)
 
 
+@group.command("run", cls=_Several)
 def run(
-    name: Name,
-    data: Data = Path(),
-    datasets: Datasets = None,
-    model: Models = None,
-    methods: Methods = None,
-    shots: Shots = None,
-    seeds: Seeds = None,
-    views: Views = None,
-    template: Template = None,
-    jobs: Jobs = None,
-    ray: Ray = None,
-    retry: Retry = False,
-    dry_run: DryRun = False,
-    results: Results = RESULTS,
-    device: Device = "auto",
-    store: Store = None,
-    json: Json = False,
+    name: options.Name,
+    data: options.Data = Path(),
+    datasets: options.Datasets = None,
+    model: options.Models = None,
+    methods: options.Methods = None,
+    shots: options.Shots = None,
+    seeds: options.Seeds = None,
+    views: options.Views = None,
+    template: options.Template = None,
+    jobs: options.Jobs = None,
+    ray: options.Ray = None,
+    retry: options.Retry = False,
+    dry_run: options.DryRun = False,
+    results: options.Results = RESULTS,
+    device: common.Device = "auto",
+    store: options.Store = None,
+    json: common.Json = False,
 ) -> None:
     """Run an experiment. What is done already is not done again; stop it and start it as you like.
 
@@ -137,7 +111,7 @@ def run(
     from prolip.features import FeatureStore
 
     with _hints(name):
-        asked = choices(datasets, model, methods, shots, seeds, views, template)
+        asked = options.choices(datasets, model, methods, shots, seeds, views, template)
         plan = make_plan(experiment(name), asked, existing(data))
     for lacking in plan.left_out:
         warn(f"{lacking} is not in this version: its lines are left out")
@@ -189,11 +163,12 @@ def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
         say("encoding images that are not in the feature store comes on top")
 
 
+@group.command("table")
 def show_table(
-    name: Name,
+    name: options.Name,
     style: Annotated[str, typer.Option("--format", help="rich, markdown, latex or csv.")] = "rich",
-    against: Against = None,
-    results: Results = RESULTS,
+    against: options.Against = None,
+    results: options.Results = RESULTS,
 ) -> None:
     """Print the table of the last run, with the published figures."""
     from prolip.bench.reporting.render import render
@@ -205,10 +180,11 @@ def show_table(
         typer.echo(render(found, style), nl=False)
 
 
+@group.command("plot")
 def plot(
-    name: Name,
+    name: options.Name,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A .png, .pdf or .svg file.")] = None,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Draw the figure of the last run."""
     from prolip.bench.reporting import figures
@@ -220,7 +196,8 @@ def plot(
     say(f"written: {path}")
 
 
-def failures(name: Name, results: Results = RESULTS, json: Json = False) -> None:
+@group.command("failures")
+def failures(name: options.Name, results: options.Results = RESULTS, json: common.Json = False) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
@@ -237,6 +214,9 @@ def failures(name: Name, results: Results = RESULTS, json: Json = False) -> None
         head = f"{setting.method} {setting.options} on {unit.dataset}, {trial.shots} shots, seed {trial.seed}"
         console().print(f"{head}\n{found.error}\n", markup=False, soft_wrap=True)
     say(f"{len(failed)} runs failed")
+
+
+group.command("verify")(verify)
 
 
 def _table(name: str, results: Path, against: str | None) -> Table:

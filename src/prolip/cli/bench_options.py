@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 Words = list[str] | None
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name of `prolip bench list`.")]
 Results = Annotated[Path, typer.Option("--results", help="File that results are kept in (SQLite).")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Against = Annotated[str | None, typer.Option(metavar="LINE", help="Show the paired difference to this line.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder that holds the datasets' folders.")]
 Datasets = Annotated[Words, typer.Option(help="Datasets, or folders of images in --data to stand for them.")]
@@ -30,7 +29,6 @@ Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Processes; one p
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster; `local` starts one.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Run what failed again.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")]
-Device = Annotated[str, typer.Option(help="Where the towers run: auto, cpu, cuda or mps.")]
 Store = Annotated[Path | None, typer.Option(help="Folder that features are kept in.")]
 
 

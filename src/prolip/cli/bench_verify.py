@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prolip.cli.bench_options import Json
+from prolip.cli.common import Json
 from prolip.cli.console import bar, print_json, say, table
 
 if TYPE_CHECKING:

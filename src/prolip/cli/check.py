@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 SHOWN = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("check")(check)
-
-
 def check(
     source: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ and test/.")

@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, Saved
+from prolip.cli.common import Device, Json, Replacing, Saved
 from prolip.cli.console import percent, print_json, say, table
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("classes")(classes)
 
 
 def classes(
@@ -25,19 +20,15 @@ def classes(
         list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a class; may be repeated.")
     ] = None,
     merge: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A,B=NEW", help="Several classes as one; may be repeated."),
+        list[str] | None, typer.Option(metavar="A,B=NEW", help="Several classes as one; may be repeated.")
     ] = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A class to drop; may be repeated.")
     ] = None,
     retext: Annotated[
-        bool,
-        typer.Option("--retext", help="With --rename: let the model read the new names, and fit again."),
+        bool, typer.Option("--retext", help="With --rename: let the model read the new names, and fit again.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
-    ] = None,
+    out: Replacing = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

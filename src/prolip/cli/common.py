@@ -47,6 +47,10 @@ AbsolutePaths = Annotated[
 IMAGES = (
     "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
 )
+Shots = Annotated[int | None, typer.Option(min=1, help="Images per class to use; all unless named.")]
+Replacing = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
+]
 MAX_SEED = 2**32 - 1  # what NumPy's generators take
 Base = Annotated[
     str | None,

@@ -1,57 +1,35 @@
 """`prolip compare`: which method for these images?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from prolip.cli.common import (
-    IMAGES,
-    MAX_SEED,
-    AbsolutePaths,
-    Descriptions,
-    Device,
-    Json,
-    Model,
-    NoStore,
-    SkipBad,
-    Store,
-    Template,
-    labelled,
-)
+from prolip.cli import common
 from prolip.cli.console import bar, console, escape, print_json, say, table
 from prolip.cli.fit_options import parse_templates
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("compare")(compare)
-
-
 def compare(
     source: Annotated[
-        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {common.IMAGES}; of its part train.")
     ],
     report: Annotated[Path | None, typer.Option(help="Write a page with the plot, an .html.")] = None,
-    model: Model = "offline",
+    model: common.Model = "offline",
     method: Annotated[
         list[str] | None,
         typer.Option(help="Hold this one against the default; may be repeated. All of them unless named."),
     ] = None,
-    shots: Annotated[
-        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling and folds.")] = 0,
-    template: Template = None,
-    descriptions: Descriptions = None,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    absolute_paths: AbsolutePaths = False,
-    json: Json = False,
+    shots: common.Shots = None,
+    seed: Annotated[int, typer.Option(min=0, max=common.MAX_SEED, help="Of sampling and folds.")] = 0,
+    template: common.Template = None,
+    descriptions: common.Descriptions = None,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    absolute_paths: common.AbsolutePaths = False,
+    json: common.Json = False,
 ) -> None:
     """Which method for these images? All that train no tower, zero-shot included, side by side.
 
@@ -77,7 +55,7 @@ def compare(
     )  # fmt: skip
     with bar("encoding", quiet=json) as progress:
         fitting = progress.beside("comparing", "methods")
-        images = labelled(source, "train", absolute_paths)
+        images = common.labelled(source, "train", absolute_paths)
         found = clf.compare(images, candidates=candidates, progress=progress, fitting=fitting)
     if report is not None:
         name = Path(source).resolve().name

@@ -1,25 +1,19 @@
 """`prolip datasets`: the paper's datasets, and what of them is on this disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from prolip.cli.common import Json
 from prolip.cli.console import console, print_json, table
-
-
-def register(app: typer.Typer) -> None:
-    """Add `prolip datasets`."""
-    app.command("datasets")(datasets)
 
 
 def datasets(
     root: Annotated[
         Path | None, typer.Argument(metavar="ROOT", help="Folder that holds the datasets' folders.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """List the paper's datasets; with ROOT, say what is there, what is missing and where it comes from.
 

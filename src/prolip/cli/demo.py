@@ -1,26 +1,18 @@
 """`prolip demo`: the demonstration, its progress and its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from prolip.cli.common import Json, Store
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table
-
-
-def register(app: typer.Typer) -> None:
-    """Add `prolip demo`."""
-    app.command("demo")(demo)
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("prolip-demo"),
-    store: Annotated[
-        Path | None, typer.Option(help="Folder that features are kept in; the user's cache unless named.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document, nothing else.")] = False,
+    store: Store = None,
+    json: Json = False,
 ) -> None:
     """Show what this does, with no data and no network: about a minute the first time.
 

@@ -1,24 +1,11 @@
 """`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from prolip.cli.common import (
-    Base,
-    Device,
-    ExactDecode,
-    Json,
-    Saved,
-    SkipBad,
-    TrustBase,
-    load,
-    report_skipped,
-    warn_of_copies,
-)
+from prolip.cli import common
 from prolip.cli.console import bar, console, escape, print_json, say
 
 Force = Annotated[
@@ -27,16 +14,8 @@ Force = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the four commands."""
-    app.command("export")(export)
-    app.command("convert")(convert)
-    app.command("embed")(embed)
-    app.command("reproject")(reproject)
-
-
 def export(
-    saved: Saved,
+    saved: common.Saved,
     to: Annotated[
         list[str], typer.Option(help="hf, open_clip, adapter or onnx; repeat it for several in one folder.")
     ],
@@ -46,10 +25,10 @@ def export(
         typer.Option("--eval", metavar="DIR", help="Test images whose figures go into the model card."),
     ] = None,
     force: Force = False,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    json: Json = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    json: common.Json = False,
 ) -> None:
     """Write an adapted model as other libraries load it, with a model card.
 
@@ -60,18 +39,14 @@ def export(
     from prolip.export.write import check_request
 
     check_request(out, to, force)
-    clf = load(saved, device, None, False, base, trust_base)
+    clf = common.load(saved, device, None, False, base, trust_base)
     evaluation = None
     if evaluate is not None:
         with bar("encoding", quiet=json) as progress:
             evaluation = clf.evaluate(str(evaluate), progress=progress)
-        warn_of_copies(evaluation["duplicates"])
+        common.warn_of_copies(evaluation["duplicates"])
     say("writing, and checking what was written ...", quiet=json)
-    written = clf.export(out, to, force=force, evaluation=evaluation)
-    if json:
-        print_json({"out": str(out), "files": written})
-    else:
-        console().print(f"[bold]{escape(str(out))}[/]: {', '.join(written)}")
+    _tell(out, clf.export(out, to, force=force, evaluation=evaluation), json)
 
 
 def convert(
@@ -84,7 +59,7 @@ def convert(
     to: Annotated[str, typer.Option(help="hf or open_clip.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
     force: Force = False,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Turn a CLIP model of transformers into one of open_clip, or the other way round; the weights stay.
 
@@ -94,7 +69,10 @@ def convert(
     from prolip.export.write import check_empty, convert_model
 
     check_empty(out, force)
-    written = convert_model(load_encoder(source, "cpu"), out, to, force=force)
+    _tell(out, convert_model(load_encoder(source, "cpu"), out, to, force=force), json)
+
+
+def _tell(out: Path, written: list[str], json: bool) -> None:
     if json:
         print_json({"out": str(out), "files": written})
     else:
@@ -109,13 +87,12 @@ def embed(
         str, typer.Option(metavar="I/N", help="Of N equal parts the I-th, from 1: run them side by side.")
     ] = "1/1",
     ray: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here."),
+        str | None, typer.Option(metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here.")
     ] = None,
-    device: Device = "auto",
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
-    json: Json = False,
+    device: common.Device = "auto",
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
+    json: common.Json = False,
 ) -> None:
     """Write features from before the projection, once; `prolip reproject` turns them into any adapted space.
 
@@ -167,7 +144,7 @@ def embed(
             exact_decode=exact_decode,
             progress=progress,
         )
-    report_skipped(done.skipped, json)
+    common.report_skipped(done.skipped, json)
     summary = {
         "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,
         "skipped": len(done.skipped), "out": str(out),
@@ -182,13 +159,13 @@ def reproject(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="What `prolip embed` wrote, or an .npy of features.")
     ],
-    saved: Saved,
+    saved: common.Saved,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .npy or .safetensors file.")],
     dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    json: Json = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    json: common.Json = False,
 ) -> None:
     """Turn stored features into the embeddings of an adapted model, without opening an image.
 
@@ -199,7 +176,7 @@ def reproject(
     from prolip.export.reproject import reproject as move
 
     check_place(out)
-    clf = load(saved, device, False, False, base, trust_base)
+    clf = common.load(saved, device, False, False, base, trust_base)
     fitted = clf.fitted_
     if not isinstance(fitted, Projected):
         raise UsageError(

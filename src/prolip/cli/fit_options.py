@@ -1,7 +1,5 @@
 """What the options of `prolip fit` say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 LARGEST = 1e12  # of a number among a method's options: beyond it, float32 has no room for what follows

@@ -1,60 +1,36 @@
 """`prolip add`, `curve` and `suggest`: a model that grows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from prolip.cli.common import (
-    IMAGES,
-    AbsolutePaths,
-    Base,
-    Device,
-    ExactDecode,
-    Json,
-    NoStore,
-    Saved,
-    SkipBad,
-    Store,
-    TrustBase,
-    labelled,
-    load,
-    report_skipped,
-)
+from prolip.cli import common
 from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("add")(add)
-    app.command("curve")(curve)
-    app.command("suggest")(suggest)
-
-
 def add(
-    saved: Saved,
+    saved: common.Saved,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="DIR", help=f"Labelled images, of new classes or known ones: {IMAGES}."),
+        typer.Argument(
+            metavar="DIR", help=f"Labelled images, of new classes or known ones: {common.IMAGES}."
+        ),
     ] = None,
     name_only: Annotated[
         list[str] | None,
         typer.Option("--name-only", help="Add a class by its name, without an image; may be repeated."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Save here; unless named, the model is replaced.")
-    ] = None,
-    absolute_paths: AbsolutePaths = False,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
-    json: Json = False,
+    out: common.Replacing = None,
+    absolute_paths: common.AbsolutePaths = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
+    json: common.Json = False,
 ) -> None:
     """Add classes or images to a saved model; the images that it was fitted on are not needed.
 
@@ -68,12 +44,12 @@ def add(
     target, card = out or saved, has_card(saved)
     check_target(target, card)
     before = version(target)
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
-    images = None if source is None else labelled(source, "train", absolute_paths)
+    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    images = None if source is None else common.labelled(source, "train", absolute_paths)
     with bar("encoding", quiet=json) as progress:
         report = clf.add(images, names=name_only or (), progress=progress)
     keep.save(clf.model_, target, card=card, over=before)
-    report_skipped(clf.skipped_, json)
+    common.report_skipped(clf.skipped_, json)
     if json:
         print_json({**report, "out": str(target)})
         return
@@ -91,14 +67,14 @@ def add(
 
 
 def curve(
-    saved: Saved,
+    saved: common.Saved,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Draw the curve: a .png, .pdf or .svg.")
     ] = None,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    json: Json = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    json: common.Json = False,
 ) -> None:
     """Have I labelled enough? Accuracy against images per class, and what more of them would bring.
 
@@ -108,7 +84,7 @@ def curve(
     from prolip.evaluate.curve_plot import draw_curve, plot_format
 
     style = "" if out is None else plot_format(out)
-    clf = load(saved, device, False, False, base, trust_base)
+    clf = common.load(saved, device, False, False, base, trust_base)
     with bar("fitting", "fits", quiet=json) as progress:
         found = clf.learning_curve(progress=progress)
     if out is not None:
@@ -127,20 +103,20 @@ def curve(
 
 
 def suggest(
-    saved: Saved,
+    saved: common.Saved,
     source: Annotated[
         str, typer.Argument(metavar="DIR", help="Images without labels: a folder, a table or an archive.")
     ],
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to suggest.")] = 10,
-    absolute_paths: AbsolutePaths = False,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
-    json: Json = False,
+    absolute_paths: common.AbsolutePaths = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
+    json: common.Json = False,
 ) -> None:
     """Which images to label next: those that stand for most of what nothing labelled resembles.
 
@@ -148,7 +124,7 @@ def suggest(
     """
     from prolip.data import list_images
 
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     paths = list_images(source, absolute_paths=absolute_paths)
     with bar("encoding", quiet=json) as progress:
         found = clf.suggest(paths, count, progress=progress)

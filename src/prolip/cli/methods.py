@@ -1,19 +1,13 @@
 """`prolip methods`: what each method trains and needs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer
 
+from prolip.cli.common import Json
 from prolip.cli.console import print_json, table
 
 LARGEST = 10**9  # of a size
-
-
-def register(app: typer.Typer) -> None:
-    """Add `prolip methods`."""
-    app.command("methods")(list_methods)
 
 
 def list_methods(
@@ -26,7 +20,7 @@ def list_methods(
     text_features: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="Dt, columns before the text projection.")
     ] = 512,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """List the methods: what each trains and needs, and whether it can still answer for other classes.
 

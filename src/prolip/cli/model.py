@@ -7,28 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import (
-    IMAGES,
-    MAX_SEED,
-    AbsolutePaths,
-    Base,
-    Descriptions,
-    Device,
-    ExactDecode,
-    Groups,
-    Json,
-    Model,
-    NoStore,
-    Saved,
-    SkipBad,
-    Store,
-    Template,
-    TrustBase,
-    labelled,
-    load,
-    report_skipped,
-    warn_of_copies,
-)
+from prolip.cli import common
 from prolip.cli.console import bar, console, escape, percent, print_json, printable, table, warn
 from prolip.cli.fit_options import parse_lam, parse_options, parse_templates
 
@@ -40,18 +19,12 @@ CLASSES_SHOWN, WORST_SHOWN = 20, 10
 MAX_VIEWS = 10_000  # the paper has 300
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("fit")(fit)
-    app.command("eval")(evaluate)
-
-
 def fit(
     source: Annotated[
-        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part train.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {common.IMAGES}; of its part train.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to save the adapted model in.")],
-    model: Model = "offline",
+    model: common.Model = "offline",
     method: Annotated[str, typer.Option(help="See `prolip methods`.")] = "prolip",
     lam: Annotated[
         str | None,
@@ -66,26 +39,24 @@ def fit(
             help="Images without labels, used where they help held-out labelled ones; some may be foreign.",
         ),
     ] = None,
-    shots: Annotated[
-        int | None, typer.Option(min=1, help="Images per class to use; all unless named.")
-    ] = None,
+    shots: common.Shots = None,
     views: Annotated[
         int, typer.Option(min=1, max=MAX_VIEWS, help="Views of each image: the centre, and augmented ones.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of sampling, views and folds.")] = 0,
-    template: Template = None,
-    descriptions: Descriptions = None,
+    seed: Annotated[int, typer.Option(min=0, max=common.MAX_SEED, help="Of sampling, views and folds.")] = 0,
+    template: common.Template = None,
+    descriptions: common.Descriptions = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
             "--option", "-O", metavar="NAME=VALUE", help="Of the method, like epochs=20; may be repeated."
         ),
     ] = None,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
     no_calibration: Annotated[
         bool, typer.Option("--no-calibration", help="Do not cross-validate; probabilities stay as they come.")
     ] = False,
@@ -93,9 +64,9 @@ def fit(
         bool, typer.Option("--no-support", help="Do not keep features in the model; it cannot grow later.")
     ] = False,
     card: Annotated[bool, typer.Option("--card", help="Write a model card, README.md, too.")] = False,
-    absolute_paths: AbsolutePaths = False,
+    absolute_paths: common.AbsolutePaths = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a model that OUT holds, unasked.")] = False,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Learn the classes of a folder of images and save the adapted model.
 
@@ -130,26 +101,26 @@ def fit(
         calibrate=not no_calibration,
     )
     with bar("encoding", quiet=json) as progress:
-        images = labelled(source, "train", absolute_paths)
+        images = common.labelled(source, "train", absolute_paths)
         pool = None if unlabelled is None else str(unlabelled)
         clf.fit(images, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
-    report_skipped(clf.skipped_, json)
+    common.report_skipped(clf.skipped_, json)
     _report(clf, out, json)
 
 
 def evaluate(
-    saved: Saved,
+    saved: common.Saved,
     source: Annotated[
-        str, typer.Argument(metavar="DIR", help=f"Labelled images: {IMAGES}; of its part test.")
+        str, typer.Argument(metavar="DIR", help=f"Labelled images: {common.IMAGES}; of its part test.")
     ],
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page too: confusions, mistakes as pictures, and more.")
     ] = None,
@@ -157,12 +128,12 @@ def evaluate(
         Path | None,
         typer.Option("--out", "-o", help="A .csv with path, truth, answer and probability of each image."),
     ] = None,
-    groups: Groups = None,
-    absolute_paths: AbsolutePaths = False,
+    groups: common.Groups = None,
+    absolute_paths: common.AbsolutePaths = False,
     per_image: Annotated[
         bool, typer.Option("--per-image", help="With --json: truth, answer and probability of every image.")
     ] = False,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Measure a saved model: accuracy, zero-shot accuracy, each class, calibration.
 
@@ -178,10 +149,10 @@ def evaluate(
 
     if per_image and not json:
         raise UsageError("--per-image is for --json: add that option")
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
-    images = labelled(source, "test", absolute_paths)
+    images = common.labelled(source, "test", absolute_paths)
     tested = read_labelled(model.encoder, images, None, "test", model.classes)
     with bar("encoding", quiet=json) as progress:
         answers = answer_labelled(model, tested, clf.reading, progress)
@@ -192,8 +163,8 @@ def evaluate(
         if result["duplicates"]:  # the page has answers of fits that did not see them
             answers = answer_labelled(model, tested, clf.reading, honest=True)
         write_page(report, model, answers, saved.resolve().name, str(source), quiet=json)
-    warn_of_copies(result["duplicates"])
-    report_skipped(answers.skipped, json)
+    common.warn_of_copies(result["duplicates"])
+    common.report_skipped(answers.skipped, json)
     if json:
         written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
         each = {"answers": _answers(clf, tested, source)} if per_image else {}

@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import (
-    AbsolutePaths,
-    Base,
-    Device,
-    ExactDecode,
-    Groups,
-    Json,
-    NoStore,
-    Saved,
-    SkipBad,
-    Store,
-    TrustBase,
-    check_fraction,
-    load,
-    report_skipped,
-)
+from prolip.cli import common
 from prolip.cli.console import bar, percent, print_json, say, table
 
 if TYPE_CHECKING:
@@ -37,13 +22,8 @@ if TYPE_CHECKING:
 MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("predict")(predict)
-
-
 def predict(
-    saved: Saved,
+    saved: common.Saved,
     images: Annotated[
         list[str],
         typer.Argument(
@@ -68,8 +48,7 @@ def predict(
         typer.Option(help="Instead: what part of images of unknown, but similar classes may pass."),
     ] = None,
     test_time: Annotated[
-        str | None,
-        typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow)."),
+        str | None, typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow).")
     ] = None,
     together: Annotated[
         bool,
@@ -77,7 +56,7 @@ def predict(
             "--together", help="Classify all images together, where held-out labelled ones are helped by it."
         ),
     ] = False,
-    groups: Groups = None,
+    groups: common.Groups = None,
     sort_into: Annotated[
         Path | None,
         typer.Option(
@@ -91,15 +70,15 @@ def predict(
         float | None,
         typer.Option(metavar="P", help="With --sort-into: below this probability, into the folder unsure."),
     ] = None,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
-    absolute_paths: AbsolutePaths = False,
-    json: Json = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
+    absolute_paths: common.AbsolutePaths = False,
+    json: common.Json = False,
 ) -> None:
     """Tell the class of images.
 
@@ -117,12 +96,12 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    check_fraction("--false-reject", false_reject)
-    check_fraction("--false-accept", false_accept)
+    common.check_fraction("--false-reject", false_reject)
+    common.check_fraction("--false-accept", false_accept)
     _check_way(test_time)
     if out is not None:
         check_answers(out)
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
@@ -172,7 +151,7 @@ def predict(
 
 def _report(skipped: list[tuple[str, str]], evidence: list[Evidence], json: bool) -> None:
     """What could not be read, and whether images were classified together."""
-    report_skipped(skipped, json)
+    common.report_skipped(skipped, json)
     for each in evidence:
         say(f"classified {'together' if each.used else 'one by one'}: {each.why}", quiet=json)
 

@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prolip.cli.common import (
-    AbsolutePaths,
-    Base,
-    Device,
-    ExactDecode,
-    Json,
-    NoStore,
-    Saved,
-    SkipBad,
-    Store,
-    TrustBase,
-    labelled,
-    load,
-    report_skipped,
-)
+from prolip.cli import common
 from prolip.cli.console import Bar, bar, console, escape, percent, print_json
 
 if TYPE_CHECKING:
@@ -33,13 +19,8 @@ DRAWS = 1500  # images over which a learning curve's draws add up: many of few i
 TOO_MANY = 4000  # images whose learning curve takes longer than a page should
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("report")(report)
-
-
 def report(
-    saved: Saved,
+    saved: common.Saved,
     source: Annotated[
         Path | None,
         typer.Argument(
@@ -49,15 +30,15 @@ def report(
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    absolute_paths: AbsolutePaths = False,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    skip_bad: SkipBad = False,
-    exact_decode: ExactDecode = False,
-    json: Json = False,
+    absolute_paths: common.AbsolutePaths = False,
+    base: common.Base = None,
+    trust_base: common.TrustBase = False,
+    device: common.Device = "auto",
+    store: common.Store = None,
+    no_store: common.NoStore = False,
+    skip_bad: common.SkipBad = False,
+    exact_decode: common.ExactDecode = False,
+    json: common.Json = False,
 ) -> None:
     """Show what a model does: a page with its confusions, its mistakes as pictures, and how good it is.
 
@@ -69,18 +50,18 @@ def report(
     from prolip.api.measure import answer_held_out, answer_labelled, figures
     from prolip.api.reading import read_labelled
 
-    clf = load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
     model = clf.model_
     if source is None:
         answers = answer_held_out(model)
     else:
-        images = labelled(str(source), "test", absolute_paths)
+        images = common.labelled(str(source), "test", absolute_paths)
         asked = read_labelled(model.encoder, images, None, "test", model.classes)
         with bar("encoding", quiet=json) as progress:
             answers = answer_labelled(model, asked, clf.reading, progress, honest=True)
     name = "its support set" if source is None else str(source)
     write_page(out, model, answers, saved.resolve().name, name, quiet=json)
-    report_skipped(answers.skipped, json)
+    common.report_skipped(answers.skipped, json)
     told = figures(model, answers)
     if json:
         print_json({**told, "held_out": int(answers.held_out.sum()), "out": str(out)})

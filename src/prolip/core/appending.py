@@ -1,7 +1,5 @@
 """Files that grow by lines: one writer at a time, and whole lines whatever happens."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -44,13 +42,9 @@ class Lines:
 def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
     """A file to add lines to, locked until the end; one that stays empty is removed.
 
-    Parameters
-    ----------
-    path
-        The file, new or old. Another process that has it open here is an error.
-    keep
-        Reads what is there and says how many bytes of it stay; it may refuse the file. By default whole
-        lines stay, without what an interrupted run left of a last one.
+    Another process that has it open here is an error. `keep` reads what is there and says how many bytes of
+    it stay; it may refuse the file. By default whole lines stay, without what an interrupted run left of a
+    last one.
     """
     target = follow(path)
     try:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = np.ndarray
+Tensors = dict[str, Array]  # by name
 
 
 def to_numpy(x: Any) -> Array:

@@ -4,8 +4,6 @@ Each says what was wrong, with the value, and what to do. The command line print
 exits with `exit_code`; anything else that escapes is a defect of ours and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 
@@ -32,6 +30,12 @@ class ModelError(ProlipError):
 
 class SavedModelError(ProlipError):
     """A saved folder is incomplete, altered, or newer than this version."""
+
+
+def first_line(error: BaseException) -> str:
+    """The start of an error's message, or its kind if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

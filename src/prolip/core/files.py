@@ -1,7 +1,5 @@
 """Files at the edges: where caches live, names as text, hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable
@@ -27,6 +25,11 @@ def cache_dir() -> Path:
 def readable(name: str) -> str:
     """A file name as text that can be written anywhere: bytes that are no UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def file_state(found: os.stat_result) -> tuple[int, ...]:
+    """Size, times and inode: as long as they stay, so does the content."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def sha256_file(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, softmax, unit_rows
+from prolip.core.arrays import Array, Tensors, as_features, softmax, unit_rows
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
 from prolip.core.onnx_graph import Graph
@@ -28,18 +28,11 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Described:
-    """What every fitted model says about itself.
+    """What every fitted model says about itself."""
 
-    Attributes
-    ----------
-    settings
-        How to fit the same again.
-    report
-        Figures of the fit, for people to read: seconds of the solve, objective, trained parameters, ...
-        Nothing is decided by it.
-    """
-
-    settings: Settings = Settings("")
+    settings: Settings = Settings("")  # how to fit the same again
+    # Figures of the fit, for people to read: seconds of the solve, objective, trained parameters, ... Nothing
+    # is decided by it.
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +56,7 @@ class Fitted(Described, ABC):
         """Class scores [m, K] of features x [m, Do]; their softmax is the prediction."""
 
     @abstractmethod
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """What training made, by name."""
 
     def config(self) -> dict[str, Any]:
@@ -72,7 +65,7 @@ class Fitted(Described, ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Fitted:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Fitted:
         """The inverse of `tensors()` and `config()`."""
 
     @property
@@ -151,7 +144,7 @@ class Projected(Fitted):
         """The same projection, other classes."""
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The tuned matrices."""
         named = {"head.weight": self.head.weight if self.tuned else None, "adapter": self.adapter}
         return {name: tensor.astype(np.float32) for name, tensor in named.items() if tensor is not None}
@@ -161,7 +154,7 @@ class Projected(Fitted):
         return {"scale": self.scale}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Projected:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Projected:
         """Put saved matrices around the base model's head."""
         tuned = "head.weight" in tensors
         if tuned:

@@ -1,7 +1,5 @@
 """What models say about support images that they were not fitted on: the honest half of a small data set."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from prolip.core.arrays import Array
@@ -9,21 +7,11 @@ from prolip.core.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Answers about held-out images.
+    """Answers about held-out images."""
 
-    Attributes
-    ----------
-    logits
-        [m, K], each row by a model that did not see the image.
-    y
-        Labels [m].
-    images
-        Which images of the support set these are, [m].
-    """
-
-    logits: Array
-    y: Array
-    images: Array
+    logits: Array  # [m, K], each row by a model that did not see the image
+    y: Array  # labels [m]
+    images: Array  # which images of the support set these are, [m]
 
     def __len__(self) -> int:
         return len(self.y)

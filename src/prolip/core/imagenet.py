@@ -1,7 +1,5 @@
 """The names of ImageNet's 1,000 classes, in label order, as zero-shot work on CLIP-like models words them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

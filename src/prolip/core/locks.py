@@ -1,7 +1,5 @@
 """One writer at a time: locks on files and folders that end with the process that holds them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

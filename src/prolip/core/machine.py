@@ -1,7 +1,5 @@
 """What this machine lends to the process."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -1,7 +1,5 @@
 """Names, which may hold anything, in files that other programs open."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable

@@ -10,8 +10,6 @@ exporting needs no library.
     model = graph.to_bytes({"x": ("float32", ("batch", 4))}, {"positive": ("float32", ("batch", 2))})
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

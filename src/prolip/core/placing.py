@@ -1,7 +1,5 @@
 """Files into other folders, by copy, link or move: never over another file, and never half."""
 
-from __future__ import annotations
-
 import errno
 import filecmp
 import itertools
@@ -32,7 +30,7 @@ def place(source: Path, folder: Path, how: How, name: str | None = None) -> Path
         if not source.is_file():
             raise InputError(f"{source} is not there any more, or no file")
         folder.mkdir(parents=True, exist_ok=True)
-        for target in _names(folder / (name or source.name)):
+        for target in numbered(folder / (name or source.name)):
             if _put(source, target, how):
                 return target
     except OSError as error:
@@ -64,7 +62,7 @@ def folder_names(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _names(target: Path) -> Iterable[Path]:
+def numbered(target: Path) -> Iterable[Path]:
     """cat.jpg, cat-2.jpg, cat-3.jpg, ..."""
     yield target
     for n in itertools.count(2):

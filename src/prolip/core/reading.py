@@ -5,8 +5,6 @@ are looked at by their headers before anything is allocated: plain numbers and t
 than the file can honestly hold.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, SavedModelError
+from prolip.core.errors import InputError, SavedModelError, first_line
 
 MEGABYTE = 1 << 20
 JSON_LIMIT = 64 * MEGABYTE
@@ -122,7 +120,7 @@ def parse_tensors(payload: bytes, path: Path) -> dict[str, Array]:
     try:
         return load(payload)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, MemoryError) as error:
-        raise SavedModelError(f"{path} cannot be read: {_first_line(error)}") from error
+        raise SavedModelError(f"{path} cannot be read: {first_line(error)}") from error
 
 
 def tensors_metadata(payload: bytes) -> dict[str, Any]:
@@ -151,7 +149,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
             with zipfile.ZipFile(file) as archive:
                 return _members(archive, path, os.fstat(file.fileno()).st_size)
         except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-            raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error
+            raise Unreadable(path, f"it is damaged: {first_line(error)}") from error
 
 
 def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array]:
@@ -171,7 +169,7 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
         except Unreadable:
             raise
         except Exception as error:  # a damaged stream ends in whatever its decompressor raises
-            raise Unreadable(path, f"{entry.filename} is damaged: {_first_line(error)}") from error
+            raise Unreadable(path, f"{entry.filename} is damaged: {first_line(error)}") from error
     return arrays
 
 
@@ -182,7 +180,7 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)
     except Exception as error:  # the header is Python text, and may be anything
-        raise Unreadable(path, f"it is not an array of NumPy: {_first_line(error)}") from error
+        raise Unreadable(path, f"it is not an array of NumPy: {first_line(error)}") from error
     if dtype.hasobject or dtype.kind not in "biufUS":
         raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
     count = 1
@@ -201,11 +199,7 @@ def _load(file: IO[bytes], path: Path) -> Array:
             found.tolist()  # fails where a character is none
         return found
     except (ValueError, OSError, EOFError, MemoryError) as error:
-        raise Unreadable(path, f"it is damaged: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise Unreadable(path, f"it is damaged: {first_line(error)}") from error
 
 
 def _size(count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -113,7 +113,7 @@ class Task:
 
     def with_scale(self, scale: float) -> Task:
         """The same task at another temperature."""
-        return Task(self.x, self.y, self.text, self.head, scale)
+        return replace(self, scale=scale)
 
     def subset(self, images: Array) -> Task:
         """Only these images, all their views."""

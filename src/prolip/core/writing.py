@@ -5,8 +5,6 @@ it. A writer that was killed leaves the name but no lock, since locks end with t
 into the same folder takes such names away.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,15 +1,7 @@
 """Images and labels: folders and tables, few-shot sampling, prompt templates, small built-in sets."""
 
 from prolip.data.builtin import BUILTIN, BuiltinSet, builtin
-from prolip.data.datasets import (
-    DATASETS,
-    ELEVEN,
-    VARIANTS,
-    Benchmark,
-    Dataset,
-    find_dataset,
-    read_dataset,
-)
+from prolip.data.datasets import DATASETS, ELEVEN, VARIANTS, Benchmark, Dataset, find_dataset, read_dataset
 from prolip.data.datasets_check import DatasetCheck, check_dataset, check_datasets
 from prolip.data.imageset import ImageSet, class_names, clean_name
 from prolip.data.inputs import list_images, read_images

@@ -1,7 +1,5 @@
 """Small sets that need no download: textures and numbers, drawn on the spot, and handwritten digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -79,10 +77,10 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
     return BuiltinSet("digits", images, _labels(10, per_class), _DIGITS, ("a photo of a handwritten {}.",))
 
 
-def _enlarge(digit: np.ndarray, size: int = 112) -> Image.Image:
+def _enlarge(digit: np.ndarray) -> Image.Image:
     """8 x 8 values in 0 .. 16 to a smooth picture with a margin, white on black."""
     small = Image.fromarray(np.pad(digit * (255 / 16), 1).round().astype(np.uint8))
-    return small.resize((size, size), Image.Resampling.BICUBIC).convert("RGB")
+    return small.resize((112, 112), Image.Resampling.BICUBIC).convert("RGB")
 
 
 def _textures(per_class: int, seed: int, split: Split) -> BuiltinSet:

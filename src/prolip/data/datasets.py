@@ -11,8 +11,6 @@ images: few-shot sampling draws by index, so it depends on it. Nothing is left o
 Any folder of images can stand in for a dataset: `read_dataset("photos", root)` reads ROOT/photos.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,60 +31,31 @@ Kind = Literal["split", "aircraft", "imagenet", "variant"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a dataset before a file of it is read.
+    """What is known of a dataset before a file of it is read."""
 
-    Attributes
-    ----------
-    name, title
-        For commands and files; for tables, as the paper writes it.
-    folder
-        Below the root.
-    kind
-        How it is read: a split file, the aircraft's lists, ImageNet, or a variant of it.
-    images
-        Where images are, below the folder; several where people have it in one of several places.
-    split_file
-        The file that lists the splits, for that kind.
-    classes, sizes
-        What a complete copy has: images of each split.
-    source
-        Where it comes from.
-    """
-
-    name: str
-    title: str
-    folder: str
-    kind: Kind
+    name: str  # for commands and files
+    title: str  # for tables, as the paper writes it
+    folder: str  # below the root
+    kind: Kind  # how it is read: a split file, the aircraft's lists, ImageNet, or a variant of it
+    # Where images are, below the folder; several where people have it in one of several places.
     images: tuple[str, ...]
-    split_file: str | None
+    split_file: str | None  # the file that lists the splits, for that kind
     classes: int
-    sizes: dict[str, int]
-    source: str
+    sizes: dict[str, int]  # images of each split that a complete copy has
+    source: str  # where it comes from
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A dataset that was read, or a folder of images that stands in for one.
+    """A dataset that was read, or a folder of images that stands in for one."""
 
-    Attributes
-    ----------
-    name, title
-        As in the table of datasets; of a folder, its name.
-    splits
-        "train", "val" and "test", as far as there are any; labels mean the same in all of them.
-    names
-        Classes as prompts say them. ImageNet has two names twice.
-    templates
-        Its prompts.
-    imagenet_labels
-        For ImageNet's variants: the label of each class among ImageNet's 1,000.
-    """
-
-    name: str
+    name: str  # as in the table of datasets; of a folder, its name
     title: str
+    # "train", "val" and "test", as far as there are any; labels mean the same in all of them
     splits: dict[str, ImageSet]
-    names: tuple[str, ...]
-    templates: tuple[str, ...]
+    names: tuple[str, ...]  # classes as prompts say them. ImageNet has two names twice.
+    templates: tuple[str, ...]  # its prompts
+    # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
 
 

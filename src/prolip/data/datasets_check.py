@@ -1,7 +1,5 @@
 """What of the datasets is there, what is missing, and whether the counts are right."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,25 +10,13 @@ from prolip.data.datasets import DATASETS, SPLITS_FROM, Benchmark, Dataset, read
 
 @dataclass(frozen=True)
 class DatasetCheck:
-    """A dataset as it lies below a root.
-
-    Attributes
-    ----------
-    state
-        "complete", "incomplete" (some of it is there, or a count is wrong) or "missing".
-    problems
-        What is wrong, a line each, with what to do.
-    counts
-        Images of each split that are there.
-    classes
-        Classes found.
-    """
+    """A dataset as it lies below a root."""
 
     dataset: Dataset
-    state: str
-    problems: list[str]
-    counts: dict[str, int]
-    classes: int
+    state: str  # "complete", "incomplete" (some of it is there, or a count is wrong) or "missing"
+    problems: list[str]  # what is wrong, a line each, with what to do
+    counts: dict[str, int]  # images of each split that are there
+    classes: int  # classes found
 
 
 def check_datasets(root: str | Path) -> list[DatasetCheck]:

@@ -7,8 +7,6 @@
 Names are told apart as classes are: underscores are spaces. Case does not count.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +34,8 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
         where, value = str(value), _read(Path(value))
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected sentences by class, got {type(value).__name__}")
-    return _collect(((name, _listed(own)) for name, own in value.items()), where)
+    listed = ((name, own if isinstance(own, (list, tuple)) else [own]) for name, own in value.items())
+    return _collect(listed, where)
 
 
 def descriptions_of(descriptions: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
@@ -69,10 +68,6 @@ def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str
         kept = found.get(_key(name), ()) + tuple(" ".join(sentence.split()) for sentence in sentences)
         found[_key(name)] = tuple(dict.fromkeys(kept))
     return found
-
-
-def _listed(own: Any) -> Sequence[Any]:
-    return own if isinstance(own, (list, tuple)) else [own]
 
 
 def _key(name: str) -> str:

@@ -1,7 +1,5 @@
 """Which files are images, and which are there."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

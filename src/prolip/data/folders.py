@@ -6,9 +6,7 @@ photos/dog/puppies/2.jpg            photos/test/dog/2.jpg           photos/anyth
 A class is a folder of the first level. Folders in it, however deep, belong to it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from prolip.core.errors import InputError
@@ -58,11 +56,6 @@ def contents(folder: Folder) -> tuple[list[Folder], list[File]]:
     return list(inside[0]), list(inside[1])
 
 
-def all_images(folder: Folder) -> Iterator[File]:
-    """Every image in a folder and the folders in it."""
-    return folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
-
-
 def table_in(folder: Folder) -> File | None:
     """The table that tells of the images of a folder, if there is one."""
     if isinstance(folder, ArchiveFolder):
@@ -104,16 +97,15 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
     images: list[File] = []
     labels: list[int] = []
     for label, folder in enumerate(folders):
-        inside = list(all_images(folder))
+        inside: list[File] = list(
+            folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
+        )
         if not inside:
             raise InputError(f"class {folder.name!r} has no images: {folder} is empty; fill or remove it")
-        _refuse_splits(folder, root)
+        if {"train", "test"} <= set(splits_in(folder)):  # a dataset of its own, whose parent was named
+            raise InputError(
+                f"{folder} has train/ and test/ in it: it is no class of {root}, name it instead"
+            )
         images += inside
         labels += [label] * len(inside)
     return ImageSet(images, labels, [folder.name for folder in folders], root, split)
-
-
-def _refuse_splits(folder: Folder, root: Folder) -> None:
-    """A class with train/ and test/ in it is a dataset of its own, whose parent was named."""
-    if {"train", "test"} <= set(splits_in(folder)):
-        raise InputError(f"{folder} has train/ and test/ in it: it is no class of {root}, name it instead")

@@ -1,7 +1,5 @@
 """Data frames of pandas and polars, and tables of pyarrow, in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ A digit of Pillow's own font is drawn, thick or thin, then turned, slanted, stre
 painted in one colour on a shaded ground of another, perhaps scratched, blurred and roughened.
 """
 
-from __future__ import annotations
-
 import colorsys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Datasets of Hugging Face's `datasets`: folders of `save_to_disk`, and datasets in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

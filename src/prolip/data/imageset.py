@@ -48,27 +48,13 @@ def name_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images, their labels, and the classes that the labels point to.
+    """Images, their labels, and the classes that the labels point to."""
 
-    Attributes
-    ----------
-    images
-        Paths of files, or `LazyImage` where an image is part of something larger.
-    labels
-        One per image.
-    classes
-        Names of folders, or labels of a table, as they are written there, sorted.
-    root
-        What was read.
-    split
-        "train", "val" or "test", where the source has splits.
-    """
-
-    images: list[Any]
-    labels: list[int]
-    classes: list[str]
-    root: Any = None
-    split: str | None = None
+    images: list[Any]  # paths of files, or `LazyImage` where an image is part of something larger
+    labels: list[int]  # one per image
+    classes: list[str]  # names of folders, or labels of a table, as they are written there, sorted
+    root: Any = None  # what was read
+    split: str | None = None  # "train", "val" or "test", where the source has splits
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):

@@ -5,8 +5,6 @@ not applied: an encoder prepares pictures in its own way. Of others, what `datas
 image, or an array or tensor of pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

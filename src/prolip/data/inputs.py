@@ -11,8 +11,6 @@
 | a dataset of torchvision, a `Subset`, a `DataLoader` | indexed |
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -168,18 +166,13 @@ def _row_split(row: TableRow) -> str:
 
 def _listed(path: Path, absolute_paths: bool) -> list[Any]:
     """The images of one path, whatever it is."""
-    if path.is_dir():
-        inside: list[Any] = list(images_below(path))
+    if path.is_dir() or is_archive(path):
+        inside: list[Any] = list(images_below(path) if path.is_dir() else open_archive(path).images())
         if not inside and is_saved_dataset(path):
             saved, find = load_saved(path), files_in(path, absolute_paths)
             parts = {f"{path}/{name}": part for name, part in dataset_splits(saved).items()}
             records = [dataset_records(p, name, find) for name, p in (parts or {str(path): saved}).items()]
             inside = [row.image for each in records for row in _rows(each)]
-        if not inside:
-            raise InputError(f"no images in {path} (suffixes like .jpg, .png, .webp are looked for)")
-        return inside
-    if is_archive(path):
-        inside = list(open_archive(path).images())
         if not inside:
             raise InputError(f"no images in {path} (suffixes like .jpg, .png, .webp are looked for)")
         return inside

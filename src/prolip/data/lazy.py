@@ -1,7 +1,5 @@
 """Images that are part of something larger, and are read when they are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -10,17 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class LazyImage:
-    """A member of an archive, a cell of a table, an item of a dataset.
+    """A member of an archive, a cell of a table, an item of a dataset."""
 
-    Attributes
-    ----------
-    name
-        What answers and messages call it.
-    load
-        Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
-    """
-
-    name: str
+    name: str  # what answers and messages call it
+    # Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
 
     @property

@@ -1,7 +1,5 @@
 """Libraries that own a format, imported where it is read."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

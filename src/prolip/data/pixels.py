@@ -1,7 +1,5 @@
 """Arrays of pixels, channels first or last."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from prolip.core.arrays import Array, to_numpy

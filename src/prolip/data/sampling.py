@@ -18,8 +18,6 @@ same: the augmented views, as the authors crop with torchvision's generator on s
 keep no record of it.
 """
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections import Counter

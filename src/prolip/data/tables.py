@@ -4,8 +4,6 @@ Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame) becomes records
 images and labels of them.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import csv

@@ -1,7 +1,5 @@
 """Prompt templates: one sentence per dataset, an ensemble of seven for ImageNet, as the paper has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from prolip.core.errors import UsageError, unknown_name

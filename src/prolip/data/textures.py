@@ -5,8 +5,6 @@ bent at random, so that no two pictures line up) and gives a pattern [S, S] in 0
 with two random colours, lit unevenly, and roughened.
 """
 
-from __future__ import annotations
-
 import colorsys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Encoders, by name. Each kind's libraries are imported only when one of that kind is asked for."""
 
-from __future__ import annotations
-
 import importlib
 
 from prolip.core.errors import unknown_name

@@ -31,39 +31,19 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 class Encoder(ABC):
-    """A CLIP-like model, taken apart where its last linear maps begin.
+    """A CLIP-like model, taken apart where its last linear maps begin."""
 
-    Attributes
-    ----------
-    name
-        As the user names it, like "offline" or "open_clip:ViT-B-32/openai".
-    fingerprint
-        SHA-256 of the weights: equal fingerprints give equal features.
-    head
-        The image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
-    text_head
-        The text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.
-    scale
-        What the model multiplies cosines by.
-    preprocess
-        How pictures become pixels.
-    device
-        Where the towers run: "cpu", "cuda" or "mps".
-    licence
-        Of the weights, where it is known.
-    revision
-        Of the weights, where their source has revisions.
-    """
-
-    name: str
-    fingerprint: str
+    name: str  # as the user names it, like "offline" or "open_clip:ViT-B-32/openai"
+    fingerprint: str  # SHA-256 of the weights: equal fingerprints give equal features
+    # The image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
     head: Head
+    # The text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.
     text_head: Head
-    scale: float
-    preprocess: Preprocess
-    device: str
-    licence: str | None = None
-    revision: str | None = None
+    scale: float  # what the model multiplies cosines by
+    preprocess: Preprocess  # how pictures become pixels
+    device: str  # where the towers run: "cpu", "cuda" or "mps"
+    licence: str | None = None  # of the weights, where it is known
+    revision: str | None = None  # of the weights, where their source has revisions
     takes_pictures: bool = True  # else it reads embeddings that the user brings
     black_box_reason: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32

@@ -1,7 +1,5 @@
 """Arrays that are computed once and kept in the cache folder, with a checksum that every read verifies."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

@@ -10,8 +10,6 @@ is several times faster than torch. The same network in whole numbers is in `eff
 in torch, for GPUs and for training, in `efficientnet_lite_torch.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -71,28 +69,16 @@ def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """A convolution with the batch norm after it folded in.
+    """A convolution with the batch norm after it folded in."""
 
-    Attributes
-    ----------
-    name
-        In the published checkpoint.
-    weight, bias
-        [outputs, inputs of a group, k, k] and [outputs].
-    mean, deviation
-        [outputs]: of what comes out on ImageNet, before any ReLU6. The batch norm knows.
-    relu
-        Whether a ReLU6 follows.
-    """
-
-    name: str
-    weight: Array
-    bias: Array
-    mean: Array
-    deviation: Array
+    name: str  # in the published checkpoint
+    weight: Array  # [outputs, inputs of a group, k, k]
+    bias: Array  # [outputs]
+    mean: Array  # [outputs], of what comes out on ImageNet, before any ReLU6: the batch norm knows
+    deviation: Array  # likewise
     stride: int
     pads: tuple[int, int]
-    relu: bool
+    relu: bool  # whether a ReLU6 follows
 
     @property
     def depthwise(self) -> bool:

@@ -15,8 +15,6 @@ Expected inputs E[x] come from the batch norms too; after a ReLU6 they are those
 is cut off at 0 and 6. Data-free quantisation with correction of the bias: Nagel et al., ICCV 2019.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -93,17 +93,6 @@ class BroughtEmbeddings(Encoder):
 class Embeddings:
     """Image embeddings and what came with them.
 
-    Parameters
-    ----------
-    x
-        Image embeddings [n, D].
-    y
-        Labels [n], numbers or names out of `classes`.
-    text
-        Class rows [K, D], or [prompts, K, D]; kept as unit rows [K, D].
-    classes
-        Names of the classes.
-
     Examples
     --------
     >>> import numpy as np
@@ -112,9 +101,9 @@ class Embeddings:
     ([0, 1, 1, 0], 2)
     """
 
-    x: Any
-    y: Any = None
-    text: Any = None
+    x: Any  # image embeddings [n, D]
+    y: Any = None  # labels [n], numbers or names out of `classes`
+    text: Any = None  # class rows [K, D], or [prompts, K, D]; kept as unit rows [K, D]
     classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -158,18 +147,10 @@ def read_embeddings(
 ) -> Embeddings:
     """Read embeddings from files, or take them as arrays.
 
-    Parameters
-    ----------
-    images
-        An .npz with everything, an .npy, or an array [n, D].
-    labels
-        An .npy, .txt or .csv, or an array [n]. Goes before what an .npz has; so do the next two.
-    text
-        An .npy or an array, [K, D] or [prompts, K, D].
-    classes
-        A .txt with a name on each line, or names.
-    split
-        Prefix of the image and label arrays in an .npz that has several, like "train".
+    `images` are an .npz with everything, an .npy, or an array [n, D]. What else is given goes before what an
+    .npz has: `labels`, an .npy, .txt or .csv, or an array [n]; `text`, an .npy or an array, [K, D] or
+    [prompts, K, D]; `classes`, names, or a .txt with one on each line. `split` is the prefix of the image and
+    label arrays in an .npz that has several, like "train".
     """
     found: dict[str, Any] = {}
     if isinstance(images, (str, Path)):

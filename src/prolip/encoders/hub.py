@@ -1,7 +1,5 @@
 """Model hubs and the libraries that load from them: failures that end soon, in one line."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import re
@@ -10,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from prolip.core.errors import ModelError, ProlipError
+from prolip.core.errors import ModelError, ProlipError, first_line
 
 _SECONDS_TO_ANSWER = 5
 
@@ -104,9 +102,3 @@ def require_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
     ]
     if missing:
         raise ModelError(f"the folder {folder} lacks {', '.join(missing)}")
-
-
-def first_line(error: BaseException) -> str:
-    """The start of an error's message, or its kind if it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__

@@ -9,8 +9,6 @@ mapped to something of ours that only notes its arguments down; whatever else it
 we read one known file only, whose SHA-256 is checked before (`packaged.py`).
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

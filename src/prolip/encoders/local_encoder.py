@@ -1,7 +1,5 @@
 """An encoder that looks at places: the embedding of each part of a picture, instead of one of the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

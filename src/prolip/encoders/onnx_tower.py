@@ -6,8 +6,6 @@ most one run a core is under way, however many threads ask, so that memory does 
 spins.
 """
 
-from __future__ import annotations
-
 import platform
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prolip.core.errors import ModelError, UsageError, unknown_name
+from prolip.core.errors import ModelError, UsageError, first_line, unknown_name
 from prolip.core.reading import read_json
 from prolip.encoders.base import choose_device
-from prolip.encoders.hub import cached_revision, first_line, loading, require, require_folder
+from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
 
 if TYPE_CHECKING:

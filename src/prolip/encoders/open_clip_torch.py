@@ -11,8 +11,6 @@ last end token can change what is read off there, and prompts are a third of the
 padded to.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

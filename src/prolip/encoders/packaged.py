@@ -4,17 +4,14 @@ To hash a hundred megabytes at every start would take longer than most answers. 
 in the cache folder with the file's size, times and inode, and hashed again once any of them is another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prolip.core.errors import ModelError, ProlipError
-from prolip.core.files import cache_dir, sha256_file
+from prolip.core.files import cache_dir, file_state, sha256_file
 from prolip.core.reading import read_json
 from prolip.core.writing import write_json
 
@@ -53,7 +50,7 @@ class PackagedFile:
 def _digest(path: Path) -> str:
     """The SHA-256 of a file; that of last time where the file is as it was then."""
     note = cache_dir() / "checked" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
-    seen = _state(path)
+    seen = list(file_state(path.stat()))
     with suppress(ProlipError):
         known = read_json(note)
         if isinstance(known, dict) and known.get("state") == seen:
@@ -62,8 +59,3 @@ def _digest(path: Path) -> str:
     with suppress(ProlipError):  # a cache that cannot be written is done without
         write_json(note, {"path": str(path), "state": seen, "sha256": found})
     return found
-
-
-def _state(path: Path) -> list[Any]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]

@@ -23,37 +23,21 @@ _RESAMPLE = {
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resize, crop and normalise.
+    """Resize, crop and normalise."""
 
-    Parameters
-    ----------
-    size
-        Side of the square that the tower takes.
-    mean, std
-        Per channel, of pixels in 0 .. 1.
-    interpolation
-        "nearest", "bilinear", "bicubic" or "lanczos".
-    resize
-        "shortest": the shorter side to `resize_to`, then the centre. "squash": straight to the square,
-        whatever the aspect. "longest": the longer side to `size`, the rest filled with `fill`.
-    resize_to
-        For "shortest"; None is `size`.
-    crop
-        For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
-        pixel, as torchvision does; "floor" always up and left, as transformers does.
-    view_area, view_interpolation
-        Of training views: the least share of the picture that one shows, and how it is resized.
-    """
-
-    size: int
-    mean: tuple[float, float, float]
+    size: int  # side of the square that the tower takes
+    mean: tuple[float, float, float]  # per channel, of pixels in 0 .. 1
     std: tuple[float, float, float]
-    interpolation: str = "bicubic"
+    interpolation: str = "bicubic"  # or "nearest", "bilinear", "lanczos"
+    # "shortest": the shorter side to `resize_to`, then the centre. "squash": straight to the square, whatever
+    # the aspect. "longest": the longer side to `size`, the rest filled with `fill`.
     resize: str = "shortest"
-    resize_to: int | None = None
+    resize_to: int | None = None  # for "shortest"; None is `size`
     fill: int = 0
+    # For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
+    # pixel, as torchvision does; "floor" always up and left, as transformers does.
     crop: str = "round"
-    view_area: float = 0.5
+    view_area: float = 0.5  # of training views: the least share of the picture that one shows
     view_interpolation: str = "bicubic"
 
     def centre(self, image: Image.Image) -> np.ndarray:

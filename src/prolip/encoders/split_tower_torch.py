@@ -10,8 +10,6 @@ output, and v the tower's embedding. With u replaced by zero the tower gives som
 So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

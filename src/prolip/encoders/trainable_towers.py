@@ -30,37 +30,20 @@ _QKV = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 
 @dataclass(frozen=True, eq=False)
 class Towers:
-    """The two towers of an encoder in torch, heads included, open to gradients.
+    """The two towers of an encoder in torch, heads included, open to gradients."""
 
-    Attributes
-    ----------
-    model
-        Holds every parameter; their names are the ones that tuned tensors are saved under.
-    embed_image
-        Normalised pixels [B, 3, S, S] to image embeddings [B, D], not of unit length.
-    embed_text
-        Tokens to text embeddings [P, D], likewise.
-    words
-        The module that embeds token numbers, `embedding_dim` wide; None where the tower has none.
-    image_prefixes, last_layer_prefixes
-        How the names of the image tower's parameters begin, its projection included; and of its last layer.
-    image_blocks, text_blocks
-        Residual blocks, in order.
-    class_token
-        The module that a vision transformer's tokens [B, L, width] enter through, the class token first.
-    embed_local
-        Normalised pixels to embeddings of places in the picture [B, places, D].
-    """
-
-    model: nn.Module
+    model: nn.Module  # holds every parameter; their names are the ones that tuned tensors are saved under
+    # Normalised pixels [B, 3, S, S] to image embeddings [B, D], not of unit length.
     embed_image: Callable[[Tensor], Tensor]
-    embed_text: Callable[[Tokens], Tensor]
-    words: Any
-    image_prefixes: tuple[str, ...]
-    last_layer_prefixes: tuple[str, ...]
-    image_blocks: tuple[nn.Module, ...] = ()
+    embed_text: Callable[[Tokens], Tensor]  # tokens to text embeddings [P, D], likewise
+    words: Any  # the module that embeds token numbers, `embedding_dim` wide; None where the tower has none
+    image_prefixes: tuple[str, ...]  # how names of its parameters begin, its projection included
+    last_layer_prefixes: tuple[str, ...]  # likewise, of its last layer
+    image_blocks: tuple[nn.Module, ...] = ()  # residual blocks, in order
     text_blocks: tuple[nn.Module, ...] = ()
+    # The module that a vision transformer's tokens [B, L, width] enter through, the class token first.
     class_token: nn.Module | None = None
+    # Normalised pixels to embeddings of places in the picture [B, places, D].
     embed_local: Callable[[Tensor], Tensor] | None = None
 
     @property

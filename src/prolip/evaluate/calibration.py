@@ -15,8 +15,6 @@ CLIP models). Nothing in the support set told which: not the zero-shot model's t
 nor holding out whole classes, which then have only their text; both did worse than T = 1.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

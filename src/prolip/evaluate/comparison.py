@@ -9,8 +9,6 @@ gap must be beyond a one-sided 5 % of its paired standard error, shared among al
 since the best of twenty equals is always a little ahead.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings
@@ -27,13 +25,12 @@ from prolip.core.arrays import Array, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.methods.common.cross_validation import fold_parts
+from prolip.methods.common.method import Progress
 from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import single_thread
 
 MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
 CHANCE = 0.05
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -123,20 +120,10 @@ def compare_on(
     exports: Callable[[Fitted], tuple[str, ...]] = lambda fitted: (),
     progress: Progress | None = None,
 ) -> Comparison:
-    """Cross-validate candidates on a support set.
+    """Cross-validate candidates on a support set of which some class has two images.
 
-    Parameters
-    ----------
-    task
-        The support set; some class must have two images.
-    candidates
-        What to compare, the default first; None is every method that trains no tower.
-    seed
-        Of the folds, and of those that a method searches on inside them.
-    exports
-        What a fitted model can be exported to.
-    progress
-        Called with (done, total) candidates.
+    The default comes first among them; None is every method that trains no tower. `seed` is of the folds, and
+    of those that a method searches on inside them; `exports` says what a fitted model can be exported to.
     """
     candidates = list(cached_feature_methods(task) if candidates is None else candidates)
     parts = fold_parts(task, seed)

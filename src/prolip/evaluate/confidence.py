@@ -14,24 +14,14 @@ from prolip.evaluate.reject import Outsiders
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """Learned from the support set alone.
+    """Learned from the support set alone."""
 
-    Attributes
-    ----------
-    temperature
-        What logits are divided by.
-    outsiders
-        How pictures of no class are recognised; None where the method changes the image tower.
-    report
-        Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
-    held_out
-        The answers about held-out images that all this comes from; not saved.
-    """
-
-    temperature: float = 1.0
+    temperature: float = 1.0  # what logits are divided by
+    # How pictures of no class are recognised; None where the method changes the image tower.
     outsiders: Outsiders | None = None
+    # Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
     report: dict[str, Any] = field(default_factory=dict)
-    held_out: HeldOut | None = None
+    held_out: HeldOut | None = None  # the answers about held-out images that all this comes from; not saved
 
     @classmethod
     def of(cls, fitted: Fitted, task: Task, held_out: HeldOut) -> Confidence:

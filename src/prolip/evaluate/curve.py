@@ -11,8 +11,6 @@ the forecast for more images is the mean over all of them and the interval that 
 Each point's spread counts the images behind it (a binomial) and how the draws differ.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -73,17 +71,10 @@ def learning_curve(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Curve:
-    """Measure and extrapolate.
+    """Measure, with so many draws for each number of images, and extrapolate.
 
-    Parameters
-    ----------
-    fitted
-        What a method made of the whole support set: its settings are kept, lam in proportion to one over the
-        images.
-    task
-        The support set; classes of a single image are left out of the judgement.
-    repeats
-        Draws for each number of images.
+    `fitted` is what a method made of the whole support set: its settings are kept, lam in proportion to one
+    over the images. Classes of a single image are left out of the judgement.
     """
     counts = np.bincount(task.y)
     largest = int(counts[counts > 0].min())

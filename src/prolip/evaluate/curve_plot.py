@@ -1,7 +1,5 @@
 """A learning curve as a picture."""
 
-from __future__ import annotations
-
 import io
 from importlib.util import find_spec
 from pathlib import Path

@@ -17,21 +17,11 @@ from prolip.core.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class EncodedSplit:
-    """Labels of a pool, and features of some of its images.
+    """Labels of a pool, and features of some of its images."""
 
-    Attributes
-    ----------
-    labels
-        Of every image of the pool, in its order.
-    x
-        Features [V, m, width] of m of the images.
-    places
-        Their places in the pool [m], rising.
-    """
-
-    labels: list[int]
-    x: Array
-    places: Array
+    labels: list[int]  # of every image of the pool, in its order
+    x: Array  # features [V, m, width] of m of the images
+    places: Array  # their places in the pool [m], rising
 
     @classmethod
     def whole(cls, x: Array, labels: Sequence[int]) -> EncodedSplit:
@@ -61,41 +51,23 @@ class EncodedSplit:
 
 @dataclass(frozen=True, eq=False)
 class EncodedDataset:
-    """A dataset, seen through one encoder.
-
-    Attributes
-    ----------
-    name, classes
-        Of the dataset; names as prompts say them.
-    head, scale
-        Of the encoder.
-    texts
-        Class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.").
-    splits
-        "train", "val" and "test", as far as there are any.
-    paired
-        Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
-    imagenet_labels
-        For ImageNet's variants: the label of each class among ImageNet's 1,000.
-    model, templates, paths
-        The encoder's name, the prompts behind `texts`, and the images behind the features, by split:
-        for methods that train through a tower.
-    device
-        Where towers run.
-    """
+    """A dataset, seen through one encoder."""
 
     name: str
-    classes: tuple[str, ...]
-    head: Head | None
+    classes: tuple[str, ...]  # as prompts say them
+    head: Head | None  # of the encoder
     scale: float
-    texts: dict[str, Text]
-    splits: dict[str, EncodedSplit]
+    texts: dict[str, Text]  # class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.")
+    splits: dict[str, EncodedSplit]  # "train", "val" and "test", as far as there are any
+    # Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
     paired: bool = False
+    # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
-    model: str = ""
-    templates: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    paths: dict[str, list[str]] = field(default_factory=dict)
-    device: str = "auto"
+    # For methods that train through a tower:
+    model: str = ""  # the encoder's name
+    templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`
+    paths: dict[str, list[str]] = field(default_factory=dict)  # the images behind the features, by split
+    device: str = "auto"  # where towers run
 
     def text(self, template: str = "own") -> Text:
         """Class rows [K, D] of a set of templates."""

@@ -15,8 +15,6 @@ there; that of cleanlab's `find_label_issues`, on the same p, 0.37 and 0.78. Not
 the sets have wrong labels of their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,21 +28,11 @@ ROWS = 1024  # of the matrix of cosines, at a time
 
 @dataclass(frozen=True)
 class LabelDoubt:
-    """An image whose label looks wrong.
+    """An image whose label looks wrong."""
 
-    Attributes
-    ----------
-    index
-        Of the image.
-    trust
-        What its label is given, 0 to 1.
-    answer
-        The class that it probably shows.
-    """
-
-    index: int
-    trust: float
-    answer: int
+    index: int  # of the image
+    trust: float  # what its label is given, 0 to 1
+    answer: int  # the class that it probably shows
 
 
 def doubt_labels(probabilities: Array, x: Array, y: Array, below: float = SUSPECT) -> list[LabelDoubt]:

@@ -1,7 +1,5 @@
 """How good predictions are: accuracy, per class too, and whether probabilities mean what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from prolip.core.arrays import Array

@@ -14,20 +14,21 @@ different files of the sets, six are found, and all six are the same picture, pa
 correlation is 0.96.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, unit_rows
+from prolip.features import BadImage, load_image
 
 SURE = 0.9  # cosine
 OPEN = 0.6
 PIXELS = 0.97  # correlation
 SIDE = 16
+NEAR = 64  # pixels a side are enough to decode
 ROWS = 1024  # of the matrix of cosines, at a time
 MAX_OPEN = 20_000  # pairs whose pixels are compared, the most alike first
 
@@ -41,19 +42,12 @@ class Pair:
     cosine: float
 
 
-def near_duplicates(x: Array, pixels: Callable[[int], Array] | None = None) -> list[Pair]:
+def near_duplicates(x: Array, pixels: Callable[[int], Array]) -> list[Pair]:
     """Pairs of near-duplicates among features x [n, Do], the most alike first.
 
-    Parameters
-    ----------
-    x
-        Features before the projection.
-    pixels
-        Gives the `signature` of an image by its number; None where there are no pictures to look at.
+    `pixels` gives the signature of an image by its number.
     """
-    found = sorted(_pairs(x, SURE if pixels is None else OPEN), key=lambda pair: -pair.cosine)
-    if pixels is None:
-        return found
+    found = sorted(_pairs(x), key=lambda pair: -pair.cosine)
     sure = [pair for pair in found if pair.cosine >= SURE]
     undecided = found[len(sure) :][:MAX_OPEN]
     seen = {i: pixels(i) for i in sorted({i for pair in undecided for i in (pair.first, pair.second)})}
@@ -64,6 +58,14 @@ def signature(picture: Image.Image) -> Array:
     """A picture as 16 x 16 shades of grey, of mean 0 and length 1."""
     grey = np.asarray(picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), np.float32)
     return unit_rows((grey - grey.mean()).reshape(-1)).reshape(SIDE, SIDE)
+
+
+def open_signature(image: Any) -> Array:
+    """The signature of an image by its path, or whatever it is; one that cannot be read agrees with none."""
+    try:
+        return signature(load_image(image, near=NEAR))
+    except BadImage:  # its features were kept; it was damaged since
+        return np.zeros((1, 1), np.float32)
 
 
 def groups(pairs: list[Pair]) -> list[list[int]]:
@@ -84,14 +86,14 @@ def _agree(first: Array, second: Array) -> bool:
     return max(float((first * second).sum()), float((first[:, ::-1] * second).sum())) >= PIXELS
 
 
-def _pairs(x: Array, least: float) -> list[Pair]:
-    """Pairs whose cosine is at least this."""
+def _pairs(x: Array) -> list[Pair]:
+    """Pairs whose cosine is at least `OPEN`."""
     x = x.astype(np.float32)
     directions = unit_rows(x - x.mean(axis=0))
     found = []
     for start in range(0, len(x), ROWS):
         cosines = directions[start : start + ROWS] @ directions[start:].T
-        rows, columns = np.nonzero(np.triu(cosines >= least, 1))
+        rows, columns = np.nonzero(np.triu(cosines >= OPEN, 1))
         pairs = zip(rows + start, columns + start, cosines[rows, columns], strict=True)
         found += [Pair(int(i), int(j), min(1.0, float(c))) for i, j, c in pairs]
     return found

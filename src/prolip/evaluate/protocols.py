@@ -22,12 +22,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
-from prolip.data.sampling import (
-    base_classes,
-    sample_base_support,
-    sample_support,
-    sample_train_val,
-)
+from prolip.data.sampling import base_classes, sample_base_support, sample_support, sample_train_val
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.evaluate.test_time import adapt_images
@@ -39,26 +34,15 @@ Measured = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """A method as it is run, whatever it is run on.
+    """A method as it is run, whatever it is run on."""
 
-    Attributes
-    ----------
-    method, options
-        From the registry. A method that takes a seed is given the trial's, unless the options have one.
-    grid
-        For few_shot_validation: the options to choose from.
-    views
-        Of each support image.
-    template, scale
-        Which prompts, and what the encoder's own scale is multiplied by.
-    """
-
-    method: str
+    method: str  # from the registry
+    # Where the method takes a seed and they have none, it is given the trial's.
     options: dict[str, Any] = field(default_factory=dict)
-    grid: tuple[dict[str, Any], ...] = ()
-    views: int = 1
-    template: str = "own"
-    scale: float = 1.0
+    grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
+    views: int = 1  # of each support image
+    template: str = "own"  # which prompts
+    scale: float = 1.0  # what the encoder's own scale is multiplied by
 
 
 @dataclass(frozen=True)
@@ -195,16 +179,8 @@ def per_image(
 ) -> Measured:
     """Accuracy on the source and each target, where every test image is predicted after a step of its own.
 
-    Parameters
-    ----------
-    problem, trial
-        What the steps start from: zero-shot, or a method trained on the source.
-    targets
-        Further datasets.
-    way
-        "prolip" steps on the projection, "tpt" on the words of the prompt.
-    views
-        Of each test image, the centre included.
+    The steps start from zero-shot, or from a method trained on the source; "prolip" steps on the projection,
+    "tpt" on the words of the prompt. `views` are of each test image, the centre included.
     """
     from prolip.methods import test_time
 

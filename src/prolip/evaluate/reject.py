@@ -35,20 +35,11 @@ DOUBTFUL = 0.1  # of pictures that belong, the part whose low score is held agai
 
 @dataclass(frozen=True, eq=False)
 class Outsiders:
-    """Who belongs, and how sure that is.
+    """Who belongs, and how sure that is."""
 
-    Attributes
-    ----------
-    means
-        Unit class means [K, Do]; zero for a class that has no image.
-    scores
-        Of the support images, each without itself, sorted, [m].
-    outsider_scores
-        Of the same images, each without its class: as if it were an outsider; sorted, [m].
-    """
-
-    means: Array
-    scores: Array
+    means: Array  # unit class means [K, Do]; zero for a class that has no image
+    scores: Array  # of the support images, each without itself, sorted, [m]
+    # Of the same images, each without its class: as if it were an outsider; sorted, [m].
     outsider_scores: Array
 
     @classmethod

@@ -14,8 +14,6 @@ times being far from what is labelled, 74.5 %; this gain weighed by being unsure
 is of a suggestion is reported, but does not choose.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,21 +25,11 @@ MAX_IMAGES = 4096  # images looked at: of more, so many are drawn, as every pair
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An image worth a label.
+    """An image worth a label."""
 
-    Attributes
-    ----------
-    index
-        Of the image among those given.
-    unsure
-        1 less the margin between its two most probable classes.
-    gain
-        Of the images' part that nothing labelled covers, how much this label would cover.
-    """
-
-    index: int
-    unsure: float
-    gain: float
+    index: int  # of the image among those given
+    unsure: float  # 1 less the margin between its two most probable classes
+    gain: float  # of the images' part that nothing labelled covers, how much this label would cover
 
 
 def suggest(
@@ -49,16 +37,8 @@ def suggest(
 ) -> list[Suggestion]:
     """The `count` images most worth labelling, the best first.
 
-    Parameters
-    ----------
-    x
-        Features of unlabelled images [n, Do].
-    probabilities
-        Calibrated, [n, K].
-    labelled
-        Features of the support set [m, Do].
-    seed
-        Of the draw, where there are more images than can be compared.
+    They are among those of features x [n, Do] and calibrated probabilities [n, K]; `labelled` [m, Do] is the
+    support set. `seed` is of the draw, where there are more images than can be compared.
     """
     indices = np.arange(len(x))
     if len(x) > MAX_IMAGES:

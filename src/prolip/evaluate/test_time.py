@@ -21,21 +21,11 @@ _IMAGES_AT_ONCE = 32
 
 @dataclass(frozen=True, eq=False)
 class AdaptedPredictions:
-    """Predictions of images that each took a step of their own.
+    """Predictions of images that each took a step of their own."""
 
-    Attributes
-    ----------
-    logits
-        Scores [m, K] of the images that could be read.
-    kept
-        Their places in the input.
-    bad
-        Name and reason of each of the others.
-    """
-
-    logits: Array
-    kept: list[int]
-    bad: list[tuple[str, str]]
+    logits: Array  # scores [m, K] of the images that could be read
+    kept: list[int]  # their places in the input
+    bad: list[tuple[str, str]]  # name and reason of each of the others
 
 
 def adapt_images(

@@ -4,8 +4,6 @@ A fitted model says whose features it reads. Where training changed the image to
 do, and the test images go through the changed tower.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

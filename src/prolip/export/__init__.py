@@ -1,7 +1,5 @@
 """Adapted models on disk: saved, and exported to other libraries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 __all__ = ["apply_adapter", "load_adapter"]

@@ -10,8 +10,6 @@ The names are our own: transformers takes an adapter_config.json for one of PEFT
 checkpoint that lies beside it.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,11 +52,7 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
 
 
 def load_adapter(
-    folder: str | Path,
-    device: str = "auto",
-    *,
-    base: str | Encoder | None = None,
-    trust_base: bool = False,
+    folder: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
 ) -> Encoder:
     """The base model with the adapter in it.
 

@@ -6,8 +6,6 @@ model that was saved here before, with the same weights, or if the user says so:
 trusting the file (`trust_base`). Which bases were used here is kept in the cache folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from pathlib import Path
@@ -32,14 +30,8 @@ def load_base(
 ) -> Encoder:
     """The base model of what is saved at `path`; refused where its weights are not those of the fit.
 
-    Parameters
-    ----------
-    name, fingerprint
-        What the saved model says of its base.
-    base
-        The base model by the user's word: a name, or an encoder that is loaded already.
-    trust_base
-        Load what the saved model names, whatever that is.
+    `name` and `fingerprint` are what the saved model says of it, `base` what the user says: a name, or an
+    encoder that is loaded already. `trust_base` loads what the saved model names, whatever that is.
     """
     if base is None and not (trust_base or name in PACKAGED or _note(name, fingerprint).is_file()):
         raise UsageError(

@@ -3,8 +3,6 @@
 Names of classes and folders are anyone's: they stand in the card as code, where nothing in them is markup.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Any
@@ -14,16 +12,9 @@ from prolip.export.usage import programs
 
 
 def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:
-    """The card, in Markdown.
+    """The card in Markdown, of what a saved model says about itself.
 
-    Parameters
-    ----------
-    config
-        What a saved model says about itself.
-    files
-        The files beside the card: it tells how to load those, and nothing else.
-    name
-        Of the folder.
+    It tells how to load the files that lie beside it in the folder of this name, and nothing else.
     """
     parts = [
         _front_matter(config, files),
@@ -58,11 +49,8 @@ def _summary(config: dict[str, Any]) -> str:
     )
     if isinstance(config.get("lam"), (int, float)):
         text += f" (lam = {config['lam']:.3g})"
-    return text + ". The towers of the model are unchanged." if _folds(config) else text + "."
-
-
-def _folds(config: dict[str, Any]) -> bool:
-    return config.get("kind") in ("projected", "text_projected")
+    folds = config.get("kind") in ("projected", "text_projected")
+    return text + ". The towers of the model are unchanged." if folds else text + "."
 
 
 def _classes(config: dict[str, Any]) -> str:

@@ -35,30 +35,14 @@ TOLERANCE = 1e-4  # of an embedding's largest entry, between what was meant and 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A whole model, before it is written.
+    """A whole model, before it is written."""
 
-    Attributes
-    ----------
-    library
-        "hf" or "open_clip".
-    config
-        transformers' configuration object, or open_clip's `model_cfg`.
-    state
-        The `state_dict`.
-    tokenizer
-        The library's object.
-    image_processor
-        How pictures are prepared, in the library's terms.
-    preprocess
-        The same in ours.
-    """
-
-    library: str
-    config: Any
-    state: dict[str, Tensor]
-    tokenizer: Any
-    image_processor: dict[str, Any]
-    preprocess: Preprocess
+    library: str  # "hf" or "open_clip"
+    config: Any  # transformers' configuration object, or open_clip's `model_cfg`
+    state: dict[str, Tensor]  # the `state_dict`
+    tokenizer: Any  # the library's object
+    image_processor: dict[str, Any]  # how pictures are prepared, in the library's terms
+    preprocess: Preprocess  # the same in ours
 
 
 def library_model(encoder: Encoder) -> Any:

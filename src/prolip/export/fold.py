@@ -8,8 +8,6 @@ What does not fold: A after a head with a residual (its offset would have to be 
 after a tower that does not end in a linear map, and methods that are no linear map at all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,17 +29,7 @@ class Folded:
 
 
 def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
-    """The adapted model as heads of the base model.
-
-    Parameters
-    ----------
-    fitted
-        What a method made of this encoder's features.
-    encoder
-        The base model.
-    temperature
-        What logits are divided by before the softmax.
-    """
+    """The adapted model as heads of the base model, whose logits are divided by the temperature."""
     if isinstance(fitted, TextProjected) and fitted.per_template:
         return Folded(fitted.head, fitted.projection, fitted.scale / temperature)
     if not isinstance(fitted, Projected):

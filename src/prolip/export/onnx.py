@@ -11,8 +11,6 @@ it. What follows, a fitted model says itself; a tower is written by its encoder,
 has only the classifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +20,10 @@ import numpy as np
 
 from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
-from prolip.core.errors import ModelError
+from prolip.core.errors import ModelError, first_line
 from prolip.core.onnx_graph import Graph, Values
 from prolip.core.writing import write_bytes
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import first_line
 
 TOLERANCE = 1e-4
 _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
@@ -34,30 +31,15 @@ _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
 
 @dataclass(frozen=True, eq=False)
 class GraphSpec:
-    """A graph to be written.
+    """A graph to be written."""
 
-    Attributes
-    ----------
-    name
-        Of the file.
-    tower
-        "image" or "text".
-    inputs
-        Arrays to try it on, by name; two of each.
-    follow
-        Adds what comes after the tower's output to a graph; returns the name of the result.
-    output
-        What the result is called.
-    expected
-        The result on `inputs`.
-    """
-
-    name: str
-    tower: str
-    inputs: dict[str, Array]
+    name: str  # of the file
+    tower: str  # "image" or "text"
+    inputs: dict[str, Array]  # arrays to try it on, by name; two of each
+    # Adds what comes after the tower's output to a graph; returns the name of the result.
     follow: Callable[[Graph, str], str]
-    output: str
-    expected: Array
+    output: str  # what the result is called
+    expected: Array  # the result on `inputs`
 
     @property
     def outputs(self) -> Values:

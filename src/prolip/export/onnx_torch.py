@@ -1,7 +1,5 @@
 """ONNX graphs of towers in torch: traced by torch, then what follows the tower is added to the file."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from prolip.core.arrays import to_torch
-from prolip.core.errors import ModelError
+from prolip.core.errors import ModelError, first_line
 from prolip.core.onnx_graph import OPSET, Graph
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import first_line, quiet, require
+from prolip.encoders.hub import quiet, require
 from prolip.export.onnx import GraphSpec
 
 _ONE_FILE = 1_900_000_000  # bytes: protobuf ends at 2 GB; larger weights go to a file beside

@@ -9,8 +9,6 @@ usearch and LanceDB take; the paths are beside it, a line for each row, as JSON 
 anything, newlines too.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -27,11 +25,11 @@ from prolip.core.reading import open_regular, read_array
 from prolip.core.writing import Writer, bytes_writer, check_place, write_files
 from prolip.encoders.base import Encoder
 from prolip.features.embed import open_store
+from prolip.features.extract import Progress
 
 BLOCK = 8192  # rows at a time
 DTYPES = {"float32": np.float32, "float16": np.float16}
 
-Progress = Callable[[int, int], None]
 Blocks = Iterator[Array]
 
 
@@ -45,20 +43,11 @@ def reproject(
     dtype: str = "float32",
     progress: Progress | None = None,
 ) -> int:
-    """Write adapted embeddings of stored features; returns how many.
+    """Write adapted embeddings of stored features to an .npy or .safetensors file; returns how many.
 
-    Parameters
-    ----------
-    source
-        A folder that `prolip embed` wrote, or an .npy of features [n, width].
-    head, adapter
-        The adapted head, and RLA's matrix after it.
-    out
-        A file, .npy or .safetensors. Beside it, paths go into `<out>.paths.jsonl`.
-    encoder
-        The base model; for a folder.
-    dtype
-        "float32" or "float16".
+    `source` is a folder that `prolip embed` wrote (then `encoder` is its base model, and paths go into
+    `<out>.paths.jsonl`), or an .npy of features [n, width]; `adapter` is RLA's matrix after the head; `dtype`
+    is "float32" or "float16".
     """
     if out.suffix not in (".npy", ".safetensors"):
         raise UsageError(f"the result goes to .npy or .safetensors, not to {out.name}")
@@ -103,11 +92,7 @@ def _path_writer(paths: list[str] | None) -> Writer | None:
 
 
 def _project_blocks(
-    blocks: Blocks,
-    project: Callable[[Array], Array],
-    file: BinaryIO,
-    rows: int,
-    progress: Progress | None,
+    blocks: Blocks, project: Callable[[Array], Array], file: BinaryIO, rows: int, progress: Progress | None
 ) -> None:
     """Read ahead and write behind on two threads, multiply on this one."""
     done = 0

@@ -14,8 +14,6 @@ never touched.
 Reading checks every file before anything is built from it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """How an exported folder is loaded, as programs to copy; a part of the model card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from string import Template

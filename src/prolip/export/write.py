@@ -1,7 +1,5 @@
 """An adapted model as a folder for other programs: whole or not at all, and checked before it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,16 +31,9 @@ def export(
 ) -> list[str]:
     """Write an adapted model for other programs; returns the names of the files.
 
-    Parameters
-    ----------
-    path
-        The folder. One that holds files is refused, unless `force`, which replaces those of the same names.
-    encoder, fitted
-        The base model, and what was learned.
-    config
-        What a saved model says about itself: classes, templates, temperature, figures of the fit.
-    to
-        Any of "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
+    A folder that holds files is refused, unless `force`, which replaces those of the same names. `config` is
+    what a saved model says about itself: classes, templates, temperature, figures of the fit. `to` are any of
+    "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
     """
     check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
@@ -139,11 +130,7 @@ def _is_siglip(encoder: Encoder) -> bool:
 
 
 def _checkpoint_writer(
-    encoder: Encoder,
-    library: str,
-    folded: Folded,
-    changes: dict[str, Array] | None,
-    config: dict[str, Any],
+    encoder: Encoder, library: str, folded: Folded, changes: dict[str, Array] | None, config: dict[str, Any]
 ) -> Callable[[Path], None]:
     """Write a checkpoint, load it as its library does, and compare its embeddings with ours."""
     from prolip.export.checkpoint import TOLERANCE, checkpoint_of, load_checkpoint, write_checkpoint

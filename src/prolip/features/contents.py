@@ -5,8 +5,6 @@ keeps SHA-256 of contents by those; it stands beside the features, any number of
 it, and whatever is wrong with it is no reason to stop: the files are read again. Each entry has a checksum.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

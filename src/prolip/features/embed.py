@@ -11,22 +11,20 @@ last counts. Shards, i of n, take every n-th image, write an index of their own,
 machine or on many; of one shard only one process may run.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from prolip.core.appending import Lines, appending
+from prolip.core.appending import appending
 from prolip.core.errors import InputError, UsageError
 from prolip.core.files import readable
 from prolip.core.reading import open_regular, parse_json, read_lines
 from prolip.core.writing import check_place
 from prolip.encoders.base import Encoder
-from prolip.features.extract import extract
+from prolip.features.extract import Progress, extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
 
@@ -59,21 +57,13 @@ def embed(
     *,
     shard: tuple[int, int] = (1, 1),
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     exact_decode: bool = False,
 ) -> Embedded:
     """Write features of images below `root`, resuming what is there.
 
-    Parameters
-    ----------
-    images
-        Paths; each is listed as it is given here.
-    shard
-        (i, n): of n shards the i-th, counted from 1.
-    skip_bad
-        Pass over images that cannot be read.
-    exact_decode
-        Decode large images in full: see `extract`.
+    Images are listed by their paths as they are given here; shard (i, n) is the i-th of n, counted from 1.
+    `skip_bad` and `exact_decode` are those of `extract`.
     """
     number, shards = shard
     if not 1 <= number <= shards:
@@ -82,43 +72,31 @@ def embed(
     if target.exists() and not target.is_dir():
         raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
     with appending(target / f"index-{number}-of-{shards}.jsonl") as index:
-        mine = images[number - 1 :: shards]
-        return _embed(encoder, mine, target, index, skip_bad, progress, exact_decode)
+        mine, store = images[number - 1 :: shards], FeatureStore(target)
+        changed, sizes = _changed(mine, _latest(target), store.space(encoder, exact_decode))
+        already, bad, encoded = len(mine) - len(changed), [], 0
+        for start in range(0, len(changed), CHUNK):
+            chunk = changed[start : start + CHUNK]
 
+            def report(done: int, _: int, start: int = start) -> None:
+                if progress is not None:
+                    progress(already + start + done, already + len(changed))
 
-def _embed(
-    encoder: Encoder,
-    images: Sequence[Path],
-    root: Path,
-    index: Lines,
-    skip_bad: bool,
-    progress: Callable[[int, int], None] | None,
-    exact_decode: bool,
-) -> Embedded:
-    """Add to the index, a chunk at a time, what is not listed as it is now."""
-    store = FeatureStore(root)
-    changed, sizes = _changed(images, _latest(root), store.space(encoder, exact_decode))
-    already, bad, encoded = len(images) - len(changed), [], 0
-    for start in range(0, len(changed), CHUNK):
-        chunk = changed[start : start + CHUNK]
-
-        def report(done: int, _: int, start: int = start) -> None:
-            if progress is not None:
-                progress(already + start + done, already + len(changed))
-
-        try:
-            found = extract(
-                encoder, chunk, store=store, skip_bad=skip_bad, progress=report, exact_decode=exact_decode
-            )
-        except NoImageLeft as none:
-            bad += none.bad
-            continue
-        bad += found.bad
-        encoded += found.encoded
-        now = time.time_ns()
-        pairs = zip(found.kept, found.hashes, strict=True)
-        _append(index, [(str(chunk[i]), IndexEntry(key, *sizes[start + i], now)) for i, key in pairs])
-    return Embedded(len(changed) - len(bad), encoded, bad, already)
+            try:
+                found = extract(
+                    encoder, chunk, store=store, skip_bad=skip_bad, progress=report, exact_decode=exact_decode
+                )
+            except NoImageLeft as none:
+                bad += none.bad
+                continue
+            bad += found.bad
+            encoded += found.encoded
+            now = time.time_ns()
+            for i, key in zip(found.kept, found.hashes, strict=True):
+                entry = {**IndexEntry(key, *sizes[start + i], now)._asdict(), "key": key.hex()}
+                line = json.dumps({"path": str(chunk[i]), **entry}, ensure_ascii=False)
+                index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were
+        return Embedded(len(changed) - len(bad), encoded, bad, already)
 
 
 def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
@@ -191,9 +169,3 @@ def _size_and_time(path: Path) -> tuple[int | None, int | None]:
     except OSError:  # reading it will say why
         return None, None
     return found.st_size, found.st_mtime_ns
-
-
-def _append(index: Lines, entries: list[tuple[str, IndexEntry]]) -> None:
-    for path, entry in entries:
-        line = json.dumps({"path": path, **entry._asdict(), "key": entry.key.hex()}, ensure_ascii=False)
-        index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were

@@ -9,8 +9,6 @@ is asked for. View v >= 1 is a random crop and flip, drawn from a stream that is
 the picture's content and v alone: it is the same whatever else is in the run, and in whatever order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -29,11 +27,12 @@ from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
+from prolip.core.files import file_state
 from prolip.core.machine import cores
 from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, NoImageLeft, Picture, file_state
+from prolip.features.images import BadImage, NoImageLeft, Picture
 from prolip.features.store import WAYS, FeatureStore, Space
 
 Progress = Callable[[int, int], None]
@@ -51,7 +50,7 @@ class Extraction:
     hashes: list[bytes]  # their contents' SHA-256
     bad: list[tuple[str, str]]  # name and reason of each picture that could not be read
     encoded: int  # views that the tower was run on; the rest came from the store, or were copies
-    seconds: float
+    seconds: float  # of the whole extraction
     # Contents of those among the encoded that are large enough for `exact_decode` to matter.
     large: frozenset[bytes] = frozenset()
 

@@ -23,6 +23,7 @@ from typing import IO, Any
 from PIL import Image, UnidentifiedImageError
 
 from prolip.core.errors import InputError
+from prolip.core.files import file_state
 from prolip.core.reading import Unreadable, open_regular
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.lazy import LazyImage
@@ -102,20 +103,12 @@ class Pictures(Sequence[Image.Image]):
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture whose content is known, and whose pixels are decoded when they are asked for.
-
-    Attributes
-    ----------
-    key
-        SHA-256 of the file's content; of size and pixels where there is no file.
-    state
-        Of the file, when its content was read: see `file_state`.
-    """
+    """A picture whose content is known, and whose pixels are decoded when they are asked for."""
 
     name: str
-    key: bytes
+    key: bytes  # SHA-256 of the file's content; of size and pixels where there is no file
     source: bytes | Path | Image.Image
-    state: tuple[int, ...] | None = None
+    state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
 
     @classmethod
     def open(cls, source: Any, name: str) -> Picture:
@@ -158,11 +151,6 @@ def _loaded(image: LazyImage) -> Any:
         raise
     except Exception as error:
         raise BadImage(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
-
-
-def file_state(found: os.stat_result) -> tuple[int, ...]:
-    """Size, times and inode: as long as they stay, so does the content."""
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def _open(path: Path, name: str) -> IO[bytes]:

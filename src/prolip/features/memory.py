@@ -1,7 +1,5 @@
 """One memory budget for all the pictures that are being decoded in this process, on however many threads."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ Pillow undoes the inversion of Adobe's JPEGs. No step makes another copy of a la
 at a time are converted, and shrunk where fewer are wanted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

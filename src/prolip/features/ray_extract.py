@@ -5,11 +5,9 @@ come, so that an interrupted run goes on where it was. The pictures must be read
 the same paths: a shared folder, or one machine.
 """
 
-from __future__ import annotations
-
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,11 +17,10 @@ import numpy as np
 
 from prolip import encoders
 from prolip.core.errors import InputError, ModelError
-from prolip.features.extract import extract
-from prolip.features.images import BadImage, NoImageLeft, Picture, file_state
+from prolip.core.files import file_state
+from prolip.features.extract import Progress, extract
+from prolip.features.images import BadImage, NoImageLeft, Picture
 from prolip.features.store import WAYS, FeatureStore, Space
-
-Progress = Callable[[int, int], None]
 
 _BATCH = 64
 _CHUNK = 4096  # files that are looked up at a time
@@ -31,21 +28,11 @@ _CHUNK = 4096  # files that are looked up at a time
 
 @dataclass(frozen=True)
 class RayExtraction:
-    """What became of the pictures.
+    """What became of the pictures."""
 
-    Attributes
-    ----------
-    known
-        Pictures that the store had already.
-    encoded
-        Pictures that were encoded now.
-    bad
-        Path and reason of each that could not be read.
-    """
-
-    known: int
-    encoded: int
-    bad: list[tuple[str, str]]
+    known: int  # pictures that the store had already
+    encoded: int  # pictures that were encoded now
+    bad: list[tuple[str, str]]  # path and reason of each that could not be read
 
 
 def extract_on_ray(
@@ -61,28 +48,11 @@ def extract_on_ray(
     progress: Progress | None = None,
     exact_decode: bool = False,
 ) -> RayExtraction:
-    """Encode pictures into a store on a Ray cluster.
+    """Encode pictures, which every worker can read, into a store on this machine, on a Ray cluster.
 
-    Parameters
-    ----------
-    model, device
-        The encoder, as `prolip.encoders.load` takes it.
-    paths
-        Pictures, readable by every worker.
-    store
-        Where features go, on this machine.
-    views
-        Which views: 0 is the centre, 1 and above are augmented.
-    address
-        "local" starts a cluster here; "auto" or "ray://HOST:PORT" joins one.
-    workers
-        Encoders that run at a time; None is one for each of the cluster's processors (or GPUs).
-    skip_bad
-        Leave out pictures that cannot be read; otherwise the first of them is an error.
-    progress
-        Called as `progress(done, total)`, in pictures.
-    exact_decode
-        Decode large pictures in full: see `extract`.
+    `model` and `device` are those of `prolip.encoders.load`; "local" starts a cluster here, "auto" or
+    "ray://HOST:PORT" joins one; so many `workers` run at a time, None is one for each of the cluster's
+    processors (or GPUs). The other arguments are those of `extract`.
     """
     try:
         import ray

@@ -52,11 +52,8 @@ WAYS = {True: 2**31 - 1, False: 2**31 - 2}
 class FeatureStore:
     """A folder of spaces, one per encoder and preprocessing.
 
-    Parameters
-    ----------
-    root
-        Where; None is `features` in the cache folder. That one may be missing: where it cannot be written,
-        features are not kept, and `Space.problems` says so. A folder that was named must take them.
+    Without a name it is `features` in the cache folder. That one may be missing: where it cannot be written,
+    features are not kept, and `Space.problems` says so. A folder that was named must take them.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:

@@ -1,7 +1,5 @@
 """The methods, by name. One of this package is a file here and a line below; see CONTRIBUTING.md."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import warnings

@@ -14,8 +14,6 @@ rule matters, and the gain over ProLIP is small. With one image a class: ProLIP 
 three candidates 78.9 to 81.9.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +46,6 @@ class Auto(Method):
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "the method, or ensemble, that does best inside the support set"
-    open_class: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of what it chooses"
 

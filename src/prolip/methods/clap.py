@@ -23,8 +23,6 @@ Differences that are left: as many views as the task has (theirs: 20); a class w
 multiplier of the others.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -62,7 +60,6 @@ class CLAP(LogitBiasMethod):
 
     name: ClassVar[str] = "clap"
     summary: ClassVar[str] = "CLAP: a linear probe held at each class text by its zero-shot reliability"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
 
     multipliers: str = "fixed"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy, to_torch, unit_rows
+from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
@@ -143,7 +143,7 @@ class Conditional(Fitted):
         """Beside the encoder, whose text tower reads the prompts."""
         return replace(self, encoder=encoder)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The context words, and the net behind the prefix `net.`."""
         return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
 
@@ -152,9 +152,7 @@ class Conditional(Fitted):
         return {"scale": self.scale, "layout": asdict(self.layout)}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> Conditional:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Conditional:
         """Around the class names of `text`; it can predict once it is bound to an encoder."""
         net = {name.removeprefix("net."): p for name, p in tensors.items() if name.startswith("net.")}
         layout = Layout.restore(config["layout"])

@@ -13,8 +13,6 @@ validation set, which picks a point on the way from T to a minimum at infinity. 
 far to go, the minimum is exact, and lam is searched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,7 +32,6 @@ class CrossModal(PenaltySearch):
 
     name: ClassVar[str] = "cross_modal"
     summary: ClassVar[str] = "a linear probe that counts class texts among its samples"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
 
     def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[LinearClassifier]:

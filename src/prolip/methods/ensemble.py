@@ -11,8 +11,6 @@ The default members are one that starts from the texts, one that sees only the i
 the sets of `benchmarks/development.py` no smaller pool did better than this one beyond the noise.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -63,7 +61,6 @@ class Ensemble(Method):
 
     name: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "a weighted sum of the logits of several methods"
-    open_class: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
     size: ClassVar[str] = "of its members"
 

@@ -17,9 +17,8 @@ the spread around the overall mean stands in. A class without images keeps its z
 score here is the mean of the others'.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,7 +32,6 @@ from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterS
 from prolip.methods.common.method import Shape
 
 GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
-DEFAULT = 0.03
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,9 @@ class GDA(HyperparameterSearch):
 
     name: ClassVar[str] = "gda"
     summary: ClassVar[str] = "Gaussian discriminant analysis beside zero-shot, closed form"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "0"
     option: ClassVar[str] = "alpha"
+    fallback: ClassVar[float] = 0.03
 
     alpha: str | float = "auto"
     seed: int = 0
@@ -67,13 +65,8 @@ class GDA(HyperparameterSearch):
         weight = task.scale * task.text.rows.astype(weight.dtype, copy=False) + value * weight
         return LinearClassifier(task.linear, task.text, weight, value * bias)
 
-    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
-        """Alpha, from the grid where it is "auto"."""
-        if not isinstance(self.alpha, str):
-            return Hyperparameter(float(self.alpha), {})
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        if not parts:
-            return Hyperparameter(DEFAULT, cross_validation.fallback("alpha", DEFAULT))
+    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
+        """Alpha, from the grid."""
         pairs = []  # zero-shot and own logits by split
         for part in parts:
             weight, bias = discriminants(part.task)

@@ -12,8 +12,6 @@ of bisections whose last is taken; of equal candidates the one with the smaller 
 fits on the features before the projection instead, where there is more to be found.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +27,6 @@ from prolip.solvers.regression import Coefficients, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
-DEFAULT = 100.0
 TOL, EVALUATIONS = 1e-4, 100  # of the sweep: good enough to compare by
 
 
@@ -49,9 +46,9 @@ class LinearProbe(HyperparameterSearch):
 
     name: ClassVar[str] = "linear_probe"
     summary: ClassVar[str] = "logistic regression on the images alone, C swept"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
     option: ClassVar[str] = "C"
+    fallback: ClassVar[float] = 100.0
 
     C: str | float = "auto"
     features: str = "embedding"
@@ -70,13 +67,8 @@ class LinearProbe(HyperparameterSearch):
         fitted = LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features)
         return replace(fitted, report={"converged": found.minimum.converged})
 
-    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
-        """C, swept and refined where it is "auto"."""
-        if not isinstance(self.C, str):
-            return Hyperparameter(float(self.C), {})
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        if not parts:
-            return Hyperparameter(DEFAULT, cross_validation.fallback("C", DEFAULT))
+    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
+        """C, swept and refined."""
         sweep = _Sweep(self, parts)
         place = sweep.best(SWEEP)
         for step in REFINE:

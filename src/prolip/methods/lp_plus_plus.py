@@ -21,8 +21,6 @@ Difference: b starts at zero (theirs at random numbers within 1 / sqrt(D)). Thei
 the rows of all views are one batch.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -51,7 +49,6 @@ class LPPlusPlus(Method):
 
     name: ClassVar[str] = "lp_plus_plus"
     summary: ClassVar[str] = "LP++: class weights blended with the texts, steps from the data"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x (D + 1)"
 
     epochs: int = 300

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, to_numpy, to_torch
+from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.core.files import sha256_tensors
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
@@ -165,7 +165,7 @@ class Coupled(TowerFitted):
         rows = text_rows(prompts, Coupling.of(self.state).to(base.device))
         return replace(self, text=Text(rows, names))
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """Prompts and maps, and the class rows that they make."""
         return {"rows": self.text.rows, **self.state}
 
@@ -174,7 +174,7 @@ class Coupled(TowerFitted):
         return {"scale": self.scale, "layout": asdict(self.layout)}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Coupled:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Coupled:
         """Without the encoder, until it is bound to one."""
         state = {name: tensor for name, tensor in tensors.items() if name != "rows"}
         learned, layout = Text(tensors["rows"], text.classes), Layout.restore(config["layout"])

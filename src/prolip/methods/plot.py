@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy, to_torch
+from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.local_encoder import LocalEncoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
@@ -245,7 +245,7 @@ class Transported(Fitted):
         rows = to_numpy(embed_each(self.layout.prompts(encoder, names), context))
         return replace(self, text=text, rows=rows)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """Contexts, and the rows that they make."""
         return {"context": self.context, "rows": self.rows}
 
@@ -254,9 +254,7 @@ class Transported(Fitted):
         return {"scale": self.scale, "layout": asdict(self.layout), "matching": asdict(self.matching)}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> Transported:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Transported:
         """Without the encoder, until it is bound to one."""
         layout, scale = Layout.restore(config["layout"]), float(config["scale"])
         matching = Matching.restore(config["matching"])

@@ -17,13 +17,14 @@ image is the mean over its views, as in Tip-Adapter's cache).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text, UsageError
-from prolip.core.arrays import Array, unit_rows
+from prolip.core.arrays import Array, Tensors, unit_rows
 from prolip.core.onnx_graph import Graph
 from prolip.methods.common import cross_validation
 from prolip.methods.common.classifiers import affinity, products, unit_features
@@ -32,7 +33,6 @@ from prolip.methods.common.method import Shape
 
 # Of lam; of equals the one nearer to zero-shot wins.
 GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-DEFAULT = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class ProKeR(HyperparameterSearch):
 
     name: ClassVar[str] = "proker"
     summary: ClassVar[str] = "ProKeR: kernel ridge regression beside zero-shot, closed form"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "0"
     option: ClassVar[str] = "lam"
+    fallback: ClassVar[float] = 10.0
 
     lam: str | float = "auto"
     beta: float = 5.0
@@ -69,13 +69,8 @@ class ProKeR(HyperparameterSearch):
         """The regression for one lam."""
         return Regression(task, self.beta).solve(value)
 
-    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
-        """The value of lam, from the grid where it is "auto"."""
-        if not isinstance(self.lam, str):
-            return Hyperparameter(float(self.lam), {})
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        if not parts:
-            return Hyperparameter(DEFAULT, cross_validation.fallback("lam", DEFAULT))
+    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
+        """The value of lam, from the grid."""
         problems = [Regression(part.task, self.beta) for part in parts]
         columns = [
             [problem.solve(lam).logits(part.x) for problem, part in zip(problems, parts, strict=True)]
@@ -136,7 +131,7 @@ class KernelClassifier(Fitted):
         added = graph.node("MatMul", near, self.scale * self.coefficients)
         return graph.node("Add", graph.node("MatMul", f, self.scale * self.text.rows.T), added)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The support images and their coefficients."""
         return {name: getattr(self, name).astype(np.float32) for name in ("keys", "coefficients")}
 
@@ -145,9 +140,7 @@ class KernelClassifier(Fitted):
         return {"scale": self.scale, "beta": self.beta}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> KernelClassifier:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> KernelClassifier:
         """Put the regression beside the base model."""
         scale, beta = float(config["scale"]), float(config["beta"])
         return cls(head, text, scale, tensors["keys"], tensors["coefficients"], beta)

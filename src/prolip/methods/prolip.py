@@ -13,8 +13,6 @@ vanish), and by default the minimum itself instead of 300 steps of Adam towards 
 A residual head (SigLIP's) adds each sample's own offset before the normalisation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -11,8 +11,6 @@ exact (`solver="adam"` has their steps). P - P0 lies in the row space of the tex
 are at most (templates x K) x D.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -9,8 +9,6 @@ v is not normalised before W, as in the authors' program; where a model hands ou
 of unit length.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

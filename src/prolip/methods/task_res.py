@@ -15,8 +15,6 @@ by the steps of CLAP, without a penalty. By default it is ours: unit texts, the 
 Difference that is left: where only unit texts are known, their length is taken to be s / 10.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -47,7 +45,6 @@ class TaskRes(PenalisedBiasMethod):
 
     name: ClassVar[str] = "task_res"
     summary: ClassVar[str] = "TaskRes: a residual on every class text"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "K x D"
     solvers: ClassVar[tuple[str, ...]] = ("exact", "adam", "sgd")
     in_sum: ClassVar[dict[str, Any]] = {"alpha": 0.1, "normalise": False}

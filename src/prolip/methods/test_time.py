@@ -94,14 +94,8 @@ class TestTime(ABC):
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
         """Scores [n, K] of images, each after its own step.
 
-        Parameters
-        ----------
-        x
-            Features of views [V, n, width], the centre first.
-        start
-            A fitted model to step from: zero-shot, or ProLIP's.
-        encoder
-            Whose text tower reads the prompts, where they are what is adapted.
+        x are features of views [V, n, width], the centre first; `start` is a fitted model to step from,
+        zero-shot or ProLIP's; the text tower of `encoder` reads the prompts, where they are what is adapted.
         """
 
 

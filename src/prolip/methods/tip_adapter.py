@@ -28,7 +28,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,7 +91,6 @@ class TipAdapter(LogitBiasMethod):
 
     name: ClassVar[str] = "tip_adapter"
     summary: ClassVar[str] = "Tip-Adapter: a cache of the support images beside zero-shot, no training"
-    open_class: ClassVar[bool] = False
     size: ClassVar[str] = "0"
 
     alpha: str | float = 1.17
@@ -126,8 +124,7 @@ class TipAdapter(LogitBiasMethod):
         if not self.resolves():
             return task, self, {}
         parts = cross_validation.splits(task, validation, seed=self.seed)
-        keys = in_parallel(lambda part: self.keys_of(part.task, None, None)[0], parts)
-        return task, *self.search(parts, keys)
+        return task, *self.search(parts, self.keys_of_parts(parts))
 
     def search(
         self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]
@@ -166,6 +163,10 @@ class TipAdapter(LogitBiasMethod):
     ) -> tuple[Array, dict[str, Any]]:
         """The cache's keys [n, D], and what there is to tell of them: the support images as they are."""
         return Cache(task, 1.0, 1.0).keys, {}
+
+    def keys_of_parts(self, parts: Sequence[cross_validation.Split]) -> list[Array]:
+        """The keys of each training part."""
+        return in_parallel(lambda part: self.keys_of(part.task, None, None)[0], parts)
 
 
 @dataclass(frozen=True)
@@ -240,14 +241,10 @@ class TipAdapterFStar(TipAdapterF):
         best, kept, found = -1.0, replace(self, alpha=_number(self.alpha), beta=_number(self.beta)), []
         for alpha in _values(self.alpha, STARTS) if parts else ():
             at = replace(kept, alpha=alpha)
-            keys = in_parallel(partial(_trained_keys, at), parts)
+            keys = at.keys_of_parts(parts)
             if (accuracy := at.score(parts, keys).accuracy) > best:
                 best, kept, found = accuracy, at, keys
         return kept, found
-
-
-def _trained_keys(method: TipAdapterF, part: cross_validation.Split) -> Array:
-    return method.keys_of(part.task, None, None)[0]
 
 
 def count_right(

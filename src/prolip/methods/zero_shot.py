@@ -5,8 +5,6 @@
 No image of the support set is used.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import ClassVar

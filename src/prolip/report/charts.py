@@ -1,7 +1,5 @@
 """Charts as SVG inside a page: they take its colours, light or dark."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

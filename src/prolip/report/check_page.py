@@ -1,7 +1,5 @@
 """A page on what to mend in a folder of labelled images."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

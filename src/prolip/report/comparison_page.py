@@ -1,7 +1,5 @@
 """A page on methods side by side: the plot, the table, and what to take."""
 
-from __future__ import annotations
-
 import math
 
 from prolip.evaluate.comparison import Comparison, Judged

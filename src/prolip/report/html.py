@@ -1,7 +1,5 @@
 """Markup in which everything is text unless it says otherwise."""
 
-from __future__ import annotations
-
 import html
 import json
 from typing import Any

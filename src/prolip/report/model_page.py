@@ -1,7 +1,5 @@
 """A page on one model: how good it is, what it confuses, and what would make it better."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,16 +25,10 @@ PICTURES = 2000  # thumbnails in all
 def model_page(
     model: AdaptedModel, answers: LabelledAnswers, *, title: str, source: str, curve: Curve | str
 ) -> str:
-    """The page as HTML.
+    """The page as HTML, of answers about labelled images (`api.measure`).
 
-    Parameters
-    ----------
-    answers
-        About labelled images; see `api.measure`.
-    title, source
-        What the model and the images are called.
-    curve
-        The learning curve, or why there is none.
+    `title` and `source` are what the model and the images are called; `curve` is the learning curve, or why
+    there is none.
     """
     told, p = figures(model, answers), answers.probabilities(model)
     counts = metrics.confusion(p, answers.y)

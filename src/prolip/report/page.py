@@ -1,7 +1,5 @@
 """One file that is a whole page: style, program, data and pictures inside, and no request to anywhere."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any
 
@@ -13,17 +11,11 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-
 
 
 def page(title: str, lead: Any, sections: list[Html], data: dict[str, Any] | None = None) -> str:
-    """The page.
+    """The page: its title, `lead` in a line or two under it, and sections, of which empty ones are left out.
 
-    Parameters
-    ----------
-    lead
-        What the page is about, in a line or two under the title.
-    sections
-        See `section`; an empty one is left out.
-    data
-        What the program shows: `classes`, and `images`, each with `name`, perhaps `src` (a data address),
-        `truth` and `answer` (numbers of classes), `probability`, or `lines` of its own ([text, tone] each).
+    `data` is what the program shows: `classes`, and `images`, each with `name`, perhaps `src` (a data
+    address), `truth` and `answer` (numbers of classes), `probability`, or `lines` of its own ([text, tone]
+    each).
     """
     style, program = (files("prolip.report").joinpath(name).read_text("utf-8") for name in _FILES)
     head = tag(

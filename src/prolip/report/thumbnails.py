@@ -1,7 +1,5 @@
 """Small pictures inside a page."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Every table and figure of the paper, main text and supplement: one entry each."""
 
-from __future__ import annotations
-
 from prolip.bench.catalogue.experiment import Experiment
 from prolip.bench.catalogue.main_text import MAIN_TEXT
 from prolip.bench.catalogue.supplement import SUPPLEMENT

@@ -1,7 +1,5 @@
 """The paper's backbones: what they are called here, and the shape of their projection (D, Do)."""
 
-from __future__ import annotations
-
 MODELS = {
     "RN50": "open_clip:RN50/openai",
     "RN101": "open_clip:RN101/openai",

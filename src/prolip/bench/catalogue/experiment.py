@@ -17,31 +17,18 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A method in an experiment: a line of its table and of its figure.
+    """A method in an experiment: a line of its table and of its figure."""
 
-    Attributes
-    ----------
-    key, label
-        By which it is chosen; by which it is shown.
-    setting
-        The method and its options.
-    over
-        Options that the line is a mean over.
-    by_dataset
-        Options that the authors have for single datasets.
-    paper
-        The line's name in the published table, with {model} where that names the backbone; None where the
-        paper has no such line.
-    views, template, protocol
-        Where they differ from the experiment's.
-    """
-
-    key: str
-    label: str
-    setting: Setting
-    over: tuple[Options, ...] = ({},)
+    key: str  # by which it is chosen
+    label: str  # by which it is shown
+    setting: Setting  # the method and its options
+    over: tuple[Options, ...] = ({},)  # options that the line is a mean over
+    # Options that the authors have for single datasets.
     by_dataset: dict[str, Options] = field(default_factory=dict)
+    # The line's name in the published table, with {model} where that names the backbone; None where the paper
+    # has no such line.
     paper: str | None = None
+    # Where they differ from the experiment's:
     views: int | None = None
     template: str | None = None
     protocol: str | None = None
@@ -54,53 +41,28 @@ class Line:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An entry of the catalogue.
+    """An entry of the catalogue."""
 
-    Attributes
-    ----------
-    name, title, where
-        For commands; for people; in the paper.
-    protocol
-        Of `prolip.evaluate.protocols`, or "manifold".
-    lines
-        What is compared.
-    layout
-        "shots" (a column for each number of shots), "datasets" (the same for each dataset), "base_to_new",
-        "targets" (a column for each dataset that is measured on), "chosen" (what a grid search chose),
-        "manifold", "parameters" (no runs at all).
-    models
-        Backbones by the paper's names.
-    datasets, targets, shots, seeds
-        As in the paper; shots=None is all the data.
-    views
-        Of each support image: 10 unless the paper has fewer. The paper's own number is 300.
-    template
-        "own" or "photo".
-    published, columns
-        The table of figures to set beside it, and its names for our columns where they differ.
-    plot
-        The kind of picture.
-    note
-        What a reader should know.
-    """
-
-    name: str
-    title: str
-    where: str
-    protocol: str
-    lines: tuple[Line, ...]
+    name: str  # for commands
+    title: str  # for people
+    where: str  # in the paper
+    protocol: str  # of `prolip.evaluate.protocols`, or "manifold"
+    lines: tuple[Line, ...]  # what is compared
+    # "shots" (a column for each number of shots), "datasets" (the same for each dataset), "base_to_new",
+    # "targets" (a column for each dataset that is measured on), "chosen" (what a grid search chose),
+    # "manifold", "parameters" (no runs at all)
     layout: str = "shots"
-    models: tuple[str, ...] = ("RN50",)
+    models: tuple[str, ...] = ("RN50",)  # backbones by the paper's names
     datasets: tuple[str, ...] = ELEVEN
     targets: tuple[str, ...] = ()
-    shots: tuple[int | None, ...] = SHOTS
+    shots: tuple[int | None, ...] = SHOTS  # None is all the data
     seeds: tuple[int, ...] = SEEDS
-    views: int = VIEWS
-    template: str = "own"
-    published: str | None = None
-    columns: dict[str, str] = field(default_factory=dict)
-    plot: str = "curves"
-    note: str = ""
+    views: int = VIEWS  # of each support image: 10 unless the paper has fewer. The paper's own number is 300.
+    template: str = "own"  # "own" or "photo"
+    published: str | None = None  # the table of figures to set beside it
+    columns: dict[str, str] = field(default_factory=dict)  # its names for our columns where they differ
+    plot: str = "curves"  # the kind of picture
+    note: str = ""  # what a reader should know
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Experiment:

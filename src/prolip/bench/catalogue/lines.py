@@ -5,8 +5,6 @@ goes to what those runs approach. A line with a published figure beside it runs 
 figure; lines called "exact" are ours, and have none.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any
@@ -124,7 +122,4 @@ VALIDATED = (
 VALIDATED_ADAM = VALIDATED[-2]
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
-FIXED = (
-    line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"),
-    EXACT,
-)
+FIXED = (line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)

@@ -1,7 +1,5 @@
 """The tables and figures of the paper's main text."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from prolip.bench.catalogue.experiment import Experiment

@@ -4,8 +4,6 @@ ProGrad starts from and is taught by a phrase of each dataset, with the class na
 taught by CoOp's zero-shot prompts, with another one for textures.
 """
 
-from __future__ import annotations
-
 from prolip.bench.catalogue.experiment import Options
 
 _PHOTO = "a photo of a {}."

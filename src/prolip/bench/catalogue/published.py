@@ -4,8 +4,6 @@
 contradicts itself: such figures are listed with every value that it gives.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -17,17 +15,10 @@ from prolip.core.errors import unknown_name
 
 @dataclass(frozen=True)
 class Published:
-    """One table of the paper.
+    """One table of the paper."""
 
-    Attributes
-    ----------
-    columns
-        Shots, datasets or measures.
-    values
-        By (dataset, method); the dataset is None where a row is a mean over the eleven.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # shots, datasets or measures
+    # By (dataset, method); the dataset is None where a row is a mean over the eleven.
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
 
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:

@@ -1,7 +1,5 @@
 """The tables and figures of the paper's supplement."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from prolip.bench.catalogue.experiment import Experiment

@@ -4,8 +4,6 @@ A figure is compared with the paper's only where it could be the same: the same 
 datasets. Elsewhere the difference is not shown, and the table says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from prolip.bench.reporting import layouts

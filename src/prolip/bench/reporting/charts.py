@@ -28,41 +28,22 @@ STYLES = (("-", "o"), ("--", "s"), (":", "^"))
 
 @dataclass(frozen=True)
 class Panel:
-    """What one pair of axes shows.
+    """What one pair of axes shows."""
 
-    Attributes
-    ----------
-    series
-        For each line or set of bars: the figure at each tick.
-    title
-        Above the axes.
-    published
-        The paper's figures by the name of the line.
-    levels
-        Horizontal lines, like zero-shot accuracy.
-    """
-
-    series: Mapping[str, Marks]
-    title: str = ""
+    series: Mapping[str, Marks]  # for each line or set of bars: the figure at each tick
+    title: str = ""  # above the axes
+    # The paper's figures by the name of the line.
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    levels: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines, like zero-shot accuracy
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of one dataset at several stages.
+    """Points of one dataset at several stages."""
 
-    Attributes
-    ----------
-    stages
-        Points [n, 2] by title.
-    labels, names
-        The class of each point; the names of classes.
-    """
-
-    stages: Mapping[str, Any]
-    labels: Sequence[int]
-    names: Sequence[str]
+    stages: Mapping[str, Any]  # points [n, 2] by title
+    labels: Sequence[int]  # the class of each point
+    names: Sequence[str]  # of the classes
 
 
 def lines(

@@ -1,7 +1,5 @@
 """The shapes that the paper's tables have: columns and rows from the results of a run."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How many numbers each method trains, counted from shapes."""
 
-from __future__ import annotations
-
 from prolip import methods
 from prolip.bench.catalogue.backbones import PROJECTIONS
 from prolip.bench.catalogue.experiment import Experiment

@@ -1,14 +1,12 @@
 """A table as text: for a terminal, for Markdown, for LaTeX, or as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prolip.bench.reporting.table import Cell, Table, TableRow
+from prolip.bench.reporting.table import Cell, Table
 from prolip.core.errors import unknown_name
 
 NOT_COMPARABLE = "n/c"
@@ -59,10 +57,6 @@ def gain(cell: Cell | None) -> Entry:
     )
 
 
-def _has_paper(row: TableRow) -> bool:
-    return any(cell is not None and cell.published is not None for cell in row.cells)
-
-
 def grid(table: Table) -> list[list[Entry]]:
     """Rows of text: the group's name where it changes, a row for each line, and below it, set in, the gain
     over another line, and the paper's figures where it has any.
@@ -76,7 +70,7 @@ def grid(table: Table) -> list[list[Entry]]:
         rows.append([Entry(row.label), *(Entry(measured(cell)) for cell in row.cells)])
         if any(cell is not None and cell.gain is not None for cell in row.cells):
             rows.append([Entry(f"  against {table.against}"), *map(gain, row.cells)])
-        if _has_paper(row):
+        if any(cell is not None and cell.published is not None for cell in row.cells):
             rows.append([Entry("  published"), *(Entry(paper(cell)) for cell in row.cells)])
             rows.append([Entry("  difference"), *(Entry(difference(cell)) for cell in row.cells)])
     return rows

@@ -1,33 +1,19 @@
 """What a table is made of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure: percent, unless the table's unit is another.
+    """A figure: percent, unless the table's unit is another."""
 
-    Attributes
-    ----------
-    measured, std
-        The mean, and its deviation over seeds.
-    published, comparable
-        The paper's figure, and whether the measured one could equal it.
-    missing
-        Runs that should be in it and are not.
-    gain, interval
-        The mean paired difference to another line, and half the width of its 95 % interval.
-    """
-
-    measured: float | None
-    std: float | None = None
-    published: float | None = None
-    comparable: bool = False
-    missing: int = 0
-    gain: float | None = None
-    interval: float | None = None
+    measured: float | None  # the mean
+    std: float | None = None  # over seeds
+    published: float | None = None  # the paper's figure
+    comparable: bool = False  # whether the measured one could equal it
+    missing: int = 0  # runs that should be in it and are not
+    gain: float | None = None  # the mean paired difference to another line
+    interval: float | None = None  # half the width of its 95 % interval
 
     @property
     def difference(self) -> float | None:

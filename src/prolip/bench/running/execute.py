@@ -1,7 +1,5 @@
 """One unit, run: the same numbers in any process, on one thread."""
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections import OrderedDict

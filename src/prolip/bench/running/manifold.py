@@ -4,8 +4,6 @@ UMAP sees the unit embeddings, with cosine distance, and nothing of the labels. 
 picture: the share of each point's ten nearest neighbours, in the embedding itself, that are of its class.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -49,10 +47,10 @@ def flatten(embedding: Array, seed: int) -> Any:
     return reducer.fit_transform(embedding)
 
 
-def neighbour_purity(embedding: Array, y: Array, neighbours: int = NEIGHBOURS) -> float:
+def neighbour_purity(embedding: Array, y: Array) -> float:
     """The mean share of a point's nearest neighbours, by cosine, that are of its class."""
     similarity = embedding @ embedding.T
     np.fill_diagonal(similarity, -np.inf)
-    count = min(neighbours, len(y) - 1)
+    count = min(NEIGHBOURS, len(y) - 1)
     near = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
     return float((y[near] == y[:, None]).mean())

@@ -23,29 +23,15 @@ class NoDatasetsError(InputError):
 
 @dataclass(frozen=True)
 class Choices:
-    """What a run is made with; empty or None leaves the experiment's own.
+    """What a run is made with; empty or None leaves the experiment's own."""
 
-    Attributes
-    ----------
-    datasets
-        Names; for a transfer the first is the source, the others are targets.
-    models
-        The paper's backbones, or encoders by name.
-    lines
-        Keys, labels or methods of lines; a method that has no line gets one.
-    shots, seeds, views
-        As in the experiment; of `shots`, None is all the data.
-    templates
-        In place of each dataset's own.
-    """
-
-    datasets: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    shots: tuple[int | None, ...] = ()
+    datasets: tuple[str, ...] = ()  # names; for a transfer the first is the source, the others are targets
+    models: tuple[str, ...] = ()  # the paper's backbones, or encoders by name
+    lines: tuple[str, ...] = ()  # keys, labels or methods of lines; a method that has no line gets one
+    shots: tuple[int | None, ...] = ()  # None is all the data
     seeds: tuple[int, ...] = ()
     views: int | None = None
-    templates: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()  # in place of each dataset's own
 
 
 @dataclass(frozen=True)
@@ -59,24 +45,13 @@ class PlannedUnit:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run of an experiment: all that is needed to run it, and to show it later.
+    """A run of an experiment: all that is needed to run it, and to show it later."""
 
-    Attributes
-    ----------
-    experiment
-        As it stands, with the lines that are run.
-    choices
-        With nothing left open.
-    left_out
-        Methods that this installation does not have, and why.
-    units
-        In the order of the lines.
-    """
-
-    experiment: Experiment
-    choices: Choices
+    experiment: Experiment  # as it stands, with the lines that are run
+    choices: Choices  # with nothing left open
+    # Methods that this installation does not have, and why.
     left_out: dict[str, str] = field(default_factory=dict)
-    units: tuple[PlannedUnit, ...] = ()
+    units: tuple[PlannedUnit, ...] = ()  # in the order of the lines
 
     def as_json(self) -> dict[str, Any]:
         """For the store, which keeps the units apart."""

@@ -5,8 +5,6 @@ written to a file of its own, which workers map into memory. For every unit ther
 see: the encoder, the pictures (by content) and labels of its support, validation and test images, the texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -54,20 +52,9 @@ def prepare(
     store: FeatureStore | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Encode what these units need.
+    """Encode what the units of a run need, from the datasets below `root`.
 
-    Parameters
-    ----------
-    units
-        All of a run.
-    root
-        Where datasets are.
-    templates
-        In place of each dataset's own.
-    device, store
-        Of the encoder; where features are kept.
-    progress
-        Called with (what, done, total) in images.
+    `templates` stand in the place of each dataset's own; `progress` gets (what, done, total) in images.
     """
     store = store or FeatureStore()
     benchmarks = {name: read_dataset(name, root) for name in _datasets(units)}

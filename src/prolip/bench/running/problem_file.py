@@ -1,7 +1,5 @@
 """A problem as one safetensors file with a checksum: what workers read, and what travels to a cluster."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -126,10 +126,10 @@ def _serve(pipe: Connection, device: str) -> None:
 
 
 @contextlib.contextmanager
-def _single_threaded(names: Sequence[str] = _THREADS) -> Iterator[None]:
+def _single_threaded() -> Iterator[None]:
     """Libraries read these when they are first imported, which a new process does."""
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
         yield
     finally:

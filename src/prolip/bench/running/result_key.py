@@ -5,8 +5,6 @@ their digest), the code that runs and the libraries that compute. Code and libra
 where a unit runs one: for the others their work is done, and the features' fingerprint stands for it.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

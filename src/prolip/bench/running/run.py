@@ -1,7 +1,5 @@
 """Run a plan: encode what it needs, write it down, run what is not done. Or say what that would take."""
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
@@ -23,28 +21,14 @@ _GUESS, _GUESS_TOWER = 1.0, 300.0
 
 @dataclass(frozen=True)
 class Resources:
-    """Where and by what a plan is run.
+    """Where and by what a plan is run."""
 
-    Attributes
-    ----------
-    root
-        Of the datasets.
-    results
-        The file of results.
-    jobs
-        Processes; None is one per core, 0 runs in this one.
-    ray
-        Address of a Ray cluster; "local" starts one here.
-    device, store
-        Of the encoder; where features are kept.
-    """
-
-    root: Path
-    results: Path
-    jobs: int | None = None
-    ray: str | None = None
-    device: str = "auto"
-    store: FeatureStore | None = None
+    root: Path  # of the datasets
+    results: Path  # the file of results
+    jobs: int | None = None  # processes; None is one per core, 0 runs in this one
+    ray: str | None = None  # address of a Ray cluster; "local" starts one here
+    device: str = "auto"  # of the encoder
+    store: FeatureStore | None = None  # where features are kept
 
     @property
     def workers(self) -> int:

@@ -11,23 +11,13 @@ from prolip.evaluate.protocols import Setting, Trial
 
 @dataclass(frozen=True)
 class Unit:
-    """Everything that is asked for; what it is asked of (features, code) comes with its result's key.
-
-    Attributes
-    ----------
-    protocol, dataset, model
-        By name.
-    trial
-        The method, its options and the draw.
-    targets
-        Further datasets to measure on.
-    """
+    """Everything that is asked for; what it is asked of (features, code) comes with its result's key."""
 
     protocol: str
     dataset: str
     model: str
-    trial: Trial
-    targets: tuple[str, ...] = ()
+    trial: Trial  # the method, its options and the draw
+    targets: tuple[str, ...] = ()  # further datasets to measure on
 
     def as_json(self) -> str:
         """The same text for the same unit."""

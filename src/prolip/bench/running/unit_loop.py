@@ -1,11 +1,9 @@
 """The loop: claim units, have them run, write what comes back."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,12 +110,6 @@ class ThisProcess:
         self._executor = Executor(device)
         self._job: Job | None = None
 
-    def __enter__(self) -> ThisProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
     @property
     def free(self) -> int:
         """One, if none is waiting."""
@@ -135,4 +127,4 @@ class ThisProcess:
 
 def local_pool(jobs: int, device: str = "auto") -> AbstractContextManager[Pool]:
     """Processes on this machine; 0 runs in this process."""
-    return Processes(jobs, device) if jobs else ThisProcess(device)
+    return Processes(jobs, device) if jobs else nullcontext(ThisProcess(device))

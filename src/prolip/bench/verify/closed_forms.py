@@ -1,7 +1,5 @@
 """Methods that are a formula, or the minimum of one: beside the formula, or SciPy's minimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from prolip.bench.verify.reference import (
     cross_entropy,
     minimum,
     one_hot,
+    softmax,
     through_unit,
     unit,
 )
@@ -126,9 +125,7 @@ def task_res(problem: Problem) -> Pair:
 
 def reliability(numbers: Numbers) -> Array:
     """CLAP's multipliers: the mean zero-shot probability of the true class, by class."""
-    logits = numbers.s * numbers.f @ unit(numbers.raw).T
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(numbers.s * numbers.f @ unit(numbers.raw).T)
     return np.array([p[numbers.y == k, k].mean() for k in range(len(numbers.t))])
 
 

@@ -1,7 +1,5 @@
 """The table of `prolip bench verify`: each method, what it is compared with, and how far apart they are."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

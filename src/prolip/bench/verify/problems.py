@@ -1,7 +1,5 @@
 """Few-shot problems to compare on: features of real images where they are at hand, made-up ones elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Where a recipe draws random numbers (an order of images, starting weights), both draw the same ones.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from prolip import methods
@@ -21,6 +19,7 @@ from prolip.bench.verify.reference import (
     full_batches,
     last,
     sgd,
+    softmax,
     through_unit,
     unit,
 )
@@ -169,9 +168,9 @@ def clip_adapter_sgd(problem: Problem) -> Pair:
     return mine, adapted(numbers, numbers.test, kept, 0.5, normalise=False)
 
 
-def cache_loss(numbers: Numbers, values: Array, alpha: float, base: Array | None = None) -> Loss:
-    """CE of zero-shot (or `base`) and alpha exp(-(1 - f K')) V, by the keys K."""
-    zero = numbers.s * numbers.f @ numbers.t.T if base is None else base
+def cache_loss(numbers: Numbers, values: Array, alpha: float) -> Loss:
+    """CE of zero-shot and alpha exp(-(1 - f K')) V, by the keys K."""
+    zero = numbers.s * numbers.f @ numbers.t.T
 
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
         (keys,) = parameters
@@ -287,18 +286,13 @@ def test_time(problem: Problem) -> Pair:
     for i in range(len(images)):
         x = views[:, i].astype(np.float64)
         bias = numbers.embed(x) - x @ w0
-        p = _softmax(numbers.s * unit(x @ w0 + bias) @ numbers.t.T)
+        p = softmax(numbers.s * unit(x @ w0 + bias) @ numbers.t.T)
         sure = np.argsort(-(p * np.log(p + 1e-300)).sum(axis=1), kind="stable")[:6]
         v = x[sure] @ w0 + bias[sure]
-        p = _softmax(numbers.s * unit(v) @ numbers.t.T)
+        p = softmax(numbers.s * unit(v) @ numbers.t.T)
         by_p = np.broadcast_to(-(1 + np.log(p.mean(axis=0))) / len(sure), p.shape)  # of the mean's entropy
         by_logits = np.stack([(np.diag(q) - np.outer(q, q)) @ g for q, g in zip(p, by_p, strict=True)])
         gradient = x[sure].T @ through_unit(v, numbers.s * by_logits @ numbers.t)
         w = w0 * (1 - 1e-4 * 0.01) - 1e-4 * gradient / (np.abs(gradient) + 1e-8)
         theirs.append(numbers.s * unit(x[:1] @ w + bias[:1]) @ numbers.t.T)
     return TestTimeProLIP().logits(views, start), np.concatenate(theirs)
-
-
-def _softmax(logits: Array) -> Array:
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(p / p.sum(axis=1, keepdims=True))

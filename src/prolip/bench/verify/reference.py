@@ -4,12 +4,8 @@ A `Loss` takes parameters (a list of arrays) and rows of the support set, and gi
 each parameter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy import optimize
@@ -33,21 +29,40 @@ def through_unit(v: Array, slope: Array) -> Array:
     return (slope - u * (u * slope).sum(axis=-1, keepdims=True)) / length
 
 
+def softmax(logits: Array) -> Array:
+    """Probabilities of each row."""
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
 def cross_entropy(logits: Array, y: Array) -> tuple[float, Array]:
     """Mean cross-entropy, and its gradient by the logits."""
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(logits)
     every = np.arange(len(y))
     value = -float(np.mean(np.log(np.maximum(p[every, y], 1e-300))))
     p[every, y] -= 1
     return value, p / len(y)
 
 
-@dataclass(frozen=True, eq=False)
 class Numbers:
     """A problem as plain float64 arrays."""
 
-    problem: Problem
+    def __init__(self, problem: Problem) -> None:
+        task = problem.task
+        self.problem, self.s, self.n, self.views = problem, task.scale, task.n, task.views
+        self.rows = task.x.reshape(-1, task.x.shape[2]).astype(np.float64)  # all views, one below another
+        self.y = np.tile(task.y, task.views)
+        self.v = self.embed(self.rows)
+        self.f = unit(self.v)
+        self.test = unit(self.embed(problem.x))
+        self.held = unit(self.embed(problem.validation.x[0]))
+        self.t = task.text.rows.astype(np.float64)
+        self.shots = self.n / len(self.t)
+        # Class texts as long as the text tower makes them; 10 at scale 100 where that is not known.
+        self.raw = self.s / 10 * self.t
+        if task.text.features is not None:
+            projection = task.text.projection.weight.astype(np.float64)
+            self.raw = (task.text.features.astype(np.float64) @ projection).mean(axis=0)
 
     def embed(self, x: Array) -> Array:
         """Embeddings v = x W + b."""
@@ -57,71 +72,6 @@ class Numbers:
             return x
         bias = 0.0 if head.bias is None else head.bias.astype(np.float64)
         return x @ head.weight.astype(np.float64) + bias
-
-    @cached_property
-    def rows(self) -> Array:
-        """Support features of all views, one below the other."""
-        x = self.problem.task.x
-        return x.reshape(-1, x.shape[2]).astype(np.float64)
-
-    @cached_property
-    def v(self) -> Array:
-        """Their embeddings."""
-        return self.embed(self.rows)
-
-    @cached_property
-    def f(self) -> Array:
-        """Their unit embeddings."""
-        return unit(self.v)
-
-    @cached_property
-    def test(self) -> Array:
-        """Unit embeddings of the test images."""
-        return unit(self.embed(self.problem.x))
-
-    @cached_property
-    def held(self) -> Array:
-        """Unit embeddings of the validation images."""
-        return unit(self.embed(self.problem.validation.x[0]))
-
-    @property
-    def y(self) -> Array:
-        """Labels of `rows`."""
-        return np.tile(self.problem.task.y, self.problem.task.views)
-
-    @cached_property
-    def t(self) -> Array:
-        """Class texts, of unit length."""
-        return self.problem.task.text.rows.astype(np.float64)
-
-    @cached_property
-    def raw(self) -> Array:
-        """Class texts as long as the text tower makes them; 10 at scale 100 where that is not known."""
-        text, scale = self.problem.task.text, self.problem.task.scale
-        if text.features is None:
-            return scale / 10 * self.t
-        prompts = text.features.astype(np.float64) @ text.projection.weight.astype(np.float64)
-        return prompts.mean(axis=0)
-
-    @property
-    def s(self) -> float:
-        """What cosines are multiplied by."""
-        return self.problem.task.scale
-
-    @property
-    def n(self) -> int:
-        """Images of the support set."""
-        return self.problem.task.n
-
-    @property
-    def shots(self) -> float:
-        """N."""
-        return self.n / len(self.t)
-
-    @property
-    def views(self) -> int:
-        """V."""
-        return self.problem.task.views
 
     def view(self, epoch: int) -> Array:
         """Places of the one view that an epoch sees: 1, 2, .., V - 1, 0, 1, .."""
@@ -152,11 +102,7 @@ def cosine(lr: float, share: float) -> float:
 
 
 def adam(
-    loss: Loss,
-    start: Parameters,
-    steps: Iterable[tuple[float, Array]],
-    eps: float = 1e-4,
-    decay: float = 0.0,
+    loss: Loss, start: Parameters, steps: Iterable[tuple[float, Array]], eps: float = 1e-4, decay: float = 0.0
 ) -> Parameters:
     """Adam, with decoupled weight decay, over (rate, rows) of each step."""
     point = [np.array(p, np.float64) for p in start]
@@ -192,9 +138,9 @@ def last(points: Iterable[Parameters]) -> Parameters:
     return found
 
 
-def full_batches(numbers: Numbers, lr: float, epochs: int = 300) -> list[tuple[float, Array]]:
-    """The ProLIP paper's steps: one view an epoch, all of it, a cosine to zero."""
-    return [(cosine(lr, epoch / epochs), numbers.view(epoch)) for epoch in range(epochs)]
+def full_batches(numbers: Numbers, lr: float) -> list[tuple[float, Array]]:
+    """The ProLIP paper's steps: one view an epoch, all of it, a cosine to zero over 300 epochs."""
+    return [(cosine(lr, epoch / 300), numbers.view(epoch)) for epoch in range(300)]
 
 
 def dassl_batches(

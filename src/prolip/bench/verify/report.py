@@ -1,7 +1,5 @@
 """All of `prolip bench verify`, line by line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -17,6 +17,7 @@ import numpy as np
 from prolip import encoders, methods
 from prolip.bench.verify.closed_forms import Pair
 from prolip.bench.verify.compare import Line, differences
+from prolip.bench.verify.reference import cosine
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.data import builtin
 from prolip.methods.common.tower_method import Batches, TowerTask
@@ -103,7 +104,7 @@ def _prompts(task: TowerTask, name: str, backward: Callable[..., None]) -> Pair:
     teacher = to_torch(task.text.rows)
     optimizer = torch.optim.SGD([context], lr=0.01, momentum=0.9, weight_decay=5e-4)
     for epoch in range(EPOCHS):
-        optimizer.param_groups[0]["lr"] = _dassl_rate(0.01, epoch)
+        optimizer.param_groups[0]["lr"] = cosine(0.01, (epoch - 1) / EPOCHS) if epoch else 1e-5  # Dassl's
         for batch in _order(len(y), epoch)[: len(y) // BATCH]:  # the partial one is dropped
             optimizer.zero_grad()
             rows = prompts.embed(context)
@@ -157,10 +158,6 @@ def _order(images: int, epoch: int) -> list[Tensor]:
 
     order = torch.randperm(images, generator=torch.Generator().manual_seed(SEED * 1_000_003 + epoch))
     return list(order.split(BATCH))
-
-
-def _dassl_rate(lr: float, epoch: int) -> float:
-    return 1e-5 if epoch == 0 else lr * (1 + np.cos(np.pi * (epoch - 1) / EPOCHS)) / 2
 
 
 TOWERS: dict[str, Callable[[TowerTask], Pair]] = {

@@ -23,8 +23,6 @@ answers were all right).
 What else was tried, and where this was settled: docs/methods.md.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from prolip.core import Fitted, Head, InputError, SavedModelError, Text
-from prolip.core.arrays import Array, as_features, unit_rows
+from prolip.core.arrays import Array, Tensors, as_features, unit_rows
 from prolip.core.onnx_graph import Graph
 
 SPACES = ("embedding", "pre")
@@ -58,7 +58,7 @@ class LinearClassifier(Fitted):
             v = graph.columns(x, 0, len(self.head.weight)) if self.head.residual else x
         return graph.node("Gemm", graph.unit_rows(v), self.weight, self.bias, transB=1)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The matrix W and the intercepts b."""
         return _float32(weight=self.weight, bias=self.bias)
 
@@ -67,9 +67,7 @@ class LinearClassifier(Fitted):
         return {"space": self.space}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> LinearClassifier:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> LinearClassifier:
         """Put W and b behind the base model's head."""
         if config["space"] not in SPACES:
             raise SavedModelError(f"a linear classifier on features of an unknown kind: {config['space']!r}")
@@ -107,7 +105,7 @@ class CacheClassifier(Fitted):
         cached = graph.node("MatMul", near, self.alpha * values)
         return graph.node("Add", graph.node("MatMul", f, self.scale * self.text.rows.T), cached)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """Keys and their labels."""
         return {"keys": self.keys.astype(np.float32), "labels": self.labels}
 
@@ -116,9 +114,7 @@ class CacheClassifier(Fitted):
         return {"scale": self.scale, "alpha": self.alpha, "beta": self.beta}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> CacheClassifier:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> CacheClassifier:
         """Put the cache beside the base model."""
         scale, alpha, beta = (float(config[name]) for name in ("scale", "alpha", "beta"))
         return cls(head, text, scale, tensors["keys"], tensors["labels"], alpha, beta)
@@ -177,7 +173,7 @@ class AdapterClassifier(Fitted):
         """The same adapter, other classes."""
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The layers W1 and W2."""
         return _float32(down=self.down, up=self.up)
 
@@ -186,9 +182,7 @@ class AdapterClassifier(Fitted):
         return {"scale": self.scale, "alpha": self.alpha, "unit_input": self.unit_input}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> AdapterClassifier:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> AdapterClassifier:
         """Put the layers behind the base model's head."""
         scale, alpha, unit_input = float(config["scale"]), float(config["alpha"]), config["unit_input"]
         if not isinstance(unit_input, bool):
@@ -236,7 +230,7 @@ class TextProjected(Fitted):
             )
         return replace(self, text=text, rows=None)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The tuned projection and the class rows that it makes."""
         return _float32(
             projection=self.projection.weight, projection_bias=self.projection.bias, rows=self.class_rows()
@@ -247,9 +241,7 @@ class TextProjected(Fitted):
         return {"scale": self.scale, "per_template": self.per_template}
 
     @classmethod
-    def restore(
-        cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text
-    ) -> TextProjected:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> TextProjected:
         """Put the tuned projection in the base model's place."""
         projection = Head(tensors["projection"], tensors.get("projection_bias"))
         scale, per_template = float(config["scale"]), config["per_template"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, Tensors
 from prolip.core.onnx_graph import Graph
 
 
@@ -47,7 +47,7 @@ class Combined(Fitted):
         """The same parts, other classes, if all of them can."""
         return replace(self, parts=tuple(part.with_text(text) for part in self.parts))
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """The tensors of part i behind the prefix `i.`."""
         return {
             f"{i}.{name}": array
@@ -64,7 +64,7 @@ class Combined(Fitted):
         return {"parts": parts, "weights": list(self.weights)}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Combined:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Combined:
         """Restore each part by its kind."""
         from prolip.methods import restore
 

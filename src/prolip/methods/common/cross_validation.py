@@ -7,8 +7,6 @@ nothing to hold out, and a method falls back to its fixed default.
 A search over very many classes is run on a sample of them: what is searched for is a strength, not a class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,16 +44,8 @@ def splits(
 ) -> list[Split]:
     """The training and held-out parts that a search uses; none where nothing can be held out.
 
-    Parameters
-    ----------
-    task
-        The support set.
-    validation
-        Held-out images, if there are any: then they are the one split.
-    seed
-        Of the shuffles.
-    classes
-        Search on a sample of this many classes where there are more; None never samples.
+    A validation set is the one split, where there is any. Of more than `classes` classes a sample of so many
+    is searched on; None never samples.
     """
     if validation is not None:
         return [Split(task, validation.x[0], validation.y, "validation")]
@@ -73,12 +63,8 @@ def fold_parts(task: Task, seed: int) -> list[tuple[Array, Array]]:
 def cross_validate(method: Method, task: Task, *, text: Text | None = None, seed: int = 0) -> HeldOut:
     """Fit on the rest of each fold and ask about the fold, by its first view.
 
-    Parameters
-    ----------
-    method
-        With options that leave nothing to search (`methods.from_settings`).
-    text
-        Class texts to ask with, where they are not those of the fit.
+    The method has options that leave nothing to search (`methods.from_settings`); `text` are class texts to
+    ask with, where they are not those of the fit.
     """
     parts = fold_parts(task, seed)
     logits = np.zeros((task.n, task.classes if text is None else len(text)), np.float32)

@@ -4,8 +4,6 @@ The search fits every candidate without the images of each fold. What the chosen
 model's out-of-fold answer, so that no fold has to be fitted again for it.
 """
 
-from __future__ import annotations
-
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +40,21 @@ class HyperparameterSearch(Method):
     """A method with an option that may be "auto", and a `seed` of the folds."""
 
     option: ClassVar[str]  # its name
+    fallback: ClassVar[float]  # its value where there is nothing to hold out
     seed: int
 
     @abstractmethod
+    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
+        """The value that does best on the held-out images of these splits."""
+
     def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """The option's value on this task, searched if it is "auto"."""
+        value = getattr(self, self.option)
+        if value != "auto":
+            return Hyperparameter(float(value), {})
+        if parts := cross_validation.splits(task, validation, seed=self.seed):
+            return self.search(task, parts)
+        return Hyperparameter(self.fallback, cross_validation.fallback(self.option, self.fallback))
 
     @abstractmethod
     def fit_with(self, task: Task, value: float) -> Fitted:
@@ -121,16 +129,16 @@ class PenaltySearch(HyperparameterSearch):
 
     def find(self, task: Task, validation: Task | None) -> Hyperparameter:
         """The number behind `lam`."""
-        if self.lam == "auto":
-            found = self._search(task, validation)
-        else:
+        if self.lam != "auto":
             found = Hyperparameter(lam_value(self.lam, task), {})
+        elif parts := cross_validation.splits(task, validation, seed=self.seed):
+            found = self.search(task, parts)
+        else:
+            found = Hyperparameter(1 / task.shots, cross_validation.fallback("lam", "1/N"))
         return replace(found, report={"lam_rule": self.lam, "lam": found.value, **found.report})
 
-    def _search(self, task: Task, validation: Task | None) -> Hyperparameter:
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        if not parts:
-            return Hyperparameter(1 / task.shots, cross_validation.fallback("lam", "1/N"))
+    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
+        """The best multiple of 1/N."""
 
         def logits(part: cross_validation.Split) -> list[Array]:
             lams = [multiple / part.task.shots for multiple in GRID]

@@ -44,15 +44,9 @@ class LogitBias(ABC):
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
         """The bias on rows of the support set, and the way back from a slope to the parameters.
 
-        Parameters
-        ----------
-        parameters
-            One array for each of `start`, of its shape.
-        rows
-            An index into `task.rows()`: a slice, or an array of places.
-
-        Returns the logits [m, K], a new array; and a function from the slope of the loss by them [m, K] to
-        its gradient by each parameter, the product with the transposed Jacobian.
+        There is a parameter for each of `start`, of its shape; `rows` is an index into `task.rows()`: a
+        slice, or an array of places. Returns the logits [m, K], a new array; and a function from the slope of
+        the loss by them [m, K] to its gradient by each parameter, the product with the transposed Jacobian.
         """
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:

@@ -1,7 +1,5 @@
 """LoRA's layers, put by peft around query, key and value of every block of both towers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -51,7 +51,7 @@ class Method(ABC):
 
     name: ClassVar[str]  # in the registry, in files and on the command line
     summary: ClassVar[str]  # one line for `prolip methods`
-    open_class: ClassVar[bool]  # whether the fitted model can be asked about classes beside those of the fit
+    open_class: ClassVar[bool] = False  # whether the fitted model can be asked about further classes
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
     needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
 
@@ -69,16 +69,10 @@ class Method(ABC):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Adapt to the support set; what comes back has its settings and report (`finish`).
 
-        Parameters
-        ----------
-        task
-            The support set.
-        progress
-            Called with (done, total) where there are steps to count.
-        validation
-            Further labelled images of the same classes, to choose hyperparameters or the best epoch on.
-            Without it they are chosen inside the support set, or fixed. Refused where there is nothing
-            to choose (`check_validation`).
+        `progress` is called with (done, total) where there are steps to count. `validation` are further
+        labelled images of the same classes, to choose hyperparameters or the best epoch on: without it they
+        are chosen inside the support set, or fixed. Refused where there is nothing to choose
+        (`check_validation`).
         """
 
     def chooses(self) -> bool:
@@ -117,18 +111,9 @@ class Method(ABC):
     def finish(self, fitted: AnyFitted, task: Task, started: float, **figures: Any) -> AnyFitted:
         """A fitted model with its settings and report: what `fit` returns.
 
-        Call it on the method with what was chosen as its options (`dataclasses.replace`).
-
-        Parameters
-        ----------
-        fitted
-            The model. Figures that it has already stay in its report.
-        task
-            What it was fitted on, at the scale that it answers at.
-        started
-            When the clock (`time.perf_counter`) was read at the start of the fit.
-        figures
-            What else there is to tell of the fit.
+        Call it on the method with what was chosen as its options (`dataclasses.replace`); with the task at
+        the scale that the model answers at; and with the clock (`time.perf_counter`) as it was at the start
+        of the fit. Figures that the model has already stay in its report, beside these.
         """
         report = {"scale": task.scale, "parameters": self.parameters(task), **figures, **fitted.report}
         report["seconds"] = time.perf_counter() - started

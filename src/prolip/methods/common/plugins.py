@@ -4,8 +4,6 @@ A user names a place, and it is imported. A file may name one too, and files com
 only what is imported already, or belongs to an installed package that brings methods, is looked at.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

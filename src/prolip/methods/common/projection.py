@@ -121,10 +121,7 @@ class Projection(LogitBiasMethod):
         return fitted, held_out
 
     def _fit(
-        self,
-        task: Task,
-        progress: Progress | None = None,
-        validation: Task | None = None,
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> tuple[Projected, HeldOut | None]:
         started = time.perf_counter()
         if self.lam == "auto" and self.solver == "exact" and validation is None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, SavedModelError, Text
-from prolip.core.arrays import Array, to_torch
+from prolip.core.arrays import Array, Tensors, to_torch
 from prolip.encoders import Encoder
 from prolip.methods.common.tower_method import TowerFitted
 
@@ -81,7 +81,7 @@ class Prompted(TowerFitted):
         """Beside the encoder, which other class names need."""
         return replace(self, encoder=encoder)
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """Context, and the rows that it makes."""
         return {"context": self.context, "rows": self.text.rows}
 
@@ -90,7 +90,7 @@ class Prompted(TowerFitted):
         return {"scale": self.scale, "layout": asdict(self.layout)}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Prompted:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Prompted:
         """Put the learned rows in the place of the hand-written ones."""
         learned, scale = Text(tensors["rows"], text.classes), float(config["scale"])
         return cls(head, learned, scale, tensors["context"], Layout.restore(config["layout"]))

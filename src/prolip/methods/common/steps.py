@@ -13,44 +13,26 @@ from prolip import solvers
 from prolip.core.arrays import Array
 
 WARM_UP = 1e-5  # the rate of the first epoch, or step, of programs that come from Dassl
-SCHEDULES = ("steps", "epochs", "waves")
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How parameters are trained.
-
-    Attributes
-    ----------
-    optimizer
-        "adam" (AdamW where there is a `decay`), or "sgd".
-    eps, decay, momentum
-        Of Adam; of SGD.
-    batch
-        Images of a step; None is all of them.
-    pooled
-        Whether a batch is drawn from all views together; otherwise an epoch has one view.
-    drop_last
-        Whether a last batch that is not full is left out, as Dassl does.
-    schedule
-        How the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one
-        at 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and
-        then up and down again (the program of LP++ counts steps where it means epochs).
-    seed
-        Of the order of the images.
-    """
+    """How parameters are trained."""
 
     lr: float
     epochs: int
-    optimizer: str = "adam"
-    eps: float = 1e-4
+    optimizer: str = "adam"  # "adam" (AdamW where there is a `decay`), or "sgd"
+    eps: float = 1e-4  # of Adam, like `decay`
     decay: float = 0.0
-    momentum: float = 0.0
-    batch: int | None = None
-    pooled: bool = False
-    drop_last: bool = False
+    momentum: float = 0.0  # of SGD
+    batch: int | None = None  # images of a step; None is all of them
+    pooled: bool = False  # whether a batch is drawn from all views together; otherwise an epoch has one view
+    drop_last: bool = False  # whether a last batch that is not full is left out, as Dassl does
+    # How the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one at
+    # 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and then
+    # up and down again (the program of LP++ counts steps where it means epochs).
     schedule: str = "steps"
-    seed: int = 0
+    seed: int = 0  # of the order of the images
 
     def per_epoch(self, images: int) -> int:
         """Steps in an epoch."""
@@ -87,15 +69,7 @@ class Steps:
 def clap_steps(seed: int) -> Steps:
     """What CLAP's authors train every probe with, their own and those that they compare with."""
     return Steps(
-        0.1,
-        300,
-        "sgd",
-        momentum=0.9,
-        batch=256,
-        pooled=True,
-        drop_last=True,
-        schedule="epochs",
-        seed=seed,
+        0.1, 300, "sgd", momentum=0.9, batch=256, pooled=True, drop_last=True, schedule="epochs", seed=seed
     )
 
 

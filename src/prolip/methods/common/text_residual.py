@@ -7,8 +7,6 @@ long as the model's text tower makes them (`raw_texts`); where they are normalis
 the unit of r, for a penalty or a learning rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

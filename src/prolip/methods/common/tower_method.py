@@ -38,16 +38,6 @@ _AT_ONCE = 32  # validation images
 class TowerTask(Task):
     """A task beside the encoder that its features came from.
 
-    Parameters
-    ----------
-    encoder
-        The encoder. The class names are those of `text`.
-    templates
-        What the text rows were made with, each with a `{}` for the class name.
-    pictures
-        The support images as PIL images in RGB, in the order of the labels; a sequence that loads them when
-        they are asked for will do. Only methods that run the image tower need them.
-
     Examples
     --------
     >>> task = TowerTask(x, y, text, encoder.head, encoder.scale, encoder)      # doctest: +SKIP
@@ -55,12 +45,10 @@ class TowerTask(Task):
     """
 
     encoder: Encoder | None = None
-    templates: tuple[str, ...] = ("a photo of a {}.",)
+    templates: tuple[str, ...] = ("a photo of a {}.",)  # what the text rows were made with
+    # The support images in RGB, in the order of the labels; a sequence that loads them when asked for them
+    # will do. Only methods that run the image tower need them.
     pictures: Sequence[Any] = ()
-
-    def with_scale(self, scale: float) -> TowerTask:
-        """The same task at another temperature."""
-        return dataclasses.replace(self, scale=scale)
 
     def subset(self, images: Array) -> TowerTask:
         """Only these images, all their views."""

@@ -5,8 +5,6 @@ crops, dropout and learning rate follow from the seed and the number of the step
 interrupted and resumed ends in the same weights as one that was not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -121,13 +119,8 @@ def train(
     """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
 
     With `judge`, the parameters of the best epoch by it are kept (of equals the first), not the last.
-
-    Parameters
-    ----------
-    identity
-        What else makes this run what it is; a checkpoint of another run is refused.
-    gradient
-        Instead of the loss's own gradient, where a method makes another one of it.
+    `identity` is what else makes this run what it is: a checkpoint of another run is refused. `gradient`
+    stands in the place of the loss's own, where a method makes another one of it.
     """
     optimizer = recipe.build(list(parameters.values()))
     run = _Run(parameters, optimizer, recipe, images, identity)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Head, InputError, Projected, Text
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array, Tensors, to_numpy
 from prolip.encoders import Encoder
 from prolip.methods.common.tower_method import TowerFitted
 
@@ -52,7 +52,7 @@ class Tuned(TowerFitted):
         changed = self.changed if self.lora is None else merge(encoder, self.changed, self.lora)
         return replace(self, encoder=encoder.with_tensors(changed))
 
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> Tensors:
         """What changed, and the class rows."""
         changed = {_TOWER + name: tensor for name, tensor in self.changed.items()}
         return {_ROWS: self.text.rows, **changed}
@@ -62,7 +62,7 @@ class Tuned(TowerFitted):
         return {"scale": self.scale, "lora": self.lora}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], config: dict[str, Any], head: Head, text: Text) -> Tuned:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Tuned:
         """Without the encoder, until it is bound to one."""
         changed = {name.removeprefix(_TOWER): tensor for name, tensor in tensors.items() if name != _ROWS}
         lora = None if config["lora"] is None else float(config["lora"])
