@@ -278,7 +278,7 @@ def show_ray(data: Path, folder: Path) -> None:
         return
     from prolip.features.ray_extract import extract_on_ray
 
-    paths = list((data / "images" / "birds60").rglob("*.jpg"))
+    paths = list((data / "images").rglob("*.jpg"))
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
     seconds = {}
     for workers in (1, 2, 1, 2):
