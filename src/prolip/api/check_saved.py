@@ -14,7 +14,7 @@ from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.evaluate.reject import Outsiders
 
-LARGEST_SCORE = 1e12  # far above any, far below what float32 holds
+LARGEST_VALUE = 1e12  # of a tensor or a score: far above any, and products of three are still float32
 LARGEST_COUNT = 10**5  # in a fitted model's configuration: of words, of iterations
 LARGEST = 1e9  # any other number there: scales, weights, the C of a regression without a penalty
 
@@ -127,10 +127,10 @@ def _check(
 
 
 def check_tensors(tensors: dict[str, Array]) -> None:
-    """Refuse numbers that are not finite."""
+    """Refuse numbers that no fit gives."""
     for name, array in tensors.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise SavedModelError(f"{name} holds other things than finite numbers")
+        if array.dtype.kind not in "fiu" or not (np.abs(array) < LARGEST_VALUE).all():
+            raise SavedModelError(f"{name} holds other things than numbers below {LARGEST_VALUE:g}")
 
 
 def hashes_of(array: Array) -> tuple[bytes, ...]:
@@ -159,5 +159,5 @@ def check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, cl
     x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
     with np.errstate(all="ignore"):
         logits = fitted.logits(x)
-    if logits.shape != (2, classes) or not (np.abs(logits) < LARGEST_SCORE).all():
+    if logits.shape != (2, classes) or not (np.abs(logits) < LARGEST_VALUE).all():
         raise SavedModelError(f"it gives no scores of its {classes} classes")

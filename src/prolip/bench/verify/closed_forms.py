@@ -17,7 +17,7 @@ from prolip.bench.verify.reference import (
     through_unit,
     unit,
 )
-from prolip.core import Fitted
+from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array
 
 Pair = tuple[Array, Array]  # logits of the test images [m, K]: ours, and the others
@@ -212,10 +212,10 @@ def proker(problem: Problem) -> Pair:
 
 
 def _matrix(fitted: Fitted) -> Array:
-    """The matrix that a fit of RLA on a black box ends in."""
-    projected = fitted.as_projected()
-    assert projected is not None
-    return projected.head.weight.astype(np.float64)
+    """The matrix that a fit of RLA ends in."""
+    assert isinstance(fitted, Projected)
+    assert fitted.adapter is not None
+    return fitted.adapter.astype(np.float64)
 
 
 def _all(numbers: Numbers) -> Array:
