@@ -81,7 +81,7 @@ def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
     np.testing.assert_allclose(found.weight, means @ precision, rtol=2e-3, atol=2e-4)
     offset = -0.5 * np.einsum("kd,de,ke->k", means, precision, means) + np.trace(precision @ within) / 120
     np.testing.assert_allclose(found.offset, offset, rtol=2e-3, atol=2e-4)
-    np.testing.assert_allclose(found.shares, 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(found.counts, 50, atol=1e-3)
     assert (found.answers.argmax(axis=1) == y[~labelled]).all()
 
 
@@ -259,7 +259,7 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     assert back.info_["unlabelled"] == told
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
     assert plain.predict(pool[:36], together=True) == [name for name in COLOURS for _ in range(12)]
-    assert plain.together(pool[:36]).evidence.used
+    assert "of 12 held-out" in plain.together(pool[:36]).evidence.why
     with pytest.raises(UsageError, match="calibrate"):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 

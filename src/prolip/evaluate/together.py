@@ -94,8 +94,8 @@ class Gaussians:
         Discriminants S^-1 mu_k [K, r] and the rest of g [K].
     beta
         What g is multiplied by.
-    shares
-        pi [K].
+    counts
+        n_k [K]: how many unlabelled images each class has.
     answers
         log q [m, K] of the unlabelled images.
     """
@@ -103,8 +103,12 @@ class Gaussians:
     weight: Array
     offset: Array
     beta: float
-    shares: Array
+    counts: Array
     answers: Array
+
+    def scores(self, f: Array) -> Array:
+        """What the clusters say, beta g [n, K], of coordinates [n, r]."""
+        return self.beta * (product(f, self.weight.T) + self.offset)
 
 
 def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Gaussians:
@@ -133,7 +137,7 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
             before, q = q, np.exp(answers)
             if float(np.abs(q - before).sum(axis=1).mean()) < TOLERANCE:
                 break
-    return Gaussians(weight, offset, beta, shares, answers)
+    return Gaussians(weight, offset, beta, parts.sum(axis=0), answers)
 
 
 def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Array) -> Array:
@@ -142,7 +146,7 @@ def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Ar
     """
     parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(gaussians.answers)
     scatter = product((parts.sum(axis=1)[:, None] * pool).T, pool)
-    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.shares), np.float32), parts)
+    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.counts), np.float32), parts)
     weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)
     return np.where(parts.sum(axis=0)[y] >= 1, right, np.nan)
