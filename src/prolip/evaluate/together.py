@@ -42,7 +42,7 @@ MOST = 512
 SAMPLE = 4096  # rows that the axes are found from, and 1/8 of it those that beta is
 UNIFORM = 0.5
 TURNS = 12
-RENEWED = (0, 1, 3, 7)  # turns in which the covariance is; between them it hardly changes
+RENEWED = (0, 1, 3, 7)  # turns in which covariance and beta are; between them they hardly change
 TOLERANCE = 3e-3  # mean change of an image's answers, summed over classes, at which the turns end
 BETA = (math.log(1e-3), math.log(10.0))
 
@@ -59,7 +59,7 @@ class Axes:
     def of(cls, x: Array, classes: int) -> Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
-        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm
+        By a random start and a turn of the power method (Halko, Martinsson and Tropp, 2011, algorithm
         4.4), with a few axes more than are wanted.
         """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
@@ -69,8 +69,7 @@ class Axes:
         start = np.random.default_rng(0).normal(size=(len(x), min(rank + 16, *x.shape)))
         q = product(x.T, start.astype(np.float32))
         with single_thread():
-            for _ in range(2):
-                q = product(x.T, product(x, np.linalg.qr(q)[0]))
+            q = product(x.T, product(x, np.linalg.qr(q)[0]))
             q = np.linalg.qr(q)[0]
             inside = product(x, q)
             values, vectors = np.linalg.eigh(inside.T @ inside)
@@ -132,7 +131,8 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
             weight, offset = means.discriminants(precision, effective)
             shares = _shares(parts)
             g = product(pool, weight.T) + offset
-            beta = _likeliest_beta(g[some], np.log(shares), parts[some])
+            if turn in RENEWED:
+                beta = _likeliest_beta(g[some], np.log(shares), parts[some])
             answers = log_softmax(own + beta * g + np.log(shares))
             before, q = q, np.exp(answers)
             if float(np.abs(q - before).sum(axis=1).mean()) < TOLERANCE:
