@@ -196,6 +196,15 @@ def test_a_pool_that_misleads_is_left_alone():
     np.testing.assert_allclose(np.log(joint.probabilities), log_softmax(plain), atol=1e-3)
 
 
+def test_a_hundred_held_out_images_are_enough():
+    head, text, draw = world(noise=1.6)
+    task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
+    model, confidence = fitted(task)
+    evidence = answer_together(model, confidence, task, draw(100)[0]).evidence
+    assert evidence.asked == 120
+    assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
+
+
 def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
     x, _ = draw(3)
