@@ -42,7 +42,7 @@ MOST = 512
 SAMPLE = 4096  # rows that the axes are found from, and 1/8 of it those that beta is
 UNIFORM = 0.5
 TURNS = 12
-RENEWED = (0, 1, 3, 7)  # turns in which covariance and beta are; between them they hardly change
+RENEWED = (0, 1, 3, 7)  # turns in which the covariance is; between them it hardly changes
 TOLERANCE = 3e-3  # mean change of an image's answers, summed over classes, at which the turns end
 BETA = (math.log(1e-3), math.log(10.0))
 
@@ -131,8 +131,7 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
             weight, offset = means.discriminants(precision, effective)
             shares = _shares(parts)
             g = product(pool, weight.T) + offset
-            if turn in RENEWED:
-                beta = _likeliest_beta(g[some], np.log(shares), parts[some])
+            beta = _likeliest_beta(g[some], np.log(shares), parts[some])
             answers = log_softmax(own + beta * g + np.log(shares))
             before, q = q, np.exp(answers)
             if float(np.abs(q - before).sum(axis=1).mean()) < TOLERANCE:
