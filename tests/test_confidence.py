@@ -45,6 +45,10 @@ def test_temperature_is_the_most_likely_one():
     grid = np.linspace(0.5, 4, 200)
     losses = [cross_entropy(logits / t, y).mean() for t in grid]
     assert fit_temperature(logits, y) == pytest.approx(grid[np.argmin(losses)], abs=0.03)
+    sure = cross_entropy(logits, y) < 0.5  # those twice
+    twice = fit_temperature(np.concatenate([logits, logits[sure]]), np.concatenate([y, y[sure]]))
+    assert twice < 1.5
+    assert fit_temperature(logits, y, 1.0 + sure) == pytest.approx(twice, rel=1e-4)
 
 
 def test_few_images_cannot_drive_the_temperature_to_an_extreme():

@@ -81,7 +81,7 @@ def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
     np.testing.assert_allclose(found.weight, means @ precision, rtol=2e-3, atol=2e-4)
     offset = -0.5 * np.einsum("kd,de,ke->k", means, precision, means) + np.trace(precision @ within) / 120
     np.testing.assert_allclose(found.offset, offset, rtol=2e-3, atol=2e-4)
-    np.testing.assert_allclose(found.shares, 1 / 3, atol=1e-6)
+    np.testing.assert_allclose(found.counts, 50, atol=1e-3)
     assert (found.answers.argmax(axis=1) == y[~labelled]).all()
 
 
@@ -196,6 +196,15 @@ def test_a_pool_that_misleads_is_left_alone():
     np.testing.assert_allclose(np.log(joint.probabilities), log_softmax(plain), atol=1e-3)
 
 
+def test_a_hundred_held_out_images_are_enough():
+    head, text, draw = world(noise=1.6)
+    task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
+    model, confidence = fitted(task)
+    evidence = answer_together(model, confidence, task, draw(100)[0]).evidence
+    assert evidence.asked == 120
+    assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
+
+
 def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
     x, _ = draw(3)
@@ -259,7 +268,7 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     assert back.info_["unlabelled"] == told
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
     assert plain.predict(pool[:36], together=True) == [name for name in COLOURS for _ in range(12)]
-    assert plain.together(pool[:36]).evidence.used
+    assert "of 12 held-out" in plain.together(pool[:36]).evidence.why
     with pytest.raises(UsageError, match="calibrate"):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 

@@ -27,8 +27,8 @@ RANGE = (0.05, 20.0)
 ONE_SHOT = 0.85
 
 
-def fit_temperature(logits: Array, y: Array) -> float:
-    """The most likely T of held-out logits [m, K] and labels [m].
+def fit_temperature(logits: Array, y: Array, weights: Array | None = None) -> float:
+    """The most likely T of held-out logits [m, K] and labels [m]; images may count differently, [m].
 
     Examples
     --------
@@ -39,10 +39,10 @@ def fit_temperature(logits: Array, y: Array) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    z = logits.astype(np.float64)
+    z, counts = logits.astype(np.float64), np.ones(len(y)) if weights is None else weights
 
     def cost(log_t: float) -> float:
-        return float(cross_entropy(z / math.exp(log_t), y).sum()) + 0.5 * (log_t / PRIOR) ** 2
+        return float(counts @ cross_entropy(z / math.exp(log_t), y)) + 0.5 * (log_t / PRIOR) ** 2
 
     bounds = math.log(RANGE[0]), math.log(RANGE[1])  # the likelihood has one hump between them
     return math.exp(minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x)

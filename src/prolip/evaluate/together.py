@@ -59,7 +59,7 @@ class Axes:
     def of(cls, x: Array, classes: int) -> Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
-        By a random start and two turns of the power method (Halko, Martinsson and Tropp, 2011, algorithm
+        By a random start and a turn of the power method (Halko, Martinsson and Tropp, 2011, algorithm
         4.4), with a few axes more than are wanted.
         """
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
@@ -69,8 +69,7 @@ class Axes:
         start = np.random.default_rng(0).normal(size=(len(x), min(rank + 16, *x.shape)))
         q = product(x.T, start.astype(np.float32))
         with single_thread():
-            for _ in range(2):
-                q = product(x.T, product(x, np.linalg.qr(q)[0]))
+            q = product(x.T, product(x, np.linalg.qr(q)[0]))
             q = np.linalg.qr(q)[0]
             inside = product(x, q)
             values, vectors = np.linalg.eigh(inside.T @ inside)
@@ -94,8 +93,8 @@ class Gaussians:
         Discriminants S^-1 mu_k [K, r] and the rest of g [K].
     beta
         What g is multiplied by.
-    shares
-        pi [K].
+    counts
+        n_k [K]: how many unlabelled images each class has.
     answers
         log q [m, K] of the unlabelled images.
     """
@@ -103,8 +102,12 @@ class Gaussians:
     weight: Array
     offset: Array
     beta: float
-    shares: Array
+    counts: Array
     answers: Array
+
+    def scores(self, f: Array) -> Array:
+        """What the clusters say, beta g [n, K], of coordinates [n, r]."""
+        return self.beta * (product(f, self.weight.T) + self.offset)
 
 
 def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Gaussians:
@@ -133,7 +136,7 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
             before, q = q, np.exp(answers)
             if float(np.abs(q - before).sum(axis=1).mean()) < TOLERANCE:
                 break
-    return Gaussians(weight, offset, beta, shares, answers)
+    return Gaussians(weight, offset, beta, parts.sum(axis=0), answers)
 
 
 def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Array) -> Array:
@@ -142,7 +145,7 @@ def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Ar
     """
     parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(gaussians.answers)
     scatter = product((parts.sum(axis=1)[:, None] * pool).T, pool)
-    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.shares), np.float32), parts)
+    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.counts), np.float32), parts)
     weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)
     return np.where(parts.sum(axis=0)[y] >= 1, right, np.nan)
