@@ -2,10 +2,9 @@
 
 Activations are uint8, a number q standing for scale (q - zero); weights are int8, with a scale for each
 output channel. A convolution then sums products of whole numbers, which processors of today do four times as
-fast as floats, and comes out the same on every machine. No picture is needed to find the scales, for the
-batch norms know what their outputs were on ImageNet: per channel a mean m and a deviation d, and all but
-nothing lies within m -+ 6 d. Three things keep the error small (1 - cosine to the features in floating point,
-on birds60):
+fast as floats. No picture is needed to find the scales, for the batch norms know what their outputs were on
+ImageNet: per channel a mean m and a deviation d, and all but nothing lies within m -+ 6 d. Three things keep
+the error small (1 - cosine to the features in floating point, on birds60):
 
     the mean of the rounding error, sum_i (w_q - w)_i E[x_i], is taken off the bias          0.0050 -> 0.0029
     the first convolution and the first block stay in floating point                                 -> 0.0016

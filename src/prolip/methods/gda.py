@@ -82,7 +82,10 @@ class GDA(HyperparameterSearch):
 
 
 def discriminants(task: Task) -> tuple[Array, Array]:
-    """The discriminants of the Gaussians: W [K, D] and b [K]."""
+    """The discriminants of the Gaussians: W [K, D] and b [K].
+
+    Less what all classes have in common, which is large: float32 then keeps the differences.
+    """
     x, y = task.rows()
     unit = unit_features(task.linear, x)
     f = unit.astype(np.float64)
@@ -95,6 +98,8 @@ def discriminants(task: Task) -> tuple[Array, Array]:
     means[images == 0] = means[images > 0].mean(axis=0)
     scatter = centred.T @ centred
     system = scatter + np.trace(scatter) / max(n - 1, 1) * np.eye(dim)
+    origin = f.mean(axis=0)
+    means -= origin
     weight = dim * np.linalg.solve(system, means.T).T
-    bias = -math.log(task.classes) - 0.5 * (weight * means).sum(axis=1)
+    bias = -math.log(task.classes) - weight @ origin - 0.5 * (weight * means).sum(axis=1)
     return weight.astype(unit.dtype), bias.astype(unit.dtype)

@@ -186,7 +186,7 @@ def cache_of(numbers: Numbers) -> tuple[Array, Array]:
 
 
 def gda(problem: Problem) -> Pair:
-    """The authors' formula: D pinv((n - 1) cov + tr(cov) I), by NumPy's pinv."""
+    """The authors' formula: D pinv((n - 1) cov + tr(cov) I), by NumPy's pinv; less what classes share."""
     numbers, classes = Numbers(problem), len(problem.task.text)
     f, y, (n, dim) = numbers.f, numbers.y, numbers.f.shape
     means = np.stack([f[y == k].mean(axis=0) for k in range(classes)])
@@ -197,7 +197,7 @@ def gda(problem: Problem) -> Pair:
     precision = dim * np.linalg.pinv((n - 1) * cov + np.trace(cov) * np.eye(dim))
     bias = np.log(1 / classes) - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
     theirs = numbers.s * numbers.test @ numbers.t.T + numbers.test @ precision @ means.T + bias
-    return ours(problem, "gda", alpha=1.0), theirs
+    return _centred(ours(problem, "gda", alpha=1.0)), _centred(theirs)
 
 
 def proker(problem: Problem) -> Pair:

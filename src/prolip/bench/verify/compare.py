@@ -119,7 +119,7 @@ def known_accuracy(data: Path) -> Line:
     """
     started, found = time.perf_counter(), []
     x, y, rows = whu(data, "rn50")
-    for seed in (1, 2, 3):
+    for seed in range(1, 21):  # one draw is off by a point easily
         chosen = np.array(sample_few_shot(y.tolist(), 16, seed))
         rest = np.setdiff1d(np.arange(len(y)), chosen)
         views = augmented(x[chosen], 10, 0.3, np.random.default_rng(seed))
