@@ -111,7 +111,7 @@ class Checks:
     def jobs(self, onnx: bool = True) -> list[Job]:
         """Every command that writes."""
         jobs = [
-            Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new")),
+            Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new"), (0, 2)),
             Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
                 self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
