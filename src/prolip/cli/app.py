@@ -45,8 +45,10 @@ def open_page(
     from prolip.app.guard import Access
     from prolip.app.page import OPEN_PATHS, Page
     from prolip.app.project import Project
+    from prolip.encoders.base import check_device
 
     run.require_token(host, token)
+    check_device(device)  # before a folder is made
     key = token or secrets.token_urlsafe(24)
     place = folder or Path.home() / "prolip-project"
     with Project.open(place, model) as project, run.bind(host, port) as listening:

@@ -3,13 +3,14 @@
 from prolip.solvers.adam import AdamW, adam, cosine
 from prolip.solvers.exact import exact, path
 from prolip.solvers.minimise import Minimum, minimise
-from prolip.solvers.solution import Solution, lam_value
+from prolip.solvers.solution import Solution, check_lam, lam_value
 
 __all__ = [
     "AdamW",
     "Minimum",
     "Solution",
     "adam",
+    "check_lam",
     "cosine",
     "exact",
     "lam_value",

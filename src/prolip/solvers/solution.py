@@ -31,13 +31,18 @@ class Solution:
 
 def lam_value(lam: Any, task: Task) -> float:
     """The number behind "1/N", "1/N^2" (N = images per class) or a number >= 0."""
+    check_lam(lam)
     named = {"1/N": 1.0 / task.shots, "1/N^2": 1.0 / task.shots**2}
-    if isinstance(lam, str) and lam in named:
-        return named[lam]
+    return named[lam] if lam in named else float(lam)
+
+
+def check_lam(lam: Any) -> None:
+    """Refuse what is neither a rule nor a number >= 0."""
+    if lam in ("auto", "1/N", "1/N^2"):
+        return
     try:
         value = float(lam)
     except (TypeError, ValueError):
         value = math.nan
     if not (0 <= value < math.inf):
         raise UsageError(f'lam must be "auto", "1/N", "1/N^2" or a finite number >= 0, got {lam!r}')
-    return value

@@ -73,6 +73,9 @@ class FineTuning(TowerMethod):
     needs: ClassVar[tuple[str, ...]] = (IMAGE,)
     reads_pictures: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        solvers.check_lam(self.lam)
+
     @abstractmethod
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """The parameters to train, by name."""

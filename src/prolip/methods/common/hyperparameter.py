@@ -13,11 +13,11 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from prolip.core import Fitted, HeldOut, Task, UsageError
+from prolip.core import Fitted, HeldOut, Task
 from prolip.core.arrays import Array
 from prolip.methods.common import cross_validation
 from prolip.methods.common.method import Method, Progress
-from prolip.solvers import lam_value
+from prolip.solvers import check_lam, lam_value
 from prolip.solvers.threads import cores, single_thread
 
 # Multiples of 1/N, strongest first: of equals the one nearer to zero-shot wins.
@@ -116,8 +116,7 @@ class PenaltySearch(HyperparameterSearch):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.lam, str) and self.lam not in ("auto", "1/N", "1/N^2"):
-            raise UsageError(f'lam must be "auto", "1/N", "1/N^2" or a number >= 0, got {self.lam!r}')
+        check_lam(self.lam)
 
     @abstractmethod
     def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[Fitted]:

@@ -93,6 +93,7 @@ class Projection(LogitBiasMethod):
     fit_scale: float | None = None
 
     def __post_init__(self) -> None:
+        solvers.check_lam(self.lam)
         if self.solver not in ("exact", "adam"):
             raise errors.unknown_name("solver", str(self.solver), ["exact", "adam"])
         if isinstance(self.scale, str) and self.scale not in ("fixed", "auto"):
