@@ -39,19 +39,20 @@ def open_page(
     """
     import secrets
 
-    _prepare()
+    _require_web()
     from prolip import encoders
     from prolip.app import run
     from prolip.app.guard import Access
     from prolip.app.page import OPEN_PATHS, Page
     from prolip.app.project import Project
     from prolip.encoders.base import check_device
+    from prolip.solvers.threads import single_thread
 
     run.require_token(host, token)
     check_device(device)  # before a folder is made
     key = token or secrets.token_urlsafe(24)
     place = folder or Path.home() / "prolip-project"
-    with Project.open(place, model) as project, run.bind(host, port) as listening:
+    with single_thread(), Project.open(place, model) as project, run.bind(host, port) as listening:
         at = listening.getsockname()[1]
         page = Page(project, encoders.load(project.model, device), Access.at(host, at, key, OPEN_PATHS))
         link = f"{run.address(host, at)}#{key}"
@@ -83,13 +84,15 @@ def serve(
 
     curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
     """
-    _prepare()
+    _require_web()
     from prolip.app import run
     from prolip.app.guard import Access
     from prolip.app.serve import OPEN_PATHS, Server, load_models
+    from prolip.solvers.threads import single_thread
 
     run.require_token(host, token)
-    with run.bind(host, port) as listening:
+    # BLAS threads spin while they wait: an answer took 8 ms beside the tower's own with two, 3 with one.
+    with single_thread(), run.bind(host, port) as listening:
         at = listening.getsockname()[1]
         server = Server(load_models(models, device), Access.at(host, at, token, OPEN_PATHS))
         names = ", ".join(server.models.models)
@@ -97,14 +100,9 @@ def serve(
         run.run(server.application(), listening, lambda: say(f"Serving {names} at {link}; Ctrl-C stops."))
 
 
-def _prepare() -> None:
-    """Say what to install where the web libraries are missing; and keep BLAS to one thread.
-
-    OpenBLAS reads its setting when NumPy is first imported, which is after this. Its threads spin while they
-    wait: a served answer took 8 ms of processor time beside the tower's own with two of them, 2.5 with one.
-    """
+def _require_web() -> None:
+    """Say what to install where the web libraries are missing."""
     import importlib.util
-    import os
 
     from prolip.core import UsageError
 
@@ -112,4 +110,3 @@ def _prepare() -> None:
         n for n in ("starlette", "uvicorn", "python_multipart") if not importlib.util.find_spec(n)
     ]:
         raise UsageError(f"this needs {missing[0]}: pip install 'prolip[app]'")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

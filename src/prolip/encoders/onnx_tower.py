@@ -49,14 +49,15 @@ class OnnxTower:
             options.add_session_config_entry("session.x64quantprecision", "1")
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._running = BoundedSemaphore(cores())
+        self._threads = ThreadPoolExecutor(cores(), thread_name_prefix="prolip-tower")
 
     def __call__(self, pixels: Array) -> Array:
         """[B, S, S, 3] to [B, width]."""
-        pieces = [pixels[start : start + PIECE] for start in range(0, len(pixels), PIECE)]
+        size = min(PIECE, -(-len(pixels) // cores()))
+        pieces = [pixels[start : start + size] for start in range(0, len(pixels), size)]
         if len(pieces) <= 1:
             return self._run(pixels)
-        with ThreadPoolExecutor(min(cores(), len(pieces)), thread_name_prefix="prolip-tower") as pool:
-            return np.concatenate(list(pool.map(self._run, pieces)))
+        return np.concatenate(list(self._threads.map(self._run, pieces)))
 
     def _run(self, pixels: Array) -> Array:
         with self._running:
