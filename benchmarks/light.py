@@ -77,7 +77,7 @@ def pictures(folder: Path) -> Path:
 def fit(folder: Path, repeats: int, busy: bool) -> None:
     """A fit on kept features, alone or beside four others."""
     root = folder / "many" if (folder / "many").exists() else pictures(folder)
-    run(PROLIP, "fit", root, "-o", folder / "first")  # encodes the pictures
+    run(PROLIP, "fit", root, "-o", folder / "first", "--force")  # encodes the pictures
     others = []
     if busy:
         spin = "while True: pass"
