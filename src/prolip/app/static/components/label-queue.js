@@ -63,8 +63,9 @@ class LabelQueue extends HTMLElement {
     this.about.textContent = all.length
       ? `${plural(all.length, "picture")} without a class. Press a number, or choose several with shift first. Those that would teach most come first.`
       : "Drop a folder of pictures without labels here: those that would teach most come first, and a key labels each.";
+    const focused = this.grid.contains(document.activeElement); // asked before its tile may go
     reconcile(this.grid, shown, (id) => this.tile(id), (element, id) => this.describe(element, id));
-    this.selection.keep(shown);
+    this.selection.keep(shown, focused);
     this.drawKeys();
     const sure = this.sureGuesses();
     this.sure.hidden = !sure.length;
@@ -101,7 +102,6 @@ class LabelQueue extends HTMLElement {
     const images = this.selection.chosen();
     if (!images.length) return;
     this.used = true;
-    this.selection.lost = this.grid.contains(document.activeElement);
     actions.label(images, id);
   }
 

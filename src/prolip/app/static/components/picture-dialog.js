@@ -54,8 +54,9 @@ class PictureDialog extends HTMLElement {
     const images = this.listed().filter((id) => store.images.has(id));
     if (!images.length) return this.dialog.close();
     this.heading.textContent = `${this.titled()} (${images.length})`;
+    const focused = this.grid.contains(document.activeElement);
     reconcile(this.grid, images, (id) => tile(id, (event) => this.selection.click(id, event), "option"), describeTile);
-    this.selection.keep(images);
+    this.selection.keep(images, focused);
     const chosen = this.selection.chosen();
     this.count.textContent = `${plural(chosen.length, "picture")} chosen; shift or Ctrl chooses several`;
     const classes = store.classIds().map((id) => h("option", { value: id }, store.name(id)));

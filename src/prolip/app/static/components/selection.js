@@ -19,9 +19,8 @@ export class Selection {
   }
 
   // Called when the tiles change: what is gone is no longer chosen; the one that took its place is.
-  keep(ids) {
-    const focused = this.grid.contains(document.activeElement) || this.lost;
-    this.lost = false;
+  // `focused` tells whether a tile had the focus before they changed.
+  keep(ids, focused) {
     if (this.at !== null && !ids.includes(this.at)) {
       const old = this.ids.indexOf(this.at);
       const later = this.ids.slice(old).find((id) => ids.includes(id));
