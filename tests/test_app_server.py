@@ -242,3 +242,37 @@ def test_a_request_that_is_no_json_object_is_told(page, body):
     status, _, answer = page.raw("POST", "/api/classes", body)
     assert status == 422
     assert json.loads(answer)["error"]
+
+
+def test_bodies_together_are_bounded():
+    """Nine callers that each send nearly all that one may: the ninth is told to come back."""
+    import asyncio
+
+    from prolip.app.batcher import Busy
+    from prolip.app.guard import BODIES, Guard
+
+    held, told = asyncio.Event(), []
+
+    async def app(scope, receive, send):
+        try:
+            await receive()
+        except Busy as busy:
+            told.append(str(busy))
+            held.set()
+        await held.wait()
+
+    async def body():
+        return {"type": "http.request", "body": bytes(1000), "more_body": True}
+
+    async def run():
+        guard = Guard(app, Access(None, None), 1000)
+        scope = {"type": "http", "path": "/", "headers": []}
+        await asyncio.gather(*(guard(scope, body, None) for _ in range(BODIES + 1)))
+        held.clear()
+        first = asyncio.create_task(guard(scope, body, None))  # all is given back
+        await asyncio.sleep(0)
+        held.set()
+        await first
+
+    asyncio.run(run())
+    assert told == ["too much is being sent at once: try again in a second"]

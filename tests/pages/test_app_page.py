@@ -191,7 +191,7 @@ def test_onnx_answers_as_the_page_does(page, tmp_path):
     from prolip.encoders.offline import OfflineEncoder
 
     about = session.get_modelmeta().custom_metadata_map
-    classes = json.loads(about["classes"]) if "classes" in about else list(COLOURS)
+    classes = json.loads(about["classes"])
     pixels = OfflineEncoder.preprocess.centre(unseen)[None]
     (row,) = session.run(None, {"pixels": np.ascontiguousarray(pixels)})[0]
     assert bars(page) == {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(classes, row, strict=True)}

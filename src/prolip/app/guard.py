@@ -4,7 +4,7 @@
   this machine (DNS rebinding) reaches nothing.
 - Origin: a page of another site may not call in; browsers say where a request comes from.
 - Token: everything but the page's own files needs it, in a cookie or an Authorization header.
-- A request's body is counted as it comes in, whatever it claims.
+- A request's body is counted as it comes in, whatever it claims; and all that are in memory together.
 
 Every answer carries headers that tie the browser's hands: nothing is loaded from, sent to or framed by
 anyone else.
@@ -21,6 +21,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+
+from prolip.app.batcher import Busy
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -49,6 +51,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(self), microphone=(), geolocation=()",
 }
+BODIES = 8  # times the limit of one body that all of them may hold in memory
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANYWHERE = ("0.0.0.0", "::", "[::]")
 
@@ -114,6 +117,7 @@ class Guard:
 
     def __init__(self, app: Application, access: Access, limit: int) -> None:
         self.app, self.access, self.limit = app, access, limit
+        self._held = 0  # bytes of bodies that are in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
@@ -142,11 +146,17 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
+            self._held += len(message.get("body", b""))
             if received > self.limit:
                 raise TooLarge(f"{self.limit >> 20} MB are the limit")
+            if self._held > BODIES * self.limit:
+                raise Busy("too much is being sent at once: try again in a second")
             return message
 
-        await self.app(scope, counted, guarded_send)
+        try:
+            await self.app(scope, counted, guarded_send)
+        finally:
+            self._held -= received
 
 
 def _claimed(scope: Scope) -> int:

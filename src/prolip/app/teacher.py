@@ -29,6 +29,7 @@ from prolip.features import FeatureStore, NoImageLeft, extract
 Publish = Callable[[dict[str, Any]], None]
 
 AT_ONCE = 16  # pictures that are encoded before the fit is looked at again: half a second of work
+PAUSE = 10.0  # seconds after a failure, such as a full disk
 REST = 0.4  # seconds without a change before what takes seconds begins
 
 
@@ -97,9 +98,15 @@ class Teacher:
             except Interrupted:
                 continue
             except ProlipError as error:
-                self._publish({"type": "trouble", "message": str(error)})
+                self._tell(str(error))
             except Exception as error:  # the page stays usable, and says what happened
-                self._publish({"type": "trouble", "message": f"{type(error).__name__}: {error}"})
+                self._tell(f"{type(error).__name__}: {error}")
+
+    def _tell(self, trouble: str) -> None:
+        """Say what went wrong, and leave it be for a while, unless something changes."""
+        self._publish({"type": "trouble", "message": trouble})
+        with self._changed:
+            self._changed.wait_for(lambda: self._stale or self._closed, timeout=PAUSE)
 
     def _step(self) -> None:
         with self._changed:
