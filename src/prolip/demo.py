@@ -107,7 +107,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
 
 
 def _page(textures: SetResult, numbers: SetResult) -> str:
-    """The report."""
+    """What both sets gave, as one HTML page."""
     results = [textures, numbers]
     curves = {r.test.name: [[r.zero_shot_accuracy], *(r.accuracy[n] for n in SHOTS)] for r in results}
     rows = [

@@ -19,7 +19,7 @@ class Gone(ProlipError):  # noqa: N818 - reads as what it is where it is caught
 
 
 def add_class(state: State, name: str) -> Change:
-    """A new class."""
+    """Add a class, with a name that no other has."""
     if len(state.classes) >= CLASS_LIMIT:
         raise InputError(f"a project holds {CLASS_LIMIT} classes at most")
     row = ClassRow(_text(name, NAME_LIMIT, "a class name"))

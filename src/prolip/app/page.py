@@ -87,7 +87,7 @@ class Page:
     # The page and its state
 
     async def index(self, request: Request) -> Response:
-        """The page itself."""
+        """The HTML that loads everything else."""
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
     async def session(self, request: Request) -> Response:

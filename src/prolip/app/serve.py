@@ -102,7 +102,7 @@ def load_models(paths: Sequence[Path], device: str = "auto") -> dict[str, Adapte
 
 
 class Server:
-    """The handlers."""
+    """Answers requests about loaded models: `prolip serve` without its socket."""
 
     def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
         self.models, self.access, self.pool = Models(models), access, Pool(room=4 * MANY)

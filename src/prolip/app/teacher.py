@@ -65,7 +65,7 @@ class Teacher:
         self._thread = Thread(target=self._run, name="prolip-teacher", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that encodes, fits and publishes."""
         self._thread.start()
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Judged:
     exports: tuple[str, ...]  # what the fitted model can be exported to
 
     def report(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """What `compare --json` prints of it."""
         figures = {name: value for name, value in vars(self).items() if name != "candidate"}
         return {**asdict(self.candidate), **figures, "exports": list(self.exports)}
 
@@ -89,7 +89,7 @@ class Comparison:
     left_out: dict[str, str]  # methods that could not be fitted, and why
 
     def report(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """What `compare --json` prints of it."""
         return {
             "chosen": asdict(self.chosen.candidate),
             "why": self.why,

@@ -30,7 +30,7 @@ class MemoryBudget:
 
     @property
     def limit(self) -> int:
-        """In bytes."""
+        """The bytes that pictures may take together: the environment's setting, or LIMIT."""
         named = os.environ.get(VARIABLE) or str(LIMIT)
         if not named.isdecimal() or not int(named):
             raise UsageError(f"{VARIABLE} is a number of megabytes, got {named!r}")

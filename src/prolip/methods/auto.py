@@ -104,7 +104,7 @@ class Auto(Method):
         return combine(self.ensemble(), task, pool.fitted, weights, started, **report), held_out
 
     def chooses(self) -> bool:
-        """The candidate."""
+        """What a validation set is used for: the candidate."""
         return True
 
     def count(self, shape: Shape) -> int:

@@ -76,7 +76,7 @@ class LPPlusPlus(Method):
         return replace(self, epochs=at).finish(fitted, task, started)
 
     def chooses(self) -> bool:
-        """The best epoch."""
+        """What a validation set is used for: the best epoch."""
         return True
 
     def count(self, shape: Shape) -> int:

@@ -206,7 +206,7 @@ class TipAdapterF(TipAdapter):
         return trained.parameters[0][0], trained.report()
 
     def chooses(self) -> bool:
-        """The best epoch."""
+        """What a validation set is used for: the best epoch."""
         return True
 
 

@@ -39,7 +39,7 @@ class Published:
 
 @cache
 def published(name: str) -> Published:
-    """A table by name."""
+    """The published figures of a table, by its name in the paper."""
     tables = _load()["tables"]
     if name not in tables:
         raise unknown_name("published table", name, tables)

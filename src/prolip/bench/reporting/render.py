@@ -77,7 +77,7 @@ def grid(table: Table) -> list[list[Entry]]:
 
 
 def rich_table(table: Table) -> Any:
-    """For a terminal."""
+    """The table as rich draws it on a terminal."""
     from rich.table import Table as RichTable
     from rich.text import Text
 

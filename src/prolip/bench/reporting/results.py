@@ -109,7 +109,7 @@ class Results:
 
     @property
     def choices(self) -> Choices:
-        """Of the run."""
+        """The datasets, shots, seeds and methods that the run was narrowed to."""
         return self.plan.choices
 
     @property

@@ -59,7 +59,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any], units: Sequence[PlannedUnit]) -> Plan:
-        """From the store."""
+        """The plan that `as_json` wrote, with its units."""
         experiment = Experiment.from_json(stored["experiment"])
         return cls(experiment, Choices(**tuples(stored["choices"])), stored["left_out"], tuple(units))
 

@@ -263,7 +263,7 @@ class ResultStore:
 
     @_told
     def finish(self, key: str, result: dict[str, Any], seconds: float) -> None:
-        """A unit is done."""
+        """Keep the result of a unit, which is not run again."""
         self._end(key, "done", json.dumps(result), None, seconds)
 
     @_told

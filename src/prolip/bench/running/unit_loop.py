@@ -24,7 +24,7 @@ class Pool(Protocol):
         """Units that it can take on now."""
 
     def submit(self, job: Job) -> None:
-        """Start a unit."""
+        """Take on a unit, of which `outcomes` will tell."""
 
     def outcomes(self, timeout: float) -> list[Outcome | Died]:
         """What has come back."""
@@ -120,7 +120,7 @@ class ThisProcess:
         self._job = job
 
     def outcomes(self, timeout: float) -> list[Outcome | Died]:
-        """Run it now."""
+        """Run the unit that was submitted, here and now."""
         job, self._job = self._job, None
         return [] if job is None else [self._executor.run(job)]
 

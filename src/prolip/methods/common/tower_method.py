@@ -98,7 +98,7 @@ class TowerMethod(Method):
         return task, encoder, towers
 
     def chooses(self) -> bool:
-        """The best epoch."""
+        """What a validation set is used for: the best epoch."""
         return True
 
     def judge_pictures(
