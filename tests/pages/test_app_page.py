@@ -281,10 +281,14 @@ def test_two_windows_agree(browser, page, address):
 def test_by_keyboard_alone(page):
     """Name two classes, choose pictures in the queue with shift, label them: no mouse."""
     page.get_by_label("Name of a new class").focus()
-    for name in ("red", "green"):
+    for name in ("red", "green"):  # the second while the first is on its way
         page.keyboard.type(name)
         page.keyboard.press("Enter")
-        expect(card(page, name)).to_be_visible()
+    expect(card(page, "red")).to_be_visible()
+    expect(card(page, "green")).to_be_visible()
+    page.keyboard.type("red")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Name of a new class")).to_have_value("red")  # refused: there is one
     drop(page.locator("label-queue .panel"), blotches("red", 4))
     expect(page.locator("#queue-tiles .tile")).to_have_count(4)
     for _ in range(40):

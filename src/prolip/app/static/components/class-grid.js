@@ -35,9 +35,12 @@ class ClassGrid extends HTMLElement {
     });
   }
 
+  // The field is free for the next name at once; a name that is refused comes back, unless another is being typed.
   async add() {
-    if (await actions.addClass(this.name.value)) this.name.value = "";
+    const name = this.name.value;
+    this.name.value = "";
     this.name.focus();
+    if (!(await actions.addClass(name))) this.name.value ||= name;
   }
 
   // A folder of pictures is a class; a folder of folders is several.
