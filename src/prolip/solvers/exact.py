@@ -21,7 +21,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
 from prolip.solvers.folds import own_order
-from prolip.solvers.minimise import Minimum, minimise
+from prolip.solvers.minimise import Minimum, minimise, no_pairs
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import reduce
 from prolip.solvers.regime import Regime
@@ -84,11 +84,11 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
-    complement: Complement | None = None
+    complement, pairs = None, no_pairs()
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
     for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
-        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale)
+        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale, pairs=pairs)
         reached, evaluations = found.value + penalty, evaluations + found.evaluations
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30

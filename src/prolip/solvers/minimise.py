@@ -24,6 +24,7 @@ ARMIJO, CURVATURE, TRIALS = 1e-4, 0.9, 20
 MEMORY = 8  # pairs
 
 Function = Callable[[Array], tuple[float, Array]]  # value and gradient, which has the point's shape
+Pairs = deque[tuple[Array, Array, float]]  # steps, the changes of the gradient, their inner products
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +38,18 @@ class Minimum:
 
 
 def minimise(
-    function: Function, start: Array, *, tol: float = 1e-6, evaluations: int = 500, scale: Array | None = None
+    function: Function,
+    start: Array,
+    *,
+    tol: float = 1e-6,
+    evaluations: int = 500,
+    scale: Array | None = None,
+    pairs: Pairs | None = None,
 ) -> Minimum:
     """Go to a minimum of `function`, from `start`, until two steps in a row lower the value by less than the
     share `tol` of it, or after so many evaluations. `scale` is the preconditioner, a guess of the inverse
-    Hessian's diagonal in the shape of `start`.
+    Hessian's diagonal in the shape of `start`; `pairs`, which is added to, is what is known of the curvature
+    from functions much like this one.
 
     Examples
     --------
@@ -52,10 +60,10 @@ def minimise(
     value, gradient = function(x)
     count, first, tiny = 1, float(np.linalg.norm(gradient)), 4 * np.finfo(gradient.dtype).eps
     inverse = np.ones_like(x) if scale is None else scale
-    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
-    fit, idle, converged = 1.0, 0, first == 0 or abs(value) < 1e-30
+    pairs = no_pairs() if pairs is None else pairs
+    idle, converged = 0, first == 0 or abs(value) < 1e-30
     while not converged and count < evaluations:
-        direction = -inverse_hessian(pairs, inverse, fit, gradient)
+        direction = -inverse_hessian(pairs, inverse, gradient)
         slope = float(np.vdot(gradient, direction))
         if not slope < 0:
             converged = slope == 0
@@ -86,7 +94,6 @@ def minimise(
         curvature = float(np.vdot(step, change))
         if curvature > 0:
             pairs.append((step, change, curvature))
-            fit = curvature / float(np.vdot(change, inverse * change))
         # Twice: the first step from a good start knows no curvature yet, and gains little.
         idle = idle + 1 if value - new <= tol * abs(new) else 0
         converged = idle == 2
@@ -94,16 +101,22 @@ def minimise(
     return Minimum(x, float(value), count, bool(converged))
 
 
-def inverse_hessian(
-    pairs: deque[tuple[Array, Array, float]], inverse: Array, fit: float, gradient: Array
-) -> Array:
+def no_pairs() -> Pairs:
+    """Nothing known yet."""
+    return deque(maxlen=MEMORY)
+
+
+def inverse_hessian(pairs: Pairs, inverse: Array, gradient: Array) -> Array:
     """The product of L-BFGS's inverse Hessian with a vector: the two-loop recursion."""
     q, shares = gradient.copy(), []
     for step, change, curvature in reversed(pairs):
         share = float(np.vdot(step, q)) / curvature
         q -= share * change
         shares.append(share)
-    q *= fit * inverse
+    q *= inverse
+    if pairs:
+        _, change, curvature = pairs[-1]
+        q *= curvature / float(np.vdot(change, inverse * change))
     for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
         q += (share - float(np.vdot(change, q)) / curvature) * step
     return q

@@ -67,15 +67,11 @@ class Reduction:
 
     def weight(self, z: Array, outside: Array | None = None) -> Array:
         """W [Do, D] of Z Q [r, k], and of the step of a `Complement`."""
-        step = product(self.back @ z, self.basis.T)
-        if self.by_rows:
-            step = step if outside is None else step + outside
-            step = product(self.inputs.T, step.astype(self.start.dtype))
-        elif outside is not None:
-            step += product(self.back, outside)
-        step = step.astype(self.start.dtype, copy=False)
-        step += self.start
-        return step
+        step = product(self.back @ z if self.by_rows else z, self.basis.T)
+        if outside is not None:
+            step += outside
+        left = self.inputs.T if self.by_rows else self.back
+        return product(left, step.astype(left.dtype, copy=False), self.start)
 
 
 def reduce(task: Task, regime: Regime | None = None) -> Reduction:

@@ -6,7 +6,7 @@ The size of a problem is what F Z takes, rows x rank x columns of multiplication
     up to 2^20    float64              float64            1         a float32 copy would save nothing
     up to 2^28    float32              float64            1, or     half the time; as the softmax and the sums
                                                           all from  are float64, order of images and pieces
-                                                          2^26 on   move a logit by less than 0.01
+                                                          2^24 on   move a logit by less than 0.01
     above         float32              float32            all       arrays [rows, classes] are as large as the
                                                                     features; logits within 0.1
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from prolip.core.machine import cores
-from prolip.solvers.threads import PIECE
+from prolip.solvers.threads import pieces
 
 SMALL, LARGE = 1 << 20, 1 << 28
 
@@ -39,6 +39,5 @@ def choose_regime(rows: int, rank: int, columns: int) -> Regime:
     size = rows * rank * columns
     if size <= SMALL:
         return Regime(np.float64, np.float64)
-    # An even number, for two threads; more than 16 would make their products small.
-    pieces = min(size // PIECE, rows // 256, 16) // 2 * 2 if size > PIECE else 0
-    return Regime(np.float32, np.float64 if size <= LARGE else np.float32, max(1, pieces), cores())
+    sums = np.float64 if size <= LARGE else np.float32
+    return Regime(np.float32, sums, pieces(size, min(rows // 256, 16)), cores())

@@ -20,7 +20,7 @@ import numpy as np
 from prolip.core.arrays import Array
 from prolip.core.machine import cores
 
-PIECE = 1 << 26  # multiplications: some milliseconds, which is worth waking a thread for
+PIECE = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
 
 
 @contextmanager
@@ -30,28 +30,47 @@ def single_thread() -> Iterator[None]:
         yield
 
 
-def run_all(work: Callable[[slice], Any], pieces: list[slice], threads: int) -> None:
-    """`work` on every piece, on so many threads at once."""
-    if threads == 1 or len(pieces) == 1:
-        for piece in pieces:
-            work(piece)
-    else:
-        for done in [_pool(threads).submit(work, piece) for piece in pieces]:
-            done.result()
+def run_all(work: Callable[[slice], Any], parts: list[slice], threads: int) -> None:
+    """`work` on every part, on so many threads at once, the caller's among them.
+
+    A caller that only waited would leave its core to one of the threads it has just woken, and often to both:
+    two products of 76 images took 9 ms in a fit where they take 5.
+    """
+    left = iter(parts)
+
+    def take() -> None:
+        for part in left:
+            work(part)
+
+    others = [_pool(threads).submit(take) for _ in range(min(threads, len(parts)) - 1)]
+    take()
+    for other in others:
+        other.result()
 
 
-def product(a: Array, b: Array) -> Array:
-    """A B; where it is large, the rows of A are shared among threads."""
-    size = a.shape[0] * a.shape[1] * b.shape[1]
-    out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
-    pieces = cut(len(a), max(1, min(size // PIECE, 16)))
-    run_all(lambda rows: np.matmul(a[rows], b, out=out[rows]), pieces, cores())
+def product(a: Array, b: Array, plus: Array | None = None) -> Array:
+    """A B + C; where it is large, threads share the rows of A or the columns of B, whichever are more."""
+    out = np.empty((len(a), b.shape[1]), np.result_type(a, b) if plus is None else plus.dtype)
+    by_rows = len(a) >= b.shape[1]
+
+    def work(part: slice) -> None:
+        share = out[part] if by_rows else out[:, part]
+        np.matmul(a[part] if by_rows else a, b if by_rows else b[:, part], out=share)
+        if plus is not None:
+            share += plus[part] if by_rows else plus[:, part]
+
+    run_all(work, cut(max(out.shape), pieces(a.size * b.shape[1])), cores())
     return out
 
 
-def cut(length: int, pieces: int) -> list[slice]:
-    """A range in nearly equal pieces."""
-    edges = [length * i // pieces for i in range(pieces + 1)]
+def pieces(size: int, most: int = 16) -> int:
+    """Into how many pieces so many multiplications are cut: an even number, for two threads."""
+    return max(1, min(size // PIECE, most) // 2 * 2)
+
+
+def cut(length: int, parts: int) -> list[slice]:
+    """A range in nearly equal parts."""
+    edges = [length * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in pairwise(edges) if a < b]
 
 
