@@ -13,7 +13,7 @@ from prolip.api.model import AdaptedModel, Support
 from prolip.api.texts import class_texts
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
@@ -80,8 +80,7 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
 
 def _place(model: AdaptedModel, name: str) -> int:
     names = list(map(str, model.classes))
-    if name not in names:
-        raise unknown_name("class", name, names)
+    check_name("class", name, names)
     return names.index(name)
 
 

@@ -55,8 +55,7 @@ class Auto(Method):
 
     def __post_init__(self) -> None:
         self.ensemble()
-        if self.by not in RULES:
-            raise errors.unknown_name("by", str(self.by), RULES)
+        errors.check_name("by", self.by, RULES)
 
     def ensemble(self) -> Ensemble:
         """The candidates, as an ensemble has them."""

@@ -68,10 +68,8 @@ class CLAP(LogitBiasMethod):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
-        if self.multipliers not in MULTIPLIERS:
-            raise errors.unknown_name("multipliers", str(self.multipliers), MULTIPLIERS)
+        errors.check_name("solver", self.solver, SOLVERS)
+        errors.check_name("multipliers", self.multipliers, MULTIPLIERS)
         if self.rounds < 1:
             raise UsageError(f"rounds must be at least 1, got {self.rounds}")
 

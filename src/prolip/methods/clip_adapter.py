@@ -119,8 +119,7 @@ class CLIPAdapter(LogitBiasMethod):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+        errors.check_name("solver", self.solver, SOLVERS)
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha <= 1):
             raise UsageError(f'alpha must be "auto" or a number from 0 to 1, got {self.alpha!r}')
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompt_tuning import PromptTuning
@@ -73,8 +73,7 @@ class CoOp(PromptTuning):
     needs: ClassVar[tuple[str, ...]] = (WORDS,)
 
     def __post_init__(self) -> None:
-        if self.position not in POSITIONS:
-            raise unknown_name("position", self.position, POSITIONS)
+        check_name("position", self.position, POSITIONS)
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Published:
 def published(name: str) -> Published:
     """The published figures of a table, by its name in the paper."""
     tables = _load()["tables"]
-    if name not in tables:
-        raise unknown_name("published table", name, tables)
+    check_name("published table", name, tables)
     rows = tables[name]["rows"]
     values = {(row.get("dataset"), row["method"]): tuple(row["values"]) for row in rows}
     return Published(tuple(tables[name]["columns"]), values)

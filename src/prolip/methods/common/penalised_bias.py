@@ -53,8 +53,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in self.solvers:
-            raise errors.unknown_name("solver", str(self.solver), self.solvers)
+        errors.check_name("solver", self.solver, self.solvers)
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PenalisedBias:

@@ -94,8 +94,7 @@ class Projection(LogitBiasMethod):
 
     def __post_init__(self) -> None:
         solvers.check_lam(self.lam)
-        if self.solver not in ("exact", "adam"):
-            raise errors.unknown_name("solver", str(self.solver), ["exact", "adam"])
+        errors.check_name("solver", self.solver, ("exact", "adam"))
         if isinstance(self.scale, str) and self.scale not in ("fixed", "auto"):
             raise UsageError(f'scale must be "fixed", "auto" or a number, got {self.scale!r}')
 
