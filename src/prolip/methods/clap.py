@@ -23,7 +23,6 @@ Differences that are left: as many views as the task has (theirs: 20); a class w
 multiplier of the others.
 """
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,8 +77,7 @@ class CLAP(LogitBiasMethod):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> LinearClassifier:
         """Train the rows; with adaptive multipliers, several times."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         multiplier = reliability(task)
         term, trained = self._train(task, multiplier)
         if self.multipliers == "adaptive":

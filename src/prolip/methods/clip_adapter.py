@@ -23,7 +23,6 @@ Difference that is left: the starting weights and the order of the images are ot
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -128,8 +127,7 @@ class CLIPAdapter(LogitBiasMethod):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> AdapterClassifier:
         """Search alpha where that is asked for, then train."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         _, method, figures = self.resolve(task, validation)
         term = method.bias(task, exact=False)
         judge = best_epoch(term, validation) if self.solver == "sgd" else None

@@ -13,7 +13,6 @@ validation set the best epoch is kept.
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,8 +57,7 @@ class CoCoOp(CoOp):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> Conditional:
         """Learn the context and the net."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         net = self._net(problem)
 

@@ -20,7 +20,6 @@ LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -79,8 +78,7 @@ class CoOp(PromptTuning):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Learn the context on cached image features."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         figures = self.train(
             problem.task,

@@ -18,7 +18,6 @@ Difference: `pooled` takes the mean of unit rows (theirs: before they are normal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -77,8 +76,7 @@ class PLOT(CoOp):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> Transported:
         """Learn the prompts on cached local features."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         context, device = self._context(problem), problem.images.device
         places = to_torch(self._places(problem.task, problem.task.pictures), device)  # [V, n, L, D]

@@ -16,7 +16,6 @@ none, it is off unless `lam` is given.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,8 +81,7 @@ class FineTuning(TowerMethod):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
         """Train a copy of the towers; the encoder itself stays as it was."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
