@@ -85,13 +85,13 @@ class CoCoOp(CoOp):
 
     def _net(self, problem: Problem) -> dict[str, nn.Parameter]:
         """W1, c1, W2 and c2, from torch's own initial values."""
-        import torch
         from torch import nn
+
+        from prolip.methods.common.training import seeded
 
         dim, width = problem.images.shape[2], problem.context.shape[-1]
         hidden = max(1, dim // self.reduction)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+        with seeded(self.seed):
             net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
         return dict(net.to(problem.images.device).named_parameters())
 
