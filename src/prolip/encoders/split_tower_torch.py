@@ -11,7 +11,7 @@ So no tower needs to be known by name, and a model is never changed: other code 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,16 +108,11 @@ def swapped(owner: nn.Module, name: str, value: nn.Module | None) -> Iterator[No
 def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
     """The tower's embedding of `probe`, and the linear module that was called last on the way to it."""
     called: list[tuple[str, nn.Linear | None]] = [("", None)]
-    handles = [
-        module.register_forward_hook(lambda *_, found=(name, module): called.append(found))
-        for name, module in tower.named_modules()
-        if isinstance(module, nn.Linear)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for found in tower.named_modules():
+            if isinstance(found[1], nn.Linear):
+                hooks.enter_context(found[1].register_forward_hook(lambda *_, own=found: called.append(own)))
         embedding = run(probe)
-    finally:
-        for handle in handles:
-            handle.remove()
     return embedding, *called[-1]
 
 
@@ -129,11 +124,8 @@ def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
         inputs.append(args[0].flatten(1))
         return torch.zeros_like(output)
 
-    handle = linear.register_forward_hook(mute)
-    try:
+    with linear.register_forward_hook(mute):
         rest = run(x)
-    finally:
-        handle.remove()
     return inputs[-1], rest
 
 
