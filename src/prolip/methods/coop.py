@@ -20,11 +20,9 @@ LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
 
 from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
@@ -33,7 +31,7 @@ from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompt_tuning import PromptTuning
 from prolip.methods.common.prompted import POSITIONS, Layout, Prompted
-from prolip.methods.common.tower_method import TowerTask
+from prolip.methods.common.tower_method import TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -168,9 +166,3 @@ class Problem:
     def layout(self, method: CoOp) -> Layout:
         """What it takes to build the same prompts around other class names."""
         return Layout(int(self.prompts.slots.shape[1]), method.position)
-
-
-def accuracy(logits: Sequence[Tensor], y: Array) -> float:
-    """The share of images that logits [B, K], batch by batch, put into their class."""
-    found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
-    return float(np.mean(found == y))

@@ -31,8 +31,8 @@ from prolip.encoders.local_encoder import LocalEncoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
-from prolip.methods.common.tower_method import Batches, TowerTask
-from prolip.methods.coop import CoOp, Problem, accuracy
+from prolip.methods.common.tower_method import Batches, TowerTask, accuracy
+from prolip.methods.coop import CoOp, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
