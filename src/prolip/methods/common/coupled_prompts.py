@@ -71,7 +71,7 @@ def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
     def fill(depth: int) -> Hook:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             tokens = args[0][:, : -len(coupling.prompts[0])] if depth else args[0]
-            prompts = coupling.visual(depth).to(tokens.dtype).expand(len(tokens), -1, -1)
+            prompts = coupling.visual(depth).to(tokens.dtype).expand(tokens.shape[0], -1, -1)
             return (torch.cat([tokens, prompts], dim=1), *args[1:])
 
         return hook
