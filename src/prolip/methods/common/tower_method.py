@@ -123,8 +123,15 @@ class TowerMethod(Method):
         return super().settle(**{"checkpoint": None, **chosen})
 
     @abstractmethod
+    def schedule(self, task: Task) -> dict[str, Any]:
+        """What its recipe has beside the options of every such method, for a support set of this size."""
+
     def recipe(self, task: Task) -> Recipe:
         """Steps and rates, for a support set of this size."""
+        from prolip.methods.common.training import Recipe
+
+        names = ("lr", "epochs", "batch_size", "seed", "checkpoint")
+        return Recipe(**{name: getattr(self, name) for name in names} | self.schedule(task))
 
     def train(
         self,
