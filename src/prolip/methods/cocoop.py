@@ -74,7 +74,7 @@ class CoCoOp(CoOp):
         towers, judge = problem.prompts.towers, problem.judge(validation, logits)
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
-        context, layout = to_numpy(problem.context), problem.layout(self)
+        context, layout = to_numpy(problem.context), problem.layout
         fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 

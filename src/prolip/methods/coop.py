@@ -88,8 +88,8 @@ class CoOp(PromptTuning):
             problem.judge(validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)),
         )
         task, context = problem.task, problem.context.detach()
-        text, layout = Text(problem.prompts.embed(context), task.text.classes), problem.layout(self)
-        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), layout, task.encoder)
+        text = Text(problem.prompts.embed(context), task.text.classes)
+        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), problem.layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 
     def loss(self, problem: Problem, batch: Batch) -> Tensor:
@@ -115,6 +115,7 @@ class Problem:
     """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
 
     task: TowerTask
+    layout: Layout  # what it takes to build the same prompts around other class names
     prompts: Prompts
     context: nn.Parameter  # [M, De] or [K, M, De]
     images: Tensor  # unit embeddings [V, n, D]
@@ -135,11 +136,11 @@ class Problem:
         start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
-        prompts = Prompts.build(encoder, towers, names, start.shape[-2], method.position)
+        layout = Layout(start.shape[-2], method.position)
+        prompts = Prompts.build(encoder, towers, names, layout.contexts, layout.position)
         arrays = (unit_rows(task.embeddings()), task.y, method.teacher_rows(task))
-        return cls(
-            task, prompts, nn.Parameter(start.clone()), *(to_torch(array, encoder.device) for array in arrays)
-        )
+        images, labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        return cls(task, layout, prompts, nn.Parameter(start.clone()), images, labels, teacher)
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
         """Scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
@@ -162,7 +163,3 @@ class Problem:
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(self.logits(rows, batch), self.labels[batch.images])
-
-    def layout(self, method: CoOp) -> Layout:
-        """What it takes to build the same prompts around other class names."""
-        return Layout(int(self.prompts.slots.shape[1]), method.position)

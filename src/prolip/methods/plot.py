@@ -99,8 +99,7 @@ class PLOT(CoOp):
         towers, trained = problem.prompts.towers, {"context": context}
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
-        layout = problem.layout(self)
-        fitted = Transported(task.text, task.scale, to_numpy(context), rows, layout, self.matching)
+        fitted = Transported(task.text, task.scale, to_numpy(context), rows, problem.layout, self.matching)
         return self.finish(fitted.bind(task.encoder), task, started, **figures)
 
     @property
