@@ -10,8 +10,8 @@ output, and v the tower's embedding. With u replaced by zero the tower gives som
 So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,26 +83,20 @@ def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> SplitTower:
     return checked(split, run, join(h, r), embedding)
 
 
-def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> SplitTower:
-    """Split where the tower ends with `x @ owner.name`, a bare matrix [Do, D] that may be None."""
+def split_without(
+    owner: nn.Module, name: str, value: nn.Module | None, parameters: HeadParameters, run: Run, probe: Tensor
+) -> SplitTower:
+    """Split where the tower gives features once its head, `owner.name` with these parameters, is `value`."""
 
     def features(x: Tensor) -> Tensor:
-        with swapped(owner, name, None):
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+        try:
             return run(x)
+        finally:
+            setattr(owner, name, original)
 
-    parameters = HeadParameters(getattr(owner, name))
     return checked(SplitTower(features, head_of(parameters), parameters), run, features(probe), run(probe))
-
-
-@contextmanager
-def swapped(owner: nn.Module, name: str, value: nn.Module | None) -> Iterator[None]:
-    """Set a module or parameter to `value` inside a with block, then put the original back."""
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
