@@ -152,8 +152,7 @@ def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
 
     found = forecast(plan, resources)
     if json:
-        about = {"units": found.units, "done": found.done, "seconds": found.seconds, "guessed": found.guessed}
-        print_json({"experiment": plan.experiment.name, **about})
+        print_json({"experiment": plan.experiment.name, **vars(found)})
         return
     say(f"{found.units} runs, of which {found.done} are done already")
     if found.done < found.units:
