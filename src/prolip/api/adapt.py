@@ -57,7 +57,11 @@ def read_support(
     classes = labelled.classes
     check_texts(encoder, recipe, classes)
     if not encoder.takes_pictures:
-        encoder = _with_rows(labelled.text, list(map(str, classes)))
+        if labelled.text is None:
+            raise InputError(
+                "embeddings need class text rows (text): an array in the file, or an argument of fit"
+            )
+        encoder = BroughtEmbeddings(Text(labelled.text, tuple(map(str, classes))))
     warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
@@ -167,12 +171,3 @@ def fresh_images(
             stacklevel=5,
         )
     return fresh
-
-
-def _with_rows(rows: Any, names: Sequence[str]) -> Encoder:
-    """The stand-in of an encoder that knows the text rows of these classes."""
-    if rows is None:
-        raise InputError(
-            "embeddings need class text rows (text): an array in the file, or an argument of fit"
-        )
-    return BroughtEmbeddings(Text(rows, tuple(names)))

@@ -13,7 +13,7 @@ from prolip.api.model import AdaptedModel, Support
 from prolip.api.texts import class_texts
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
@@ -80,8 +80,7 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
 
 def _place(model: AdaptedModel, name: str) -> int:
     names = list(map(str, model.classes))
-    if name not in names:
-        raise unknown_name("class", name, names)
+    check_name("class", name, names)
     return names.index(name)
 
 
@@ -120,24 +119,21 @@ def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Tex
 def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[int]) -> AdaptedModel:
     """The fitted model as it is, with new names for the classes `kept`, in this order, and no others."""
     text = _named(model.text.subset(list(kept)), classes)
-    encoder = _encoder(model, text)
+    encoder, fitted, confidence, held_out = _encoder(model, text), model.fitted, model.confidence, None
     if len(classes) == len(model.classes):
-        fitted = model.fitted
+        held_out = confidence.held_out
         fitted = methods.restore(
             fitted.kind, fitted.tensors(), fitted.config(), encoder.head, text, fitted.settings,
             fitted.report,
         ).bind(encoder)  # fmt: skip
     else:
-        fitted = model.fitted.with_text(text)
+        fitted = fitted.with_text(text)
     support, task = model.support, model.support.task
     if task is not None:
         place_of = np.full(len(model.classes), -1)
         place_of[list(kept)] = np.arange(len(kept))
         new = support_task(encoder, model.recipe, task.x, place_of[task.y], text)
         support = replace(support, task=new)
-    confidence, held_out = model.confidence, None
-    if len(classes) == len(model.classes):
-        held_out = confidence.held_out
     outsiders, report = confidence.outsiders, dict(confidence.report)
     if "per_class" in report:
         report["per_class"] = [report["per_class"][k] for k in kept]

@@ -11,7 +11,7 @@ import numpy as np
 
 from prolip.core import InputError
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.core.reading import read_json, read_rows
 
 _HEADERS = ("class", "group")
@@ -29,8 +29,7 @@ class Groups:
         """From the group of each class by name; a class that is not named stays by itself."""
         known = set(map(str, classes))
         for name in group_of:
-            if name not in known:
-                raise unknown_name("class among the groups", name, known)
+            check_name("class among the groups", name, known)
         own = [group_of.get(str(name), name) for name in classes]
         names = tuple(dict.fromkeys(own))
         if len(names) < 2:

@@ -40,7 +40,7 @@ def add_images(
         )
     known = labelled.classes + [name for name in names if name not in labelled.classes]
     class_names(map(str, known))
-    before = _old_accuracy(model, task, model)
+    before = _accuracy(held_out_answers(model), model)
     found = reading.features(model.encoder, labelled.images, range(recipe.views), progress)
     labels = [labelled.y[i] for i in found.kept]
     seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
@@ -57,7 +57,7 @@ def add_images(
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
     return new, {
-        **_changes(model, new, before, _old_accuracy(new, grown, model)),
+        **_changes(model, new, before, _accuracy(held_out_answers(new), model)),
         "duplicates": len(found.hashes) - len(fresh),
         "skipped": len(found.bad),
     }
@@ -75,7 +75,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     if support.task is not None:
         task = support_of(model)
         if not isinstance(_method(model), TowerMethod):  # fitting those again takes minutes
-            before = _old_accuracy(model, task, model)
+            before = _accuracy(held_out_answers(model), model)
             settled = methods.from_settings(model.fitted.settings)
             after = _accuracy(cross_validate(settled, task, text=text, seed=model.recipe.seed), model)
         support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
@@ -121,6 +121,14 @@ def support_of(model: AdaptedModel) -> Task:
     return task
 
 
+def held_out_answers(model: AdaptedModel) -> HeldOut:
+    """Answers about held-out support images: those of the fit, or of fits with what it settled on."""
+    if model.confidence.held_out is not None:
+        return model.confidence.held_out
+    settled = methods.from_settings(model.fitted.settings)
+    return cross_validate(settled, support_of(model), seed=model.recipe.seed)
+
+
 def _method(model: AdaptedModel) -> methods.Method:
     """The method of the recipe, which may come from a file: no module is imported for being named there."""
     for place in plugins.places_in([model.recipe.method, model.recipe.options]):
@@ -147,15 +155,6 @@ def _changes(
         "old_accuracy_before": before,
         "old_accuracy": after,
     }
-
-
-def _old_accuracy(model: AdaptedModel, task: Task, old: AdaptedModel) -> float | None:
-    """Held-out accuracy of a model on the images of an old one: answers of its fit, where it made them."""
-    held_out = model.confidence.held_out
-    if held_out is None:
-        settled = methods.from_settings(model.fitted.settings)
-        held_out = cross_validate(settled, task, seed=model.recipe.seed)
-    return _accuracy(held_out, old)
 
 
 def _accuracy(out: HeldOut, old: AdaptedModel) -> float | None:

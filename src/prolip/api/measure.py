@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from prolip import methods
 from prolip.api.answer import features
 from prolip.api.groups import Groups
-from prolip.api.grow import support_of
+from prolip.api.grow import held_out_answers, support_of
 from prolip.api.model import AdaptedModel
 from prolip.api.reading import Labelled, Progress, Reading, require_known
-from prolip.core import HeldOut, UsageError
+from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.files import readable
 from prolip.core.writing import write_bytes
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
 from prolip.features import Extraction
-from prolip.methods.common.cross_validation import cross_validate
 from prolip.methods.common.tower_method import TowerMethod
 
 _NOTHING_HELD_OUT = (
@@ -89,7 +87,7 @@ def answer_features(
     in_support = np.array([key in place for key in found.hashes])
     held_out, kept = np.zeros(len(y), bool), np.ones(len(y), bool)
     if honest and in_support.any() and _can_hold_out(model):
-        answers = _held_out(model)
+        answers = held_out_answers(model)
         row_of = {place: row for row, place in enumerate(answers.images.tolist())}
         rows = [row_of.get(place.get(key, -1), -1) for key in found.hashes]
         held_out = np.array(rows) >= 0
@@ -113,7 +111,7 @@ def answer_held_out(model: AdaptedModel) -> LabelledAnswers:
         raise UsageError(
             f"{model.recipe.method} takes minutes to fit and is not cross-validated: name a folder of images"
         )
-    answers = _held_out(model)
+    answers = held_out_answers(model)
     if not len(answers):
         raise UsageError(_NOTHING_HELD_OUT)
     x, n = task.x[0, answers.images], len(answers)
@@ -188,14 +186,6 @@ def write_answers(
 def _can_hold_out(model: AdaptedModel) -> bool:
     """Whether fits on parts of the support set can be made, and take moments."""
     return model.support.task is not None and not isinstance(model.recipe.create(), TowerMethod)
-
-
-def _held_out(model: AdaptedModel) -> HeldOut:
-    """Answers about held-out support images: those of the fit, or of fits with what it settled on."""
-    if model.confidence.held_out is not None:
-        return model.confidence.held_out
-    settled = methods.from_settings(model.fitted.settings)
-    return cross_validate(settled, support_of(model), seed=model.recipe.seed)
 
 
 def image_name(source: Any, place: int) -> str:

@@ -38,15 +38,7 @@ class Reading:
     ) -> Extraction:
         """Pre-projection features of images, whatever they come as."""
         listed = as_images(images) if encoder.takes_pictures else images
-        return extract(
-            encoder,
-            listed,
-            views=views,
-            store=self.store,
-            skip_bad=self.skip_bad,
-            progress=progress,
-            exact_decode=self.exact_decode,
-        )
+        return extract(encoder, listed, views=views, progress=progress, **vars(self))
 
 
 def shared_store(named: str | Path | bool | None) -> FeatureStore | None:

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from prolip.cli import bench_options as options
 from prolip.cli import common
 from prolip.cli.bench_verify import verify
-from prolip.cli.console import bar, console, print_json, say, table, warn
+from prolip.cli.console import LINE_SECONDS, bar, console, print_json, say, table, warn
 
 if TYPE_CHECKING:
     from prolip.bench.reporting.table import Table
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prolip.bench.running.unit_loop import Status
 
 RESULTS = Path("prolip-bench") / "results.sqlite"
-_EVERY = 10.0  # seconds between lines of progress that go to a file
 
 
 group = typer.Typer(no_args_is_help=True, help="Run the paper's experiments again: tables and figures.")
@@ -152,8 +151,7 @@ def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
 
     found = forecast(plan, resources)
     if json:
-        about = {"units": found.units, "done": found.done, "seconds": found.seconds, "guessed": found.guessed}
-        print_json({"experiment": plan.experiment.name, **about})
+        print_json({"experiment": plan.experiment.name, **vars(found)})
         return
     say(f"{found.units} runs, of which {found.done} are done already")
     if found.done < found.units:
@@ -270,7 +268,7 @@ def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int,
             nonlocal last
             drawn.note(note)
             drawn(done, total)
-            if not quiet and not sys.stderr.isatty() and time.monotonic() - last >= _EVERY:
+            if not quiet and not sys.stderr.isatty() and time.monotonic() - last >= LINE_SECONDS:
                 last = time.monotonic()
                 say(line)
 

@@ -63,7 +63,7 @@ def check(
     """
     from prolip.api.check import KINDS
     from prolip.core import UsageError
-    from prolip.core.errors import unknown_name
+    from prolip.core.errors import check_name
     from prolip.core.writing import write_bytes
 
     if undo is not None:
@@ -74,8 +74,7 @@ def check(
     if source is None:
         raise UsageError("name the folder to check: prolip check DIR")
     for kind in only or ():
-        if kind not in KINDS:
-            raise unknown_name("kind", kind, KINDS)
+        check_name("kind", kind, KINDS)
     kept = False if no_store else store
     found = _look(source, absolute_paths, model, saved, seed, device, kept, json)
     found = replace(found, findings=[one for one in found.findings if not only or one.kind in only])

@@ -93,10 +93,10 @@ def curve(
         print_json({**found.report(), "out": None if out is None else str(out)})
         return
     rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in found.points]
-    rows += [[f"{found.now.shots} (now)", percent(found.now.accuracy), *_interval(found.now), ""]]
-    for forecast in found.forecasts:
-        gain = 100 * (forecast.accuracy - found.now.accuracy)
-        rows.append([str(forecast.shots), percent(forecast.accuracy), *_interval(forecast), f"{gain:+.1f}"])
+    for each in (found.now, *found.forecasts):
+        span = f"{percent(each.low)} to {percent(each.high)}"
+        gain = "" if each is found.now else f"{100 * (each.accuracy - found.now.accuracy):+.1f}"
+        rows.append([f"{each.shots}{'' if gain else ' (now)'}", percent(each.accuracy), span, gain])
     table(None, ["images per class", "accuracy %", "90 % interval", "gain"], rows)
     if out is not None:
         console().print(f"\nDrawn to [bold]{escape(str(out))}[/]")
@@ -133,8 +133,3 @@ def suggest(
         return
     rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in found]
     table(None, ["image", "covers %", "unsure %"], rows)
-
-
-def _interval(forecast: object) -> list[str]:
-    low, high = forecast.low, forecast.high  # type: ignore[attr-defined]
-    return [f"{percent(low)} to {percent(high)}"]

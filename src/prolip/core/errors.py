@@ -5,7 +5,8 @@ exits with `exit_code`; anything else that escapes is a defect of ours and keeps
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 
 class ProlipError(Exception):
@@ -45,3 +46,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     some = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {some}"
     return UsageError(f"unknown {kind} {name!r}: {hint}")
+
+
+def check_name(kind: str, name: Any, known: Collection[str]) -> None:
+    """Refuse a name that is not among those that are known."""
+    if name not in known:
+        raise unknown_name(kind, str(name), known)

@@ -8,6 +8,7 @@ than the file can honestly hold.
 import csv
 import io
 import json
+import math
 import os
 import stat
 import zipfile
@@ -183,10 +184,7 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
         raise Unreadable(path, f"it is not an array of NumPy: {first_line(error)}") from error
     if dtype.hasobject or dtype.kind not in "biufUS":
         raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
-    count = 1
-    for length in shape:
-        count *= length
-    if min(shape, default=0) < 0 or count * dtype.itemsize > size:
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size:
         raise Unreadable(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
 
 

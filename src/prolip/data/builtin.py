@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from prolip.core.errors import InputError, ModelError, unknown_name
+from prolip.core.errors import InputError, ModelError, check_name
 from prolip.data import glyphs, textures
 from prolip.data.templates import templates_for
 
@@ -49,10 +49,8 @@ def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") ->
     split
         "train" or "test": no picture is in both.
     """
-    if name not in BUILTIN:
-        raise unknown_name("built-in set", name, BUILTIN)
-    if split not in _SPLITS:
-        raise unknown_name("split", split, _SPLITS)
+    check_name("built-in set", name, BUILTIN)
+    check_name("split", split, _SPLITS)
     if per_class < 1:
         raise InputError(f"per_class must be at least 1, got {per_class}")
     return BUILTIN[name](per_class, seed, split)

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from prolip.core.errors import InputError, unknown_name
+from prolip.core.errors import InputError, check_name
 
 Short = Literal["keep", "repeat"]
 
@@ -121,8 +121,7 @@ def sample_base_support(
 
 
 def _draw(labels: Iterable[int], shots: int | None, rng: random.Random, short: Short) -> list[int]:
-    if short not in ("keep", "repeat"):
-        raise unknown_name("rule for short classes", short, ("keep", "repeat"))
+    check_name("rule for short classes", short, ("keep", "repeat"))
     if shots is not None and shots < 1:
         raise InputError(f"shots must be at least 1, got {shots}")
     chosen: list[int] = []

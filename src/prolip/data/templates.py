@@ -18,10 +18,7 @@ IMAGENET: tuple[str, ...] = (
 )
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
-    "default": DEFAULT,
-    "caltech101": DEFAULT,
-    "stanford_cars": DEFAULT,
-    "sun397": DEFAULT,
+    **dict.fromkeys(("default", "caltech101", "stanford_cars", "sun397"), DEFAULT),
     "dtd": ("{} texture.",),
     "eurosat": ("a centered satellite photo of {}.",),
     "fgvc_aircraft": ("a photo of a {}, a type of aircraft.",),
@@ -29,11 +26,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "flowers102": ("a photo of a {}, a type of flower.",),
     "oxford_pets": ("a photo of a {}, a type of pet.",),
     "ucf101": ("a photo of a person doing {}.",),
-    "imagenet": IMAGENET,
-    "imagenet_a": IMAGENET,
-    "imagenet_v2": IMAGENET,
-    "imagenet_r": IMAGENET,
-    "imagenet_sketch": IMAGENET,
+    **dict.fromkeys(("imagenet", "imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"), IMAGENET),
 }
 
 LONGEST = 1000  # characters; towers read some hundred of them

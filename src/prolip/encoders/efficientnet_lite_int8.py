@@ -109,12 +109,9 @@ def _floats(graph: Graph, x: _Tensor) -> _Tensor:
 
 def _mean_after_relu6(mean: Array, deviation: Array) -> Array:
     """The mean of min(max(x, 0), 6) for normal x."""
+    from scipy.special import ndtr
+
     below, above = -mean / (deviation + 1e-6), (6 - mean) / (deviation + 1e-6)
-    inside = _normal(above) - _normal(below)
+    lower, upper = ndtr(below, dtype=np.float64), ndtr(above, dtype=np.float64)
     edges = (np.exp(-(below**2) / 2) - np.exp(-(above**2) / 2)) / math.sqrt(2 * math.pi)
-    return np.asarray(mean * inside + deviation * edges + 6 * (1 - _normal(above)))
-
-
-def _normal(x: Array) -> Array:
-    """The distribution function of the normal distribution."""
-    return np.array([(1 + math.erf(value / math.sqrt(2))) / 2 for value in x.tolist()])
+    return np.asarray(mean * (upper - lower) + deviation * edges + 6 * (1 - upper))

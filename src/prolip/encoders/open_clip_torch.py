@@ -16,16 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prolip.encoders.split_tower_torch import (
-    HeadParameters,
-    Run,
-    SplitTower,
-    checked,
-    head_of,
-    split_at_linear,
-    split_at_matrix,
-    swapped,
-)
+from prolip.encoders.split_tower_torch import HeadParameters, SplitTower, split_at_linear, split_without
 from prolip.encoders.trainable_towers import Tokens, Towers
 
 
@@ -33,30 +24,21 @@ def split_image(model: Any, probe: Tensor) -> SplitTower:
     """The image tower and its head, tried on normalised pixels [1, 3, S, S]."""
     visual, run = model.visual, model.encode_image
     if isinstance(getattr(visual, "proj", None), nn.Parameter):
-        return split_at_matrix(visual, "proj", run, probe)
-    if isinstance(getattr(getattr(visual, "attnpool", None), "c_proj", None), nn.Linear):
-        return _split_resnet(visual, run, probe)
+        return split_without(visual, "proj", None, HeadParameters(visual.proj), run, probe)
+    last = getattr(getattr(visual, "attnpool", None), "c_proj", None)
+    if isinstance(last, nn.Linear):
+        parameters = HeadParameters(last.weight, last.bias, transposed=True)
+        return split_without(visual, "attnpool", _MeanQueryPool(visual.attnpool), parameters, run, probe)
     return split_at_linear(visual, run, probe)
 
 
 def split_text(model: Any, probe: Tensor) -> SplitTower:
     """The text tower and its head, tried on token numbers [1, L]."""
-    tower = getattr(model, "text", model)
-    if isinstance(getattr(tower, "text_projection", None), nn.Parameter):
-        return split_at_matrix(tower, "text_projection", model.encode_text, probe)
-    return split_at_linear(tower, model.encode_text, probe)
-
-
-def _split_resnet(visual: Any, run: Run, probe: Tensor) -> SplitTower:
-    pool = _MeanQueryPool(visual.attnpool)
-
-    def features(x: Tensor) -> Tensor:
-        with swapped(visual, "attnpool", pool):
-            return run(x)
-
-    last = visual.attnpool.c_proj
-    parameters = HeadParameters(last.weight, last.bias, transposed=True)
-    return checked(SplitTower(features, head_of(parameters), parameters), run, features(probe), run(probe))
+    tower, run = getattr(model, "text", model), model.encode_text
+    matrix = getattr(tower, "text_projection", None)
+    if isinstance(matrix, nn.Parameter):
+        return split_without(tower, "text_projection", None, HeadParameters(matrix), run, probe)
+    return split_at_linear(tower, run, probe)
 
 
 class _MeanQueryPool(nn.Module):

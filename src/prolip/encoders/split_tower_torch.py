@@ -10,8 +10,8 @@ output, and v the tower's embedding. With u replaced by zero the tower gives som
 So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,41 +83,30 @@ def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> SplitTower:
     return checked(split, run, join(h, r), embedding)
 
 
-def split_at_matrix(owner: nn.Module, name: str, run: Run, probe: Tensor) -> SplitTower:
-    """Split where the tower ends with `x @ owner.name`, a bare matrix [Do, D] that may be None."""
+def split_without(
+    owner: nn.Module, name: str, value: nn.Module | None, parameters: HeadParameters, run: Run, probe: Tensor
+) -> SplitTower:
+    """Split where the tower gives features once its head, `owner.name` with these parameters, is `value`."""
 
     def features(x: Tensor) -> Tensor:
-        with swapped(owner, name, None):
+        original = getattr(owner, name)
+        setattr(owner, name, value)
+        try:
             return run(x)
+        finally:
+            setattr(owner, name, original)
 
-    parameters = HeadParameters(getattr(owner, name))
     return checked(SplitTower(features, head_of(parameters), parameters), run, features(probe), run(probe))
-
-
-@contextmanager
-def swapped(owner: nn.Module, name: str, value: nn.Module | None) -> Iterator[None]:
-    """Set a module or parameter to `value` inside a with block, then put the original back."""
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
     """The tower's embedding of `probe`, and the linear module that was called last on the way to it."""
     called: list[tuple[str, nn.Linear | None]] = [("", None)]
-    handles = [
-        module.register_forward_hook(lambda *_, found=(name, module): called.append(found))
-        for name, module in tower.named_modules()
-        if isinstance(module, nn.Linear)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for found in tower.named_modules():
+            if isinstance(found[1], nn.Linear):
+                hooks.enter_context(found[1].register_forward_hook(lambda *_, own=found: called.append(own)))
         embedding = run(probe)
-    finally:
-        for handle in handles:
-            handle.remove()
     return embedding, *called[-1]
 
 
@@ -129,11 +118,8 @@ def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
         inputs.append(args[0].flatten(1))
         return torch.zeros_like(output)
 
-    handle = linear.register_forward_hook(mute)
-    try:
+    with linear.register_forward_hook(mute):
         rest = run(x)
-    finally:
-        handle.remove()
     return inputs[-1], rest
 
 

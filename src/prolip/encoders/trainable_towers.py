@@ -89,11 +89,8 @@ class Towers:
         def instead(_: nn.Module, __: Any, output: Tensor) -> Tensor:
             return embeddings[:, : output.shape[1]].to(output.dtype)
 
-        handle = self.words.register_forward_hook(instead)
-        try:
+        with self.words.register_forward_hook(instead):
             yield
-        finally:
-            handle.remove()
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:

@@ -105,15 +105,13 @@ def _to_hf(source: Checkpoint) -> Checkpoint:
             converted[f"{theirs}.{_LAYER[module]}.{kind}"] = state[f"{ours}.{part}"]
     if unused := state.keys() - set(_SAME) - set(_TRANSPOSED) - {f"{o}.{p}" for o, _, p in _layers(state)}:
         raise ModelError(f"transformers' CLIP has no place for {min(unused)} of this model")
-    image_processor = _hf_image_processor(source.preprocess)
-    tokenizer = _hf_tokenizer(source.tokenizer, transformers)
     return replace(
         source,
         library="hf",
         config=config,
         state=converted,
-        tokenizer=tokenizer,
-        image_processor=image_processor,
+        tokenizer=_hf_tokenizer(source.tokenizer, transformers),
+        image_processor=_hf_image_processor(source.preprocess),
     )
 
 
@@ -138,7 +136,6 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
         "layers": text.num_hidden_layers,
         "mlp_ratio": text.intermediate_size / text.hidden_size,
     }
-    tokenizer = source.tokenizer
     if text.vocab_size != 49408:  # not CLIP's own vocabulary: the tokenizer goes along
         text_cfg |= {"hf_tokenizer_name": "tokenizer.json of this folder"}
         text_cfg |= {"pool_type": "eos", "eos_id": text.eos_token_id}
@@ -168,12 +165,7 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
                 converted[f"{ours}.{i}.attn.in_proj_{kind}"] = torch.cat(parts)
     image_processor = _open_clip_image_processor(source.preprocess)
     return replace(
-        source,
-        library="open_clip",
-        config=config,
-        state=converted,
-        tokenizer=tokenizer,
-        image_processor=image_processor,
+        source, library="open_clip", config=config, state=converted, image_processor=image_processor
     )
 
 

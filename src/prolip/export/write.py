@@ -9,7 +9,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError, unknown_name
+from prolip.core.errors import ModelError, check_name
 from prolip.core.onnx_graph import Graph
 from prolip.core.writing import check_exchangeable, follow, write_bytes, write_folder
 from prolip.encoders.base import Encoder
@@ -86,8 +86,7 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
 
 def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:
     """Write a model of one library as a folder of the other, unchanged."""
-    if library not in LIBRARIES:
-        raise unknown_name("library", library, LIBRARIES)
+    check_name("library", library, LIBRARIES)
     check_empty(path, force)
     unchanged = Folded(source.head, source.text_head, source.scale)
     write = _checkpoint_writer(source, library, unchanged, None, {})
@@ -104,8 +103,7 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:
     """Refuse what can be refused before a model is loaded."""
     for target in to:
-        if target not in TARGETS:
-            raise unknown_name("export target", target, TARGETS)
+        check_name("export target", target, TARGETS)
     if not to:
         raise UsageError(f"name what to export to: {', '.join(TARGETS)}")
     check_empty(path, force)

@@ -39,9 +39,9 @@ REGISTRY = {
     "plot": "prolip.methods.plot:PLOT",
     # through both towers, or the image tower
     "maple": "prolip.methods.maple:MaPLe",
-    "full": "prolip.methods.full:FullFineTuning",
-    "last_layer": "prolip.methods.last_layer:LastLayer",
-    "norm_tuning": "prolip.methods.norm_tuning:NormTuning",
+    "full": "prolip.methods.tower_tuning:FullFineTuning",
+    "last_layer": "prolip.methods.tower_tuning:LastLayer",
+    "norm_tuning": "prolip.methods.tower_tuning:NormTuning",
     "clip_lora": "prolip.methods.clip_lora:CLIPLoRA",
 }
 

@@ -55,8 +55,7 @@ class Auto(Method):
 
     def __post_init__(self) -> None:
         self.ensemble()
-        if self.by not in RULES:
-            raise errors.unknown_name("by", str(self.by), RULES)
+        errors.check_name("by", self.by, RULES)
 
     def ensemble(self) -> Ensemble:
         """The candidates, as an ensemble has them."""
@@ -65,9 +64,8 @@ class Auto(Method):
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Compare the candidates and their ensemble."""
-        self.check_validation(task, validation)
         if validation is None and (assign_folds(task, self.seed) < 0).all():
-            started = time.perf_counter()
+            started = self.begin(task)
             first = self.ensemble().create_members()[0]
             return _tell(first.fit(task, progress), started, chose=first.name, why=ONE_SHOT)
         return self._compare(task, validation)[0]
@@ -82,7 +80,7 @@ class Auto(Method):
         return self._compare(task, None)
 
     def _compare(self, task: Task, validation: Task | None) -> tuple[Fitted, HeldOut]:
-        started = time.perf_counter()
+        started = self.begin(task, validation)
         members = self.ensemble().create_members()
         pool = fit_pool(members, task, self.seed, validation)
         logits = [*pool.logits, stacked(pool)]

@@ -23,7 +23,6 @@ Differences that are left: as many views as the task has (theirs: 20); a class w
 multiplier of the others.
 """
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,10 +67,8 @@ class CLAP(LogitBiasMethod):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
-        if self.multipliers not in MULTIPLIERS:
-            raise errors.unknown_name("multipliers", str(self.multipliers), MULTIPLIERS)
+        errors.check_name("solver", self.solver, SOLVERS)
+        errors.check_name("multipliers", self.multipliers, MULTIPLIERS)
         if self.rounds < 1:
             raise UsageError(f"rounds must be at least 1, got {self.rounds}")
 
@@ -80,8 +77,7 @@ class CLAP(LogitBiasMethod):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> LinearClassifier:
         """Train the rows; with adaptive multipliers, several times."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         multiplier = reliability(task)
         term, trained = self._train(task, multiplier)
         if self.multipliers == "adaptive":

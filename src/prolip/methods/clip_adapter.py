@@ -23,7 +23,6 @@ Difference that is left: the starting weights and the order of the images are ot
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -119,8 +118,7 @@ class CLIPAdapter(LogitBiasMethod):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+        errors.check_name("solver", self.solver, SOLVERS)
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha <= 1):
             raise UsageError(f'alpha must be "auto" or a number from 0 to 1, got {self.alpha!r}')
 
@@ -129,8 +127,7 @@ class CLIPAdapter(LogitBiasMethod):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> AdapterClassifier:
         """Search alpha where that is asked for, then train."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         _, method, figures = self.resolve(task, validation)
         term = method.bias(task, exact=False)
         judge = best_epoch(term, validation) if self.solver == "sgd" else None

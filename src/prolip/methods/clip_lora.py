@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Task
 from prolip.core.arrays import Array
@@ -26,8 +26,6 @@ from prolip.methods.common.tuned_towers import Tuned
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from prolip.methods.common.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -74,30 +72,22 @@ class CLIPLoRA(FineTuning):
         lora = self.alpha / math.sqrt(self.rank)
         return Tuned(task.text, task.scale, changed, lora).bind(encoder)
 
-    def recipe(self, task: Task) -> Recipe:
+    def schedule(self, task: Task) -> dict[str, Any]:
         """AdamW for a number of steps."""
-        from prolip.methods.common.training import Recipe
-
-        return Recipe(
-            self.lr,
-            self.epochs or 0,
-            self.batch_size,
-            steps=round(self.steps_per_shot * task.shots) if self.epochs is None else None,
-            optimizer="adamw",
-            weight_decay=self.weight_decay,
-            floor=1e-6,
-            drop_last=False,
-            per_step=True,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-        )
+        return {
+            "epochs": self.epochs or 0,
+            "steps": round(self.steps_per_shot * task.shots) if self.epochs is None else None,
+            "optimizer": "adamw",
+            "weight_decay": self.weight_decay,
+            "floor": 1e-6,
+            "drop_last": False,
+            "per_step": True,
+        }
 
     def parameters(self, task: Task) -> int:
         """Two factors for each projection."""
-        return self.count_in(self.open(task)[2])
+        _, _, towers = self.open(task)
 
-    def count_in(self, towers: Towers) -> int:
-        """The same for towers alone."""
         from prolip.methods.common.lora_layers import count_factors
 
         return count_factors(towers, self.rank)

@@ -13,7 +13,6 @@ validation set the best epoch is kept.
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,8 +57,7 @@ class CoCoOp(CoOp):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> Conditional:
         """Learn the context and the net."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         net = self._net(problem)
 
@@ -76,7 +74,7 @@ class CoCoOp(CoOp):
         towers, judge = problem.prompts.towers, problem.judge(validation, logits)
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
-        context, layout = to_numpy(problem.context), problem.layout(self)
+        context, layout = to_numpy(problem.context), problem.layout
         fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 
@@ -87,13 +85,13 @@ class CoCoOp(CoOp):
 
     def _net(self, problem: Problem) -> dict[str, nn.Parameter]:
         """W1, c1, W2 and c2, from torch's own initial values."""
-        import torch
         from torch import nn
+
+        from prolip.methods.common.training import seeded
 
         dim, width = problem.images.shape[2], problem.context.shape[-1]
         hidden = max(1, dim // self.reduction)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(self.seed)
+        with seeded(self.seed):
             net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
         return dict(net.to(problem.images.device).named_parameters())
 

@@ -17,7 +17,6 @@ published no program for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
@@ -109,8 +108,7 @@ class Composition(Method):
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Let each term choose what it has to, then train the sum."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         terms, reports = [], []
         for given in self.terms():
             task, term, figures = given.resolve(task, validation if given.resolves() else None)

@@ -20,21 +20,18 @@ LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate th
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompt_tuning import PromptTuning
 from prolip.methods.common.prompted import POSITIONS, Layout, Prompted
-from prolip.methods.common.tower_method import TowerTask
+from prolip.methods.common.tower_method import TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -73,15 +70,13 @@ class CoOp(PromptTuning):
     needs: ClassVar[tuple[str, ...]] = (WORDS,)
 
     def __post_init__(self) -> None:
-        if self.position not in POSITIONS:
-            raise unknown_name("position", self.position, POSITIONS)
+        check_name("position", self.position, POSITIONS)
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Learn the context on cached image features."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         figures = self.train(
             problem.task,
@@ -93,8 +88,8 @@ class CoOp(PromptTuning):
             problem.judge(validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)),
         )
         task, context = problem.task, problem.context.detach()
-        text, layout = Text(problem.prompts.embed(context), task.text.classes), problem.layout(self)
-        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), layout, task.encoder)
+        text = Text(problem.prompts.embed(context), task.text.classes)
+        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), problem.layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 
     def loss(self, problem: Problem, batch: Batch) -> Tensor:
@@ -120,6 +115,7 @@ class Problem:
     """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
 
     task: TowerTask
+    layout: Layout  # what it takes to build the same prompts around other class names
     prompts: Prompts
     context: nn.Parameter  # [M, De] or [K, M, De]
     images: Tensor  # unit embeddings [V, n, D]
@@ -140,11 +136,11 @@ class Problem:
         start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
-        prompts = Prompts.build(encoder, towers, names, start.shape[-2], method.position)
+        layout = Layout(start.shape[-2], method.position)
+        prompts = Prompts.build(encoder, towers, names, layout.contexts, layout.position)
         arrays = (unit_rows(task.embeddings()), task.y, method.teacher_rows(task))
-        return cls(
-            task, prompts, nn.Parameter(start.clone()), *(to_torch(array, encoder.device) for array in arrays)
-        )
+        images, labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        return cls(task, layout, prompts, nn.Parameter(start.clone()), images, labels, teacher)
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
         """Scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
@@ -167,13 +163,3 @@ class Problem:
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(self.logits(rows, batch), self.labels[batch.images])
-
-    def layout(self, method: CoOp) -> Layout:
-        """What it takes to build the same prompts around other class names."""
-        return Layout(int(self.prompts.slots.shape[1]), method.position)
-
-
-def accuracy(logits: Sequence[Tensor], y: Array) -> float:
-    """The share of images that logits [B, K], batch by batch, put into their class."""
-    found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
-    return float(np.mean(found == y))

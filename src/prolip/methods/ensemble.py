@@ -11,7 +11,6 @@ The default members are one that starts from the texts, one that sees only the i
 the sets of `benchmarks/development.py` no smaller pool did better than this one beyond the noise.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
@@ -102,8 +101,7 @@ class Ensemble(Method):
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
         """Fit every member, then the weights."""
-        started, members = time.perf_counter(), self.create_members()
-        self.check_validation(task, validation)
+        started, members = self.begin(task, validation), self.create_members()
         if self.weights == "auto":
             pool = fit_pool(members, task, self.seed, validation)
             fitted, (weights, reason) = pool.fitted, self._weights(pool)
@@ -119,7 +117,7 @@ class Ensemble(Method):
         """The fit, and the sum of what its members say about each fold, under weights from the others."""
         if self.weights == "auto" and seed != self.seed:
             return super().fit_held_out(task, progress, seed)
-        started = time.perf_counter()
+        started = self.begin(task)
         pool = fit_pool(self.create_members(), task, seed)
         weights, reason = self._weights(pool)
         logits = stacked(pool) if self.weights == "auto" else weighted(weights, pool.logits)

@@ -55,8 +55,7 @@ class LinearProbe(HyperparameterSearch):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.features not in SPACES:
-            raise errors.unknown_name("features", str(self.features), SPACES)
+        errors.check_name("features", self.features, SPACES)
         if self.C != "auto" and not (isinstance(self.C, (int, float)) and 0 < self.C < math.inf):
             raise UsageError(f'C must be "auto" or a positive number, got {self.C!r}')
 

@@ -21,7 +21,6 @@ Difference: b starts at zero (theirs at random numbers within 1 / sqrt(D)). Thei
 the rows of all views are one batch.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -63,8 +62,7 @@ class LPPlusPlus(Method):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         best, kept, at = -1.0, start(task), 0
         for epoch, point in enumerate(descend(task, self.epochs, self.accumulate), start=1):
             accuracy = 0.0 if validation is None else _accuracy(point, validation)

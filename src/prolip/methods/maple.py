@@ -15,7 +15,6 @@ map. `shared` uses one map F for all. With a validation set the best epoch is ke
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,8 +68,7 @@ class MaPLe(PromptTuning):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Coupled:
         """Train the prompts through both towers of a copy."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         names, device = task.text.classes, encoder.device
         assert names is not None

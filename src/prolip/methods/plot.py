@@ -18,7 +18,6 @@ Difference: `pooled` takes the mean of unit rows (theirs: before they are normal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,8 +31,8 @@ from prolip.encoders.local_encoder import LocalEncoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
 from prolip.methods.common.prompted import Layout, other_names
-from prolip.methods.common.tower_method import Batches, TowerTask
-from prolip.methods.coop import CoOp, Problem, accuracy
+from prolip.methods.common.tower_method import Batches, TowerTask, accuracy
+from prolip.methods.coop import CoOp, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -77,8 +76,7 @@ class PLOT(CoOp):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> Transported:
         """Learn the prompts on cached local features."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         problem = Problem.of(self, task)
         context, device = self._context(problem), problem.images.device
         places = to_torch(self._places(problem.task, problem.task.pictures), device)  # [V, n, L, D]
@@ -101,8 +99,7 @@ class PLOT(CoOp):
         towers, trained = problem.prompts.towers, {"context": context}
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
-        layout = problem.layout(self)
-        fitted = Transported(task.text, task.scale, to_numpy(context), rows, layout, self.matching)
+        fitted = Transported(task.text, task.scale, to_numpy(context), rows, problem.layout, self.matching)
         return self.finish(fitted.bind(task.encoder), task, started, **figures)
 
     @property

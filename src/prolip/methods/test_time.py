@@ -38,7 +38,7 @@ from scipy.special import entr
 
 from prolip.core import Fitted, Head, InputError, Projected, UsageError
 from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, to_torch, unit_rows
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.solvers.threads import single_thread
@@ -179,8 +179,7 @@ WAYS: dict[str, type[TestTime]] = {"prolip": TestTimeProLIP, "tpt": TPT}
 
 def create(way: str, **options: Any) -> TestTime:
     """Test-time adaptation by name: "prolip" or "tpt"."""
-    if way not in WAYS:
-        raise unknown_name("test-time adaptation", way, WAYS)
+    check_name("test-time adaptation", way, WAYS)
     return WAYS[way](**options)
 
 

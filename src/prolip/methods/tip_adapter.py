@@ -25,7 +25,6 @@ images K0 by |K - K0|^2 / N, or there would be none. The order of the images is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -108,8 +107,7 @@ class TipAdapter(LogitBiasMethod):
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> CacheClassifier:
         """Build the cache; train and search as the method says."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         _, method, figures = self.resolve(task, validation)
         keys, training = method.keys_of(task, progress, validation)
         fitted = Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys])
@@ -227,8 +225,7 @@ class TipAdapterFStar(TipAdapterF):
         """Train at each of the first alphas, keep the best, and search alpha and beta with its keys."""
         if not self.resolves():
             return super().fit(task, progress, validation)
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         parts = cross_validation.splits(task, validation, seed=self.seed)
         first, keys = self._start(parts)
         found, report = self.search(parts, keys)

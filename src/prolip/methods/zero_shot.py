@@ -5,7 +5,6 @@
 No image of the support set is used.
 """
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,9 +23,8 @@ class ZeroShot(Method):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """The pretrained head and the class texts, as they are."""
-        self.check_validation(task, validation)
-        fitted = Projected(task.linear, task.text, task.scale)
-        return self.finish(fitted, task, time.perf_counter())
+        started = self.begin(task, validation)
+        return self.finish(Projected(task.linear, task.text, task.scale), task, started)
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained."""

@@ -3,13 +3,12 @@
 from prolip.bench.catalogue.experiment import Experiment
 from prolip.bench.catalogue.main_text import MAIN_TEXT
 from prolip.bench.catalogue.supplement import SUPPLEMENT
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in (*MAIN_TEXT, *SUPPLEMENT)}
 
 
 def experiment(name: str) -> Experiment:
     """An experiment by name."""
-    if name not in EXPERIMENTS:
-        raise unknown_name("experiment", name, EXPERIMENTS)
+    check_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

@@ -5,35 +5,17 @@ taught by CoOp's zero-shot prompts, with another one for textures.
 """
 
 from prolip.bench.catalogue.experiment import Options
+from prolip.data import ELEVEN, templates_for
 
-_PHOTO = "a photo of a {}."
-_SATELLITE, _ACTION = "a centered satellite photo of {}.", "a photo of a person doing {}."
-
-_PROGRAD = {
-    "imagenet": _PHOTO,
-    "caltech101": _PHOTO,
-    "stanford_cars": _PHOTO,
-    "sun397": _PHOTO,
+# CoOp's zero-shot prompts: each dataset's own, and a single one for ImageNet.
+_PROMPTS = {name: templates_for(name)[0] for name in ELEVEN} | {"imagenet": "a photo of a {}."}
+_KGCOOP = _PROMPTS | {"dtd": "a photo of a {}, a type of texture."}
+_PROGRAD = _PROMPTS | {
     "oxford_pets": "a type of pet, a photo of a {}.",
     "flowers102": "a type of flower, a photo of a {}.",
     "fgvc_aircraft": "a type of aircraft, a photo of a {}.",
     "food101": "a type of food, a photo of {}.",
     "dtd": "a texture of {}.",
-    "eurosat": _SATELLITE,
-    "ucf101": _ACTION,
-}
-_KGCOOP = {
-    "imagenet": _PHOTO,
-    "caltech101": _PHOTO,
-    "stanford_cars": _PHOTO,
-    "sun397": _PHOTO,
-    "oxford_pets": "a photo of a {}, a type of pet.",
-    "flowers102": "a photo of a {}, a type of flower.",
-    "fgvc_aircraft": "a photo of a {}, a type of aircraft.",
-    "food101": "a photo of {}, a type of food.",
-    "dtd": "a photo of a {}, a type of texture.",
-    "eurosat": _SATELLITE,
-    "ucf101": _ACTION,
 }
 
 COOP: dict[str, Options] = {"imagenet": {"epochs": 50}}

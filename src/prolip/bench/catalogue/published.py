@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 
 
 @dataclass(frozen=True)
@@ -26,40 +26,19 @@ class Published:
         row = self.values.get((dataset, method))
         return row[self.columns.index(column)] if row is not None and column in self.columns else None
 
-    @property
-    def methods(self) -> list[str]:
-        """Rows, in the paper's order."""
-        return list(dict.fromkeys(method for _, method in self.values))
-
-    @property
-    def datasets(self) -> list[str]:
-        """Datasets that rows are given for."""
-        return list(dict.fromkeys(dataset for dataset, _ in self.values if dataset is not None))
-
 
 @cache
 def published(name: str) -> Published:
     """The published figures of a table, by its name in the paper."""
-    tables = _load()["tables"]
-    if name not in tables:
-        raise unknown_name("published table", name, tables)
+    tables = _tables()
+    check_name("published table", name, tables)
     rows = tables[name]["rows"]
     values = {(row.get("dataset"), row["method"]): tuple(row["values"]) for row in rows}
     return Published(tuple(tables[name]["columns"]), values)
 
 
-def names() -> list[str]:
-    """Every table of the paper that holds figures."""
-    return list(_load()["tables"])
-
-
-def inconsistencies() -> list[dict[str, Any]]:
-    """Figures that the paper gives with more than one value: what, and each place with its value."""
-    return list(_load()["inconsistencies"])
-
-
 @cache
-def _load() -> dict[str, Any]:
+def _tables() -> dict[str, Any]:
     text = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(text)
-    return content
+    tables: dict[str, Any] = json.loads(text)["tables"]
+    return tables

@@ -14,15 +14,7 @@ from prolip.bench.reporting.table import Table
 def build(results: Results) -> Table:
     """The table of a run."""
     experiment = results.experiment
-    shapes = {
-        "shots": layouts.shots,
-        "datasets": layouts.datasets,
-        "base_to_new": layouts.base_to_new,
-        "targets": layouts.targets,
-        "chosen": layouts.chosen,
-        "manifold": layouts.manifold,
-    }
-    columns, rows = shapes[experiment.layout](results)
+    columns, rows = layouts.LAYOUTS[experiment.layout](results)
     title = f"{experiment.title} ({experiment.where})"
     against = results.against.label if results.against else ""
     return Table(title, tuple(columns), tuple(rows), tuple(_notes(results)), against=against)

@@ -41,11 +41,10 @@ def _cell(c: Results, line: Line, asked: Question, paper: float | None, comparab
     return Cell(found.mean, found.std, paper, comparable, found.missing, gain.mean, gain.interval)
 
 
-def _shot_cells(
-    c: Results, line: Line, model: str, datasets: Sequence[str], dataset: str | None
-) -> tuple[Cell, ...]:
+def _shot_cells(c: Results, line: Line, model: str, dataset: str | None) -> tuple[Cell, ...]:
+    """Figures of each number of shots on one dataset, or with None the mean over all of them."""
+    datasets, title = (c.choices.datasets, None) if dataset is None else ([dataset], title_of(dataset))
     comparable = c.comparable(model, None if dataset is None else datasets)
-    title = None if dataset is None else title_of(dataset)
     cells = []
     for shots in c.choices.shots:
         paper = c.figure(line, model, shots_name(shots), title)
@@ -65,23 +64,22 @@ def _has_average(c: Results) -> bool:
 
 def shots(c: Results) -> Shape:
     """A column for each number of shots, the mean over datasets."""
-    columns = [shots_name(shots) for shots in c.choices.shots] + ["average"] * _has_average(c)
-    return columns, [
-        TableRow(line.label, _shot_cells(c, line, model, c.choices.datasets, None), group_name(c, model))
-        for model in c.choices.models
-        for line in c.lines
-    ]
+    return _by_shots(c, [None])
 
 
 def datasets(c: Results) -> Shape:
     """A column for each number of shots, dataset by dataset."""
+    return _by_shots(c, c.choices.datasets)
+
+
+def _by_shots(c: Results, names: Sequence[str | None]) -> Shape:
     columns = [shots_name(shots) for shots in c.choices.shots] + ["average"] * _has_average(c)
-    return columns, [
-        TableRow(line.label, _shot_cells(c, line, model, [name], name), group_name(c, model, title_of(name)))
-        for model in c.choices.models
-        for name in c.choices.datasets
-        for line in c.lines
-    ]
+    rows = []
+    for model in c.choices.models:
+        for name in names:
+            group = group_name(c, model, "" if name is None else title_of(name))
+            rows += [TableRow(line.label, _shot_cells(c, line, model, name), group) for line in c.lines]
+    return columns, rows
 
 
 def _settings(c: Results) -> list[tuple[Line, int | None, str]]:
@@ -201,3 +199,6 @@ def manifold(c: Results) -> Shape:
         ]
         rows.append(TableRow(title_of(unit.planned.unit.dataset), tuple(cells)))
     return ["accuracy before", "after", "neighbours of the same class before", "after"], rows
+
+
+LAYOUTS = {layout.__name__: layout for layout in (shots, datasets, base_to_new, targets, chosen, manifold)}

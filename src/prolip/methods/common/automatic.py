@@ -31,7 +31,7 @@ import numpy as np
 
 from prolip.core import HeldOut, Task
 from prolip.core.arrays import Array, log_softmax
-from prolip.core.errors import unknown_name
+from prolip.core.errors import check_name
 from prolip.methods.common.residual import Residual
 from prolip.solvers.folds import assign_folds, own_order, some_classes
 from prolip.solvers.regression import SoftmaxRegression
@@ -133,8 +133,7 @@ class _Search:
     """A task, and the folds of its support set, in the terms of `residual`."""
 
     def __init__(self, task: Task, scale: str, seed: int) -> None:
-        if scale not in ("fixed", "auto"):
-            raise unknown_name("scale", str(scale), ("fixed", "auto"))
+        check_name("scale", scale, ("fixed", "auto"))
         self.task, self.scale, self.seed = task, scale, seed
         self.whole = Residual.of(task)
         self.regression: SoftmaxRegression | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from prolip.core.arrays import Array, to_torch
 from prolip.encoders.trainable_towers import Towers
 from prolip.methods.common.prompts import Prompts
+from prolip.methods.common.training import seeded
+
+Hook = Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]  # what enters a module, changed
 
 
 class Coupling(nn.Module):
@@ -32,8 +35,7 @@ class Coupling(nn.Module):
         """Words [M, De] for the entry of the text tower; all else random."""
         norm: Any = next(m for m in towers.image_blocks[0].modules() if isinstance(m, nn.LayerNorm))
         width = int(norm.normalized_shape[0])  # of the image tower's tokens
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             made = cls(len(phrase), depth, phrase.shape[1], width, shared)
         with torch.no_grad():
             made.prompts[0].copy_(phrase)
@@ -55,55 +57,42 @@ class Coupling(nn.Module):
         return tokens
 
 
-def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
-    """Let the image tower see the visual prompts, until this is closed."""
+def _hooked(hooks: Iterable[tuple[nn.Module, Hook]]) -> ExitStack:
+    """Let each hook change what enters its module, until this is closed."""
     stack = ExitStack()
-
-    def enter(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        prompts = coupling.visual(0).to(args[0].dtype).expand(args[0].shape[0], -1, -1)
-        return (torch.cat([args[0], prompts], dim=1), *args[1:])
-
-    def again(depth: int) -> Any:
-        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            prompts = coupling.visual(depth).to(args[0].dtype).expand(args[0].shape[0], -1, -1)
-            return (torch.cat([args[0][:, : -prompts.shape[1]], prompts], dim=1), *args[1:])
-
-        return fill
-
-    assert towers.class_token is not None
-    handles = [towers.class_token.register_forward_pre_hook(enter)]
-    for depth in range(1, len(coupling.prompts)):
-        handles.append(towers.image_blocks[depth].register_forward_pre_hook(again(depth)))
-    for handle in handles:
-        stack.callback(handle.remove)
+    for module, hook in hooks:
+        stack.enter_context(module.register_forward_pre_hook(hook))
     return stack
 
 
-@contextmanager
-def _read_prompts(prompts: Prompts, coupling: Coupling) -> Iterator[None]:
-    """Fill the slots anew at the entry of each of the first text blocks after the first."""
+def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
+    """Let the image tower see the visual prompts, until this is closed."""
 
-    def again(depth: int) -> Any:
-        def fill(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def fill(depth: int) -> Hook:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            tokens = args[0][:, : -len(coupling.prompts[0])] if depth else args[0]
+            prompts = coupling.visual(depth).to(tokens.dtype).expand(tokens.shape[0], -1, -1)
+            return (torch.cat([tokens, prompts], dim=1), *args[1:])
+
+        return hook
+
+    assert towers.class_token is not None
+    entries = [towers.class_token, *towers.image_blocks[1 : len(coupling.prompts)]]
+    return _hooked((module, fill(depth)) for depth, module in enumerate(entries))
+
+
+def text_rows(prompts: Prompts, coupling: Coupling) -> Tensor:
+    """Unit rows [K, D] of the deep text prompts: each of the first blocks after the first has its own."""
+
+    def fill(depth: int) -> Hook:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             hidden = args[0]  # [K, L, De]
             index = prompts.slots[:, :, None].expand(-1, -1, hidden.shape[2])
             words = coupling.prompts[depth].to(hidden.dtype).expand(len(hidden), -1, -1)
             return (hidden.scatter(1, index, words), *args[1:])
 
-        return fill
+        return hook
 
-    blocks = prompts.towers.text_blocks
-    handles = [
-        blocks[depth].register_forward_pre_hook(again(depth)) for depth in range(1, len(coupling.prompts))
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def text_rows(prompts: Prompts, coupling: Coupling) -> Tensor:
-    """Unit rows [K, D] of the deep text prompts."""
-    with _read_prompts(prompts, coupling):
+    blocks = prompts.towers.text_blocks[1 : len(coupling.prompts)]
+    with _hooked((block, fill(depth)) for depth, block in enumerate(blocks, start=1)):
         return prompts.embed(coupling.prompts[0])

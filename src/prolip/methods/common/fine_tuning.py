@@ -16,7 +16,6 @@ none, it is off unless `lam` is given.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ from prolip.methods.common.tuned_towers import Tuned
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.methods.common.training import Batch, Recipe
+    from prolip.methods.common.training import Batch
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ class FineTuning(TowerMethod):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
         """Train a copy of the towers; the encoder itself stays as it was."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
@@ -144,21 +142,9 @@ class FineTuning(TowerMethod):
         towers.model.to(memory_format=torch.contiguous_format)
         return figures
 
-    def recipe(self, task: Task) -> Recipe:
+    def schedule(self, task: Task) -> dict[str, Any]:
         """Adam with the authors' eps, the rate falling at each step."""
-        from prolip.methods.common.training import Recipe
-
-        return Recipe(
-            self.lr,
-            self.epochs,
-            self.batch_size,
-            optimizer="adam",
-            eps=1e-4,
-            drop_last=False,
-            per_step=True,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-        )
+        return {"optimizer": "adam", "eps": 1e-4, "drop_last": False, "per_step": True}
 
     def parameters(self, task: Task) -> int:
         """Those that are trained."""

@@ -4,7 +4,6 @@ The search fits every candidate without the images of each fold. What the chosen
 model's out-of-fold answer, so that no fold has to be fitted again for it.
 """
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,8 +66,7 @@ class HyperparameterSearch(Method):
     @single_thread()
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Search where that is asked for, then fit on everything."""
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         return self._fit_found(task, self.find(task, validation), started)
 
     @single_thread()
@@ -76,7 +74,7 @@ class HyperparameterSearch(Method):
         self, task: Task, progress: Progress | None = None, seed: int = 0
     ) -> tuple[Fitted, HeldOut]:
         """The fit, and the answers that its search gave about held-out images where it saw all classes."""
-        started = time.perf_counter()
+        started = self.begin(task)
         saw_all = seed == self.seed and task.classes <= cross_validation.CLASSES
         if getattr(self, self.option) == "auto" and saw_all:
             found = self.find(task, None)

@@ -122,12 +122,7 @@ class Trained:
 
     def report(self) -> dict[str, Any]:
         """Figures of the training."""
-        return {
-            "objective": self.objective,
-            "start_objective": self.start_objective,
-            "evaluations": self.evaluations,
-            "converged": self.converged,
-        }
+        return {name: value for name, value in vars(self).items() if name != "parameters"}
 
 
 class Sum:

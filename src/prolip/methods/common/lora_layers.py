@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from prolip.core import ModelError
 from prolip.encoders.hub import require
 from prolip.encoders.trainable_towers import Towers, attention_of, projections_of
+from prolip.methods.common.training import seeded
 
 
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
@@ -22,8 +22,7 @@ def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> 
         use_rslora=True,  # alpha / sqrt(r)
         target_modules=list(targets.values()),
     )
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         peft.inject_adapter_in_model(config, towers.model)
     factors = {}
     for key, name in targets.items():

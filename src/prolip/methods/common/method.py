@@ -71,27 +71,28 @@ class Method(ABC):
 
         `progress` is called with (done, total) where there are steps to count. `validation` are further
         labelled images of the same classes, to choose hyperparameters or the best epoch on: without it they
-        are chosen inside the support set, or fixed. Refused where there is nothing to choose
-        (`check_validation`).
+        are chosen inside the support set, or fixed. Refused where there is nothing to choose (`begin`).
         """
 
     def chooses(self) -> bool:
         """Whether a validation set has something to decide: an option, an epoch."""
         return False
 
-    def check_validation(self, task: Task, validation: Task | None) -> None:
-        """Refuse a validation set that would be ignored, or that has other classes."""
-        if validation is None:
-            return
-        if not self.chooses():
+    def begin(self, task: Task, validation: Task | None = None) -> float:
+        """The clock at the start of a fit, for `finish`.
+
+        A validation set that would be ignored, or that has other classes, is refused.
+        """
+        if validation is not None and not self.chooses():
             raise UsageError(
                 f"{self.name} has nothing to choose on a validation set with these options: leave out "
                 "validation"
             )
-        if validation.classes != task.classes:
+        if validation is not None and validation.classes != task.classes:
             raise InputError(
                 f"the validation set has {validation.classes} classes, the support set {task.classes}"
             )
+        return time.perf_counter()
 
     @abstractmethod
     def count(self, shape: Shape) -> int:
@@ -112,8 +113,8 @@ class Method(ABC):
         """A fitted model with its settings and report: what `fit` returns.
 
         Call it on the method with what was chosen as its options (`dataclasses.replace`); with the task at
-        the scale that the model answers at; and with the clock (`time.perf_counter`) as it was at the start
-        of the fit. Figures that the model has already stay in its report, beside these.
+        the scale that the model answers at; and with the clock as `begin` gave it. Figures that the model has
+        already stay in its report, beside these.
         """
         report = {"scale": task.scale, "parameters": self.parameters(task), **figures, **fitted.report}
         report["seconds"] = time.perf_counter() - started

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -53,8 +52,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.solver not in self.solvers:
-            raise errors.unknown_name("solver", str(self.solver), self.solvers)
+        errors.check_name("solver", self.solver, self.solvers)
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PenalisedBias:
@@ -69,8 +67,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
         """Go to the minimum, or take the authors' steps."""
         if self.solver == "exact":
             return super().fit(task, progress, validation)
-        started = time.perf_counter()
-        self.check_validation(task, validation)
+        started = self.begin(task, validation)
         _, method, figures = self.resolve(task, validation)
         term = method.bias(task, exact=False)
         trained = Sum(task, [term]).train(self.recipe(task), progress=progress)

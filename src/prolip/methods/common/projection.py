@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -94,8 +93,7 @@ class Projection(LogitBiasMethod):
 
     def __post_init__(self) -> None:
         solvers.check_lam(self.lam)
-        if self.solver not in ("exact", "adam"):
-            raise errors.unknown_name("solver", str(self.solver), ["exact", "adam"])
+        errors.check_name("solver", self.solver, ("exact", "adam"))
         if isinstance(self.scale, str) and self.scale not in ("fixed", "auto"):
             raise UsageError(f'scale must be "fixed", "auto" or a number, got {self.scale!r}')
 
@@ -109,7 +107,6 @@ class Projection(LogitBiasMethod):
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
         """Choose lam (and scale) where that is asked for, then fit the matrix."""
-        self.check_validation(task, validation)
         return self._fit(task, progress, validation)[0]
 
     def fit_held_out(
@@ -124,7 +121,7 @@ class Projection(LogitBiasMethod):
     def _fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> tuple[Projected, HeldOut | None]:
-        started = time.perf_counter()
+        started = self.begin(task, validation)
         if self.lam == "auto" and self.solver == "exact" and validation is None:
             task = self._scaled(task)
             solution, choice = automatic.automatic(self.inner(task), scale=self._scale_rule(), seed=self.seed)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.data import as_templates
 from prolip.methods.common.tower_method import TowerMethod, TowerTask
-
-if TYPE_CHECKING:
-    from prolip.methods.common.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -39,19 +36,10 @@ class PromptTuning(TowerMethod):
 
     open_class: ClassVar[bool] = True
 
-    def recipe(self, task: Task) -> Recipe:
-        """Steps and rates, for a support set of this size."""
-        from prolip.methods.common.training import Recipe
-
-        return Recipe(
-            self.lr,
-            epochs_for(task) if self.epochs is None else self.epochs,
-            self.batch_size,
-            weight_decay=self.weight_decay,
-            warm_up=1,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-        )
+    def schedule(self, task: Task) -> dict[str, Any]:
+        """A warm-up, and as many epochs as its authors took for so many shots."""
+        epochs = epochs_for(task) if self.epochs is None else self.epochs
+        return {"epochs": epochs, "weight_decay": self.weight_decay, "warm_up": 1}
 
 
 def taught_rows(task: TowerTask, template: str | None) -> Array:

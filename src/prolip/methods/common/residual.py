@@ -40,7 +40,6 @@ class Residual:
     task: Task
     y: Array  # [n]
     f: Array  # [n, Do]
-    lengths: Array  # |x| [n, 1]
     c: float
     u: Array  # U [K, k]
     s: Array  # S [k]
@@ -68,7 +67,7 @@ class Residual:
             fixed = (np.atleast_2d(offset) @ v).astype(np.float32) / units
         outside = np.maximum(squared / units[:, 0] ** 2 - np.square(whole).sum(axis=1), 0)
         f = (x / lengths).astype(np.float32)
-        return cls(task, y, f, lengths, c, u, s, v, whole - fixed, fixed, outside)
+        return cls(task, y, f, c, u, s, v, whole - fixed, fixed, outside)
 
     def zero_shot(self, share: float = 1.0) -> Array:
         """(m p + r) T' [n, K]."""

@@ -110,11 +110,7 @@ class TowerMethod(Method):
         pixels = [preprocess.centre(picture) for picture in self.held_out_pictures(validation)]
         parts = [np.stack(pixels[k : k + _AT_ONCE]) for k in range(0, len(pixels), _AT_ONCE)]
 
-        def accuracy() -> float:
-            found = np.concatenate([to_numpy(logits(part).argmax(dim=1)) for part in parts])
-            return float(np.mean(found == validation.y))
-
-        return accuracy
+        return lambda: accuracy([logits(part) for part in parts], validation.y)
 
     def held_out_pictures(self, validation: Task) -> Sequence[Any]:
         """The pictures of a validation set, for methods that run the image tower."""
@@ -127,8 +123,15 @@ class TowerMethod(Method):
         return super().settle(**{"checkpoint": None, **chosen})
 
     @abstractmethod
+    def schedule(self, task: Task) -> dict[str, Any]:
+        """What its recipe has beside the options of every such method, for a support set of this size."""
+
     def recipe(self, task: Task) -> Recipe:
         """Steps and rates, for a support set of this size."""
+        from prolip.methods.common.training import Recipe
+
+        names = ("lr", "epochs", "batch_size", "seed", "checkpoint")
+        return Recipe(**{name: getattr(self, name) for name in names} | self.schedule(task))
 
     def train(
         self,
@@ -160,6 +163,12 @@ class TowerMethod(Method):
     def count(self, shape: Shape) -> int:
         """Refused: the sizes of the features do not tell."""
         raise UsageError(f"{self.name} trains inside a tower: ask parameters(task), with a TowerTask")
+
+
+def accuracy(logits: Sequence[Tensor], y: Array) -> float:
+    """The share of images that logits [B, K], batch by batch, put into their class."""
+    found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
+    return float(np.mean(found == y))
 
 
 class TowerFitted(Fitted):

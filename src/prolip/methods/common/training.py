@@ -129,7 +129,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate(step, images)
         optimizer.zero_grad(set_to_none=True)
-        with _seeded(recipe.seed + 1_000_003 * step, device), _autocast(device):
+        with seeded(recipe.seed + 1_000_003 * step, device), _autocast(device):
             batch = _batch(step, images, recipe)
             value = gradient(batch) if gradient else loss(batch)
         if gradient is None:
@@ -146,8 +146,7 @@ def train(
             progress(step + 1, total)
             if isinstance(progress, Noted):
                 progress.note(f"loss {losses[-1]:.3f}")
-    run.finish()
-    return {**_figures(losses, per_epoch), **run.best_figures()}
+    return {**_figures(losses, per_epoch), **run.finish()}
 
 
 def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
@@ -183,7 +182,7 @@ def _batch(step: int, images: int, recipe: Recipe) -> Batch:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int, device: str) -> Iterator[None]:
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     """Random numbers of torch from this seed; the caller's own go on afterwards as if nothing had been."""
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
@@ -217,12 +216,6 @@ class _Run:
         if accuracy > self.best_accuracy:
             self.best_epoch, self.best_accuracy = epoch, accuracy
             self.best = {name: p.detach().clone() for name, p in self.parameters.items()}
-
-    def best_figures(self) -> dict[str, Any]:
-        """Which epoch was the best, where one was looked for."""
-        if not self.best:
-            return {}
-        return {"best_epoch": self.best_epoch, "validation_accuracy": self.best_accuracy}
 
     def keep(self, losses: list[float]) -> None:
         """Write the state, if it is time."""
@@ -273,13 +266,18 @@ class _Run:
             raise SavedModelError(f"{self.path} is damaged ({error}): remove it to start anew") from error
         return losses
 
-    def finish(self) -> None:
-        """The run is done: the best parameters are put back, and its state is of no more use."""
+    def finish(self) -> dict[str, Any]:
+        """The run is done: the best parameters are put back, and its state is of no more use.
+
+        Returned is which epoch was the best, where one was looked for.
+        """
         with torch.no_grad():
             for name, tensor in self.best.items():
                 self.parameters[name].copy_(tensor)
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+        found = {"best_epoch": self.best_epoch, "validation_accuracy": self.best_accuracy}
+        return found if self.best else {}
 
 
 def _make_folder(folder: Path) -> None:
