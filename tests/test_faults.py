@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, keep
+from prolip.api import FewShotClassifier, classes, grow, keep, measure
 from prolip.api.answer_file import AnswerFile
 from prolip.core import ProlipError, SavedModelError, UsageError
 from prolip.core.files import cache_dir
@@ -296,14 +297,23 @@ def test_a_model_that_was_made_to_look_like_one_is_refused(trials, colour_model,
             FewShotClassifier.load(path)
 
 
-def test_a_recipe_imports_no_module(colour_model):
-    from dataclasses import replace
-
-    from prolip.api import grow
-
-    recipe = replace(colour_model.model_.recipe, method="nowhere_imported:Method")
+@pytest.mark.parametrize("use", ["add", "merge", "measure", "fit"])
+def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
+    """A module that a file names is there to be imported, and is not, whatever is asked of the model."""
+    (tmp_path / "left_alone.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = replace(colour_model.model_.recipe, method="left_alone:Method")
+    model = replace(colour_model.model_, recipe=recipe)
+    clf = FewShotClassifier(model.encoder, method="left_alone:Method")
+    clf.model_ = model
+    uses = {
+        "add": lambda: grow.add_names(model, ["x"]),
+        "merge": lambda: classes.merge_classes(model, list(model.classes[:2]), "both"),
+        "measure": lambda: measure.answer_held_out(model),
+        "fit": lambda: clf.fit(["one.png"], ["red"]),
+    }
     with pytest.raises(SavedModelError, match="nothing is imported because a file asks for it"):
-        grow.add_names(replace(colour_model.model_, recipe=recipe), ["x"])
+        uses[use]()
 
 
 def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_model, tmp_path):

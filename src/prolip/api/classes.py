@@ -104,7 +104,7 @@ def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text
 
 def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Text) -> AdaptedModel:
     """The model fitted again; `place_of` [K] has the new place of each class, -1 for one that goes."""
-    if isinstance(model.recipe.create(), TowerMethod):
+    if isinstance(model.method(), TowerMethod):
         raise UsageError(
             f"{model.recipe.method} trains through the model itself, and needs all images to fit again"
         )

@@ -341,6 +341,8 @@ class FewShotClassifier(Estimator):
         recipe = Recipe(
             self.method, self.lam, options, self.views, self.seed, templates, described, self.calibrate
         )
+        if hasattr(self, "model_") and self.model_.recipe.method == self.method:
+            self.model_.method()  # the name may be a file's, not the user's
         recipe.create()
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
         return encoder, recipe, read_labelled(encoder, images, labels, "train", text=text)

@@ -20,7 +20,6 @@ from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
-from prolip.methods.common import plugins
 from prolip.methods.common.cross_validation import cross_validate
 from prolip.methods.common.tower_method import TowerMethod
 
@@ -34,7 +33,7 @@ def add_images(
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """The model with images of new or known classes, and classes by name, fitted again; and what changed."""
     recipe, task = model.recipe, support_of(model)
-    if isinstance(_method(model), TowerMethod):
+    if isinstance(model.method(), TowerMethod):
         raise UsageError(
             f"{recipe.method} trains through the model itself, and needs all images to fit again"
         )
@@ -74,7 +73,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     before = after = None
     if support.task is not None:
         task = support_of(model)
-        if not isinstance(_method(model), TowerMethod):  # fitting those again takes minutes
+        if not isinstance(model.method(), TowerMethod):  # fitting those again takes minutes
             before = _accuracy(held_out_answers(model), model)
             settled = methods.from_settings(model.fitted.settings)
             after = _accuracy(cross_validate(settled, task, text=text, seed=model.recipe.seed), model)
@@ -114,7 +113,7 @@ def suggest(
 def support_of(model: AdaptedModel) -> Task:
     """The support set, with text features where the method needs them."""
     task = model.support.require_task()
-    needed = any(need.startswith("text features") for need in _method(model).needs)
+    needed = any(need.startswith("text features") for need in model.method().needs)
     if needed and task.text.features is None:  # a saved model has the text rows alone
         text = class_texts(model.encoder, model.recipe, model.classes)
         task = support_task(model.encoder, model.recipe, task.x, task.y, text)
@@ -127,13 +126,6 @@ def held_out_answers(model: AdaptedModel) -> HeldOut:
         return model.confidence.held_out
     settled = methods.from_settings(model.fitted.settings)
     return cross_validate(settled, support_of(model), seed=model.recipe.seed)
-
-
-def _method(model: AdaptedModel) -> methods.Method:
-    """The method of the recipe, which may come from a file: no module is imported for being named there."""
-    for place in plugins.places_in([model.recipe.method, model.recipe.options]):
-        plugins.require_trusted(place)
-    return model.recipe.create()
 
 
 def _more_texts(model: AdaptedModel, classes: Sequence[Any]) -> Text:

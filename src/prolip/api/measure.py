@@ -185,7 +185,7 @@ def write_answers(
 
 def _can_hold_out(model: AdaptedModel) -> bool:
     """Whether fits on parts of the support set can be made, and take moments."""
-    return model.support.task is not None and not isinstance(model.recipe.create(), TowerMethod)
+    return model.support.task is not None and not isinstance(model.method(), TowerMethod)
 
 
 def image_name(source: Any, place: int) -> str:

@@ -12,6 +12,7 @@ from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
+from prolip.methods.common import plugins
 from prolip.methods.common.tower_method import TowerMethod
 
 
@@ -73,6 +74,12 @@ class AdaptedModel:
     confidence: Confidence  # temperature, outsiders, and figures on held-out support images
     support: Support  # what it was fitted on
     report: dict[str, Any]  # figures of the fit, for people to read
+
+    def method(self) -> methods.Method:
+        """The method of the recipe, which may be a file's: no module is imported for being named there."""
+        for place in plugins.places_in([self.recipe.method, self.recipe.options]):
+            plugins.require_trusted(place)
+        return self.recipe.create()
 
     def logits(self, x: Array) -> Array:
         """Calibrated scores [n, K] of features [n, width]."""

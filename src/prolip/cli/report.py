@@ -95,7 +95,7 @@ def _curve(model: AdaptedModel, progress: Bar) -> Curve | str:
     task = model.support.task
     if task is None:
         return "The model was saved without the features of its support set, so that nothing can be fitted."
-    if isinstance(model.recipe.create(), TowerMethod):
+    if isinstance(model.method(), TowerMethod):
         return f"{model.recipe.method} takes minutes to fit, and a learning curve takes many fits."
     if task.n > TOO_MANY:
         return f"With {task.n:,} images this takes a while: `prolip curve` draws it."
