@@ -32,7 +32,7 @@ group = typer.Typer(no_args_is_help=True, help="Run the paper's experiments agai
 class _Several(TyperCommand):
     """A command whose options take several values: `--datasets a b c` is `--datasets a --datasets b ..`."""
 
-    options = frozenset({"--datasets", "--model", "--methods", "--shots", "--seeds", "--template"})
+    options = frozenset({"--datasets", "--model", "--methods", "--shots", "--seeds", "--template", "--only"})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its values."""
@@ -214,7 +214,7 @@ def failures(name: options.Name, results: options.Results = RESULTS, json: commo
     say(f"{len(failed)} runs failed")
 
 
-group.command("verify")(verify)
+group.command("verify", cls=_Several)(verify)
 
 
 def _table(name: str, results: Path, against: str | None) -> Table:

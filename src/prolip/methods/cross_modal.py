@@ -22,6 +22,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.methods.common.classifiers import LinearClassifier, unit_features
 from prolip.methods.common.hyperparameter import PenaltySearch
+from prolip.methods.common.logit_bias import stopping
 from prolip.methods.common.method import Shape
 from prolip.solvers.regression import SoftmaxRegression
 
@@ -46,9 +47,8 @@ class CrossModal(PenaltySearch):
             f, labels, task.classes, base=base, weights=weights[:, None], intercept=False
         )
         start = None
-        tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
         for lam in lams:
-            found = problem.solve(lam / 1e4, start=start, tol=tol, evaluations=evaluations)
+            found = problem.solve(lam / 1e4, start=start, **stopping(f, coarse))
             start = found.unknowns
             figures = {"converged": found.minimum.converged, "evaluations": found.minimum.evaluations}
             weight = s * texts + found.weight

@@ -1,7 +1,9 @@
 """Few-shot problems to compare on: features of real images where they are at hand, made-up ones elsewhere."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,13 @@ class Problem:
     validation: Task
     x: Array
     y: Array
+
+    def wide(self) -> Problem:
+        """The same with features in float64, in which methods then compute."""
+        task, validation = (
+            replace(each, x=each.x.astype(np.float64)) for each in (self.task, self.validation)
+        )
+        return replace(self, task=task, validation=validation, x=self.x.astype(np.float64))
 
 
 def made_up(

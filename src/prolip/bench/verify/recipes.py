@@ -131,18 +131,18 @@ def adapted(numbers: Numbers, v: Array, parameters: Parameters, alpha: float, no
     return numbers.s * (unit(z) if normalise else z) @ numbers.t.T
 
 
-def adapter_start(dim: int) -> Parameters:
+def adapter_start(numbers: Numbers) -> Parameters:
     """Uniform within one over the root of the inputs, as PyTorch's layers begin."""
-    rng, hidden = np.random.default_rng(SEED), max(1, dim // 4)
-    shapes = ((dim, hidden), (hidden, dim))
-    return [(rng.uniform(-1, 1, shape) / shape[0] ** 0.5).astype(np.float32) for shape in shapes]
+    rng, dim = np.random.default_rng(SEED), numbers.v.shape[1]
+    shapes, precision = ((dim, dim // 4), (dim // 4, dim)), numbers.problem.task.x.dtype
+    return [(rng.uniform(-1, 1, shape) / shape[0] ** 0.5).astype(precision) for shape in shapes]
 
 
 def clip_adapter_adam(problem: Problem) -> Pair:
     """The ProLIP paper's run again: Adam at 1e-4, 300 full batches, alpha = 0.5."""
     numbers = Numbers(problem)
     loss = adapter_loss(numbers, numbers.v, 0.5, normalise=True)
-    found = adam(loss, adapter_start(numbers.v.shape[1]), full_batches(numbers, 1e-4))
+    found = adam(loss, adapter_start(numbers), full_batches(numbers, 1e-4))
     mine = ours(problem, "clip_adapter", alpha=0.5, lr=1e-4, seed=SEED)
     return mine, adapted(numbers, numbers.embed(problem.x), found, 0.5, normalise=True)
 
@@ -157,7 +157,7 @@ def clip_adapter_sgd(problem: Problem) -> Pair:
         for k in range(per_epoch):
             rate = 1e-5 if not steps else cosine(0.01, (len(steps) - 1) / epochs)
             steps.append((rate, order[32 * k : 32 * (k + 1)]))
-    best, kept = -1.0, adapter_start(numbers.v.shape[1])
+    best, kept = -1.0, adapter_start(numbers)
     loss = adapter_loss(numbers, numbers.f, 0.5, normalise=False)
     for count, point in enumerate(sgd(loss, kept, steps), start=1):
         if count % per_epoch == 0:

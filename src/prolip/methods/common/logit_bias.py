@@ -184,9 +184,8 @@ class Sum:
             value, gradients = self.loss(split(x, self.start))
             return value, join(gradients)
 
-        tol, evaluations = (1e-3, 50) if coarse else (1e-6, 200)
         point = join(self.start if start is None else start)
-        found = solvers.minimise(function, point, tol=tol, evaluations=evaluations)
+        found = solvers.minimise(function, point, **stopping(self.base, coarse))
         arrays = split(found.x, self.start)
         return Trained(self.by_term(arrays), found.value, first, found.evaluations, found.converged)
 
@@ -218,6 +217,20 @@ class Sum:
                 progress(epoch + 1, steps.epochs)
         value, _ = self.loss(kept)
         return Trained(self.by_term(kept), value, first, taken, math.isfinite(value))
+
+
+def stopping(features: Array, coarse: bool = False) -> dict[str, Any]:
+    """When a fit to the minimum ends: `tol` and `evaluations` of `minimise`.
+
+    Minima are flat. With float32 features 1e-6 leaves up to 0.06 of a logit, and one image in a thousand that
+    is judged otherwise (WHU-RS19, 1 to 16 shots); 1e-8 takes CLAP a quarter and the cross-modal probe a third
+    longer, and ends where rounding does. Features in float64 are fitted to within 0.01 of a logit.
+    """
+    if coarse:  # good enough to compare by
+        return {"tol": 1e-3, "evaluations": 50}
+    if features.dtype == np.float32:
+        return {"tol": 1e-6, "evaluations": 200}
+    return {"tol": 1e-9, "evaluations": 1000}
 
 
 def best_epoch(term: LogitBias, validation: Task | None) -> Callable[[list[list[Array]]], float] | None:
