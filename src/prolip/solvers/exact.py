@@ -32,7 +32,8 @@ from prolip.solvers.threads import single_thread
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
-REMAINING = 1e-6  # share of the objective that may be left when the turns end
+REMAINING = 1e-6  # share of the objective that may be left when the turns end; FINE: from float64 features
+FINE = 1e-9
 MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 
@@ -81,6 +82,7 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
     """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small."""
     reduction, lam = objective.reduction, objective.lam
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
+    remaining = FINE if reduction.inputs.dtype == np.float64 else REMAINING
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
@@ -95,7 +97,7 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
             break
         z, before, gain, value = found.x, gain, value - reached, reached
         # The gains of the turns fall like a geometric series.
-        converged = found.converged and gain * gain <= REMAINING * value * max(before - gain, 0.0)
+        converged = found.converged and gain * gain <= remaining * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
         complement = solve_complement(reduction, objective.c, lam)

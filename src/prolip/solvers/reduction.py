@@ -82,7 +82,7 @@ def reduce(task: Task, regime: Regime | None = None) -> Reduction:
     w0 = task.linear.weight.astype(x.dtype, copy=False)
     classes, dim = task.text.rows.shape
     split = classes < SPLIT * dim
-    regime = regime or choose_regime(len(x), min(x.shape), classes if split else dim)
+    regime = regime or choose_regime(len(x), min(x.shape), classes if split else dim, x.dtype)
     v0 = (x if task.black_box else product(x, w0)).astype(regime.sums, copy=False)
     if fixed is not None:
         v0 = v0 + fixed.astype(regime.sums, copy=False)

@@ -1,6 +1,7 @@
 """How numbers are worked out: the one place that decides by size.
 
-The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together).
+The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together). From
+features in float64 all is float64, whatever the size; otherwise:
 
     size          F and its products   softmax and sums   threads   why
     up to 2^20    float64              float64            1         a float32 copy would save nothing
@@ -34,10 +35,11 @@ class Regime:
     threads: int = 1  # how many pieces are worked on at once
 
 
-def choose_regime(rows: int, rank: int, columns: int) -> Regime:
-    """The regime of a problem of this size."""
+def choose_regime(rows: int, rank: int, columns: int, features: Any = np.float32) -> Regime:
+    """The regime of a problem of this size, from features of this type."""
     size = rows * rank * columns
     if size <= SMALL:
         return Regime(np.float64, np.float64)
-    sums = np.float64 if size <= LARGE else np.float32
-    return Regime(np.float32, sums, pieces(size, min(rows // 256, 16)), cores())
+    products = np.float64 if features == np.float64 else np.float32
+    sums = np.float64 if size <= LARGE else products
+    return Regime(products, sums, pieces(size, min(rows // 256, 16)), cores())
