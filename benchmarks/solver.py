@@ -46,8 +46,8 @@ class Shape:
 
 
 SHAPES = (
-    Shape("n=19 K=19 RN50 lifted", lambda d: lifted_whu(d, 1, 2048), 300, 15),
-    Shape("n=76 K=19 RN50 lifted", lambda d: lifted_whu(d, 4, 2048), 200, 15),
+    Shape("n=19 K=19 RN50 lifted", lambda d: lifted_whu(d, 1, 2048), 300, 51),
+    Shape("n=76 K=19 RN50 lifted", lambda d: lifted_whu(d, 4, 2048), 200, 51),
     Shape("n=304 K=19 RN50 lifted", lambda d: lifted_whu(d, 16, 2048), 80, 9),
     Shape("n=752 K=47 RN50 lifted", lambda d: lifted_imagenet(d, 47, 16, 2048, 1024), 30),
     Shape("n=1600 K=100 RN50 lifted", lambda d: lifted_imagenet(d, 100, 16, 2048, 1024), 14, 3),

@@ -75,12 +75,14 @@ def test_a_dry_run_tells_and_does_nothing(photos, tmp_path, ran):
 
 def test_off_a_terminal_progress_is_told_in_lines(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.cli.bench.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("prolip.cli.console.LINE_SECONDS", 0.0)
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "--methods",
              "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite")  # fmt: skip
     shown = prolip("bench", "run", "validation_free", *words)
     assert "encoding photos test: 12 of 12 images" in shown.stderr
     assert "1 of 1 runs done" in shown.stderr
     assert "left" in shown.stderr
+    assert "images/s" not in shown.stderr  # the bar's own line, beside this one
 
 
 def test_run_then_plot(ran, tmp_path):

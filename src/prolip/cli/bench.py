@@ -266,9 +266,10 @@ def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int,
 
         def advance(done: int, total: int, line: str, note: str = "") -> None:
             nonlocal last
-            drawn.note(note)
-            drawn(done, total)
-            if not quiet and not sys.stderr.isatty() and time.monotonic() - last >= LINE_SECONDS:
+            if sys.stderr.isatty():
+                drawn.note(note)
+                drawn(done, total)
+            elif not quiet and time.monotonic() - last >= LINE_SECONDS:
                 last = time.monotonic()
                 say(line)
 
