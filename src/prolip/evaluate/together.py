@@ -60,17 +60,18 @@ class Axes:
         """The axes of inputs [n, Do]; of very many, of so many spread evenly over them.
 
         By a random start and a turn of the power method (Halko, Martinsson and Tropp, 2011, algorithm
-        4.4), with a few axes more than are wanted.
+        4.3), with a few axes more than are wanted.
         """
+        from scipy.linalg import qr
+
         x = unit_rows(x[:: -(-len(x) // SAMPLE)].astype(np.float32, copy=False))
         mean = x.mean(axis=0)
         x = x - mean
         rank = max(1, min(max(DIMENSIONS, PER_CLASS * classes), MOST, len(x) - 1, x.shape[1]))
-        start = np.random.default_rng(0).normal(size=(len(x), min(rank + 16, *x.shape)))
-        q = product(x.T, start.astype(np.float32))
+        start = np.random.default_rng(0).standard_normal((len(x), min(rank + 16, *x.shape)), np.float32)
         with single_thread():
-            q = product(x.T, product(x, np.linalg.qr(q)[0]))
-            q = np.linalg.qr(q)[0]
+            q = product(x.T, product(x, product(x.T, start)))
+            q = qr(q, mode="economic", overwrite_a=True, check_finite=False)[0]  # NumPy's is in float64
             inside = product(x, q)
             values, vectors = np.linalg.eigh(inside.T @ inside)
         axes = q @ vectors[:, ::-1][:, :rank]
