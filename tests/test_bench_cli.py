@@ -111,6 +111,7 @@ def test_a_failed_run_says_so_and_exits_1(photos, tmp_path):
         (("bench", "table", "views", "--results", "absent.sqlite"), "no results"),
         (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
         (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range, did you mean 1-3?"),
+        (("bench", "run", "views", "--seeds", "1-9999999999"), "at most 10,000 are taken"),
         (("bench", "run", "parameters"), "nothing to run"),
         (("datasets", "no-such-folder"), "does not exist"),
     ],

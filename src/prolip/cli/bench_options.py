@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from prolip.bench.running.plan import Choices
 
+MOST_SEEDS = 10_000  # of a range: the paper has ten, and a slip of the finger would fill the memory
 Words = list[str] | None
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name of `prolip bench list`.")]
 Results = Annotated[Path, typer.Option("--results", help="File that results are kept in (SQLite).")]
@@ -81,4 +82,6 @@ def _range(text: str) -> list[int]:
     stop = _number(last, "seeds") if dash else start
     if stop < start:
         raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
+    if stop - start >= MOST_SEEDS:
+        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,}, at most {MOST_SEEDS:,} are taken")
     return list(range(start, stop + 1))
