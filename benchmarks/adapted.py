@@ -162,7 +162,7 @@ def growing(sets):
             kept = np.concatenate([task.x[:, first].astype(np.float16), task.x[:, new]], axis=1)
             joined = Task(kept, labels[np.concatenate([first, new])], text, task.head, task.scale)
             started = time.perf_counter()
-            grown = method.refit(joined, before)
+            grown = method.fit(joined)
             seconds = time.perf_counter() - started
             started = time.perf_counter()
             scratch = method.fit(whole)

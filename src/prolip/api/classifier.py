@@ -337,10 +337,8 @@ class FewShotClassifier(Estimator):
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Encoder, Recipe, Labelled]:
         """What a fit starts from; wrong options are refused before a model is loaded."""
         options, templates = dict(self.options or {}), tuple(as_templates(self.templates))
-        described = as_descriptions(self.descriptions)
-        recipe = Recipe(
-            self.method, self.lam, options, self.views, self.seed, templates, described, self.calibrate
-        )
+        texts = templates, as_descriptions(self.descriptions)
+        recipe = Recipe(self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate)
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may be a file's, not the user's
         recipe.create()
