@@ -72,10 +72,10 @@ class Clock:
 def show_splits(data: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for dataset in DATASETS.values():
-            if dataset.split and (data / "splits" / dataset.split).is_file():
+            if dataset.split_file and (data / "splits" / dataset.split_file).is_file():
                 home = Path(folder) / dataset.folder
                 home.mkdir()
-                (home / dataset.split).symlink_to((data / "splits" / dataset.split).resolve())
+                (home / dataset.split_file).symlink_to((data / "splits" / dataset.split_file).resolve())
                 found = read_dataset(dataset.name, folder)
                 sizes = {part: len(images) for part, images in found.splits.items()}
                 seen = "/".join(map(str, sizes.values())) + f", {len(found.names)} classes"

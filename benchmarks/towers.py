@@ -20,6 +20,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def budget(method: str, task, prompts: int, images: int) -> tuple[int, int] | No
     """Epochs that the budget allows, and the authors' epochs."""
     if method not in TEXT and method not in IMAGE:
         return None
-    made = methods.create(method)
+    made: Any = methods.create(method)
     full = made.epochs if made.epochs is not None else epochs_for(task)
     if method in IMAGE:
         return min(full, max(1, images // task.n)), full
@@ -248,7 +249,7 @@ def show_tiny(arguments: argparse.Namespace) -> None:
     print("| --- | --- | ---: | ---: | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for kind, config in TOWERS.items():
-            encoder = load(f"open_clip:local-dir:{write_folder(Path(folder) / kind, config)}", "cpu")
+            encoder: Any = load(f"open_clip:local-dir:{write_folder(Path(folder) / kind, config)}", "cpu")
             task, _ = tower_task(encoder)
             before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
             for method in (*TEXT, "maple", *IMAGE, "clip_lora"):
