@@ -429,8 +429,9 @@ def test_ctrl_c_is_one_line(colour_model, tmp_path, after):
     colour_model.save(tmp_path / "model")
     command = [sys.executable, "-m", "prolip", "predict", tmp_path / "model", "-"]
     running = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )  # fmt: skip
     time.sleep(after)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
