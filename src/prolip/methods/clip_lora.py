@@ -86,8 +86,7 @@ class CLIPLoRA(FineTuning):
 
     def parameters(self, task: Task) -> int:
         """Two factors for each projection."""
-        _, _, towers = self.open(task)
-
         from prolip.methods.common.lora_layers import count_factors
 
+        _, _, towers = self.open(task)
         return count_factors(towers, self.rank)

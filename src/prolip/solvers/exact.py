@@ -32,8 +32,8 @@ from prolip.solvers.threads import single_thread
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
-REMAINING = 1e-6  # share of the objective that may be left when the turns end; FINE: from float64 features
-FINE = 1e-9
+REMAINING = 1e-6  # share of the objective that may be left when the turns end
+FINE = 1e-9  # the same where features are float64, which is asked for to compare with other programs
 MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 

@@ -27,10 +27,8 @@ def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator
     figures: list[Callable[[], Line]] = [published_parameters] if asked("prolip") else []
     if data is not None and asked("lp_plus_plus"):
         figures.append(lambda: known_accuracy(data))
-    checks, towers = (
-        [check for check in CHECKS if asked(check.method)],
-        [name for name in TOWERS if asked(name)],
-    )
+    checks = [check for check in CHECKS if asked(check.method)]
+    towers = [name for name in TOWERS if asked(name)]
     lines = chain(
         (figure() for figure in figures),
         compare(made_up() if data is None else real(data), checks),
