@@ -1,15 +1,18 @@
 """`prolip serve`: pictures in every form that programs send them in, and the same answers as the model's."""
 
 import base64
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
@@ -21,7 +24,9 @@ from prolip.app.batcher import Batcher, Busy
 from prolip.app.guard import Access
 from prolip.app.run import is_loopback, require_token
 from prolip.app.serve import OPEN_PATHS, Server
-from prolip.core import UsageError
+from prolip.core import InputError, UsageError
+from prolip.encoders.preprocess import Preprocess
+from prolip.features import BadImage
 
 PICTURES = [blotch(colour, 200 + k) for k, colour in enumerate(COLOURS.values())]
 
@@ -112,37 +117,80 @@ def test_a_foreign_page_may_not_ask(server):
     assert server.raw("POST", "/predict", b"", {"Origin": "http://evil.example"})[0] == 403
 
 
-def test_pictures_that_wait_together_are_encoded_together(offline):
-    sizes, go = [], threading.Event()
+class Slow:
+    """An encoder of single pixels that waits to be told; its feature is the red of a picture."""
 
-    class Slow:
-        batch_size = 4
+    preprocess = Preprocess(1, (0.5,) * 3, (0.5,) * 3)
+    run_size, runs = 4, 1
 
-        def encode(self, pixels):
-            go.wait(5)
-            sizes.append(len(pixels))
-            return pixels[:, 0, 0, :1]
+    def __init__(self):
+        self.sizes, self.entered, self.go = [], threading.Event(), threading.Event()
 
-    def tell(x):
-        return [(len(x), float(value)) for value in x[:, 0]]
+    def encode(self, pixels):
+        self.entered.set()
+        assert self.go.wait(20)
+        self.sizes.append(len(pixels))
+        if (pixels[:, 0, 0, 0] == 255).any():
+            raise InputError("the tower does not like white")
+        return pixels[:, 0, 0, :1].astype(np.float32)
 
+
+def dot(red):
+    return png(Image.new("RGB", (1, 1), (red, 0, 0)))
+
+
+def tell(x):
+    return [(len(x), float(value)) for value in x[:, 0]]
+
+
+def test_pictures_that_wait_together_are_encoded_together():
     def negate(x):
         return (-x[:, 0]).tolist()
 
-    batcher = Batcher(Slow(), room=8)
-    first = batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
-    while batcher.waiting():
-        pass
-    asked = [negate if i == 1 else tell for i in range(8)]
-    rest = [batcher.submit(np.full((1, 1, 3), float(i), np.float32), asked[i]) for i in range(8)]
+    encoder = Slow()
+    batcher = Batcher(encoder, room=9)
+    first = batcher.submit(dot(9), tell)
+    assert encoder.entered.wait(20)
+    rest = [batcher.submit(dot(i), negate if i == 1 else tell) for i in range(8)]
     with pytest.raises(Busy):
-        batcher.submit(np.zeros((1, 1, 3), np.float32), tell)
-    go.set()
-    assert first.result() == (1, 0)
-    found = [future.result() for future in rest]
-    assert found == [(3, 0), -1, (3, 2), (3, 3), (4, 4), (4, 5), (4, 6), (4, 7)]
-    assert sizes == [1, 4, 4]
+        batcher.submit(dot(0), tell)
+    while len(batcher._ready) < 8:
+        time.sleep(0.001)
+    encoder.go.set()
+    assert first.result(20) == (1, 9)
+    found = [future.result(20) for future in rest]
+    assert found.pop(1) == -1
+    assert [value for _, value in found] == [0, 2, 3, 4, 5, 6, 7]
+    assert sorted(count for count, _ in found) == [3, 3, 3, 4, 4, 4, 4], "one of a run asked otherwise"
+    assert encoder.sizes == [1, 4, 4]
+    assert batcher.submit(dot(5), tell).result(20) == (1, 5), "there is room again"
     batcher.close()
+
+
+def test_each_picture_has_its_own_fate_and_closing_waits_for_all():
+    encoder = Slow()
+    batcher = Batcher(encoder)
+    kinds = {0: dot(0), 1: b"no picture", 2: dot(255)}
+    found = [(i % 3, batcher.submit(kinds[i % 3], tell)) for i in range(30)]
+    found[0][1].cancel()
+    encoder.go.set()
+    batcher.close()
+    assert all(result.done() for _, result in found)
+    for kind, result in found[1:]:
+        if kind == 1:
+            assert isinstance(result.exception(), BadImage)
+        else:  # the tower fails for all that are in it together
+            assert result.exception() is None or "white" in str(result.exception())
+    assert any(result.exception() for kind, result in found[1:] if kind == 2)
+
+
+def test_a_large_photo_gets_the_answer_that_predict_gives(server, colour_model):
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (900, 1200, 3), np.uint8))
+    data = io.BytesIO()
+    photo.resize((2400, 1800)).save(data, "JPEG")
+    status, _, answer = server.raw("POST", "/predict", data.getvalue())
+    best = colour_model.predict_proba([data.getvalue()])[0].max()
+    assert (status, json.loads(answer)["probability"]) == (200, pytest.approx(float(best), abs=1e-6))
 
 
 @pytest.mark.parametrize(

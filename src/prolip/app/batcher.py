@@ -1,21 +1,25 @@
-"""Single pictures of many callers, encoded together.
+"""Single pictures of many callers, decoded and encoded a few at a time.
 
-While a batch is in the tower, what arrives waits; the next batch takes all of it, up to the encoder's batch
-size. So a lone caller never waits for company, and eight callers share four or eight to a batch. What is made
-of the features is made for the whole batch too: a head is read from memory once, not once a picture.
+Each thread does whatever is next: it decodes while too few pictures are ready for the tower, or while the
+tower has all that it can take side by side; else it takes what is ready through the tower. So a lone caller
+never waits for company, eight callers share four to a run, and a picture is answered by the thread that ran
+it. What is made of the features is made for the whole run too: a head is read from memory once, not once a
+picture.
 """
 
-import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Thread
+from threading import Condition, Thread
 from typing import Any
 
 import numpy as np
 
+from prolip.app.pictures import decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
+from prolip.core.machine import cores
 from prolip.encoders import Encoder
 
 
@@ -28,70 +32,104 @@ Finish = Callable[[Array], Sequence[Any]]
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """Pixels that wait, what to make of their features, and where the result goes."""
+    """The bytes of a picture that waits, what to make of its features, and where the result goes."""
 
-    pixels: Array
+    data: bytes
     finish: Finish
     result: Future[Any] = field(default_factory=Future)
 
 
 class Batcher:
-    """A thread that runs a tower; where more than `room` pictures wait, `submit` raises `Busy`."""
+    """Threads that run a tower; where `room` pictures are not answered yet, `submit` raises `Busy`."""
 
     def __init__(self, encoder: Encoder, room: int = 256) -> None:
-        self.encoder = encoder
-        self._waiting: queue.Queue[_Picture | None] = queue.Queue(room)
-        self._thread = Thread(target=self._run, name="prolip-tower", daemon=True)
-        self._thread.start()
+        self.encoder, self._room = encoder, room
+        self._change = Condition()
+        self._waiting: deque[_Picture] = deque()
+        self._ready: deque[tuple[_Picture, Array]] = deque()  # with their pixels
+        self._runs, self._unanswered, self._open = 0, 0, True
+        threads = max(2, cores())  # one to decode while the other is in the tower
+        self._threads = [Thread(target=self._work, name="prolip-tower", daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, pixels: Array, finish: Finish) -> Future[Any]:
-        """What `finish` makes of pixels uint8 [S, S, 3], some time from now.
+    def submit(self, data: bytes, finish: Finish) -> Future[Any]:
+        """What `finish` makes of a picture's features, or a `BadImage`, some time from now.
 
-        It gets the features [b, width] of pictures submitted with it, and returns a result for each.
+        It gets the features [b, width] of pictures that ran together, and returns a result for each.
         """
-        picture = _Picture(pixels, finish)
-        try:
-            self._waiting.put_nowait(picture)
-        except queue.Full:
-            raise Busy("too many pictures are waiting: try again in a second") from None
+        picture = _Picture(data, finish)
+        with self._change:
+            if self._unanswered >= self._room:
+                raise Busy("too many pictures are waiting: try again in a second")
+            self._unanswered += 1
+            self._waiting.append(picture)
+            self._change.notify()
+        picture.result.add_done_callback(self._answered)
         return picture.result
-
-    def waiting(self) -> int:
-        """Pictures that no batch has taken yet."""
-        return self._waiting.qsize()
 
     def close(self) -> None:
         """Finish what waits, and stop."""
-        self._waiting.put(None)
-        self._thread.join()
+        with self._change:
+            self._open = False
+            self._change.notify_all()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
-        going = True
-        while going:
-            batch = [self._waiting.get()]
-            while len(batch) < self.encoder.batch_size and batch[-1] is not None:
-                try:
-                    batch.append(self._waiting.get_nowait())
-                except queue.Empty:
-                    break
-            going = batch[-1] is not None
-            self._encode([one for one in batch if one is not None])
+    def _answered(self, result: Future[Any]) -> None:
+        with self._change:
+            self._unanswered -= 1
 
-    def _encode(self, batch: list[_Picture]) -> None:
-        live = [picture for picture in batch if picture.result.set_running_or_notify_cancel()]
-        if not live:
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            work()
+
+    def _next(self) -> Callable[[], None] | None:
+        """What a thread is to do: wait for it; None when all is done."""
+        with self._change:
+            while True:
+                full = self._runs >= self.encoder.runs
+                if self._waiting and (full or len(self._ready) < self.encoder.run_size):
+                    picture = self._waiting.popleft()
+                    return lambda: self._decode(picture)
+                if self._ready and not full:
+                    count = min(len(self._ready), self.encoder.run_size)
+                    batch = [self._ready.popleft() for _ in range(count)]
+                    self._runs += 1
+                    return lambda: self._run(batch)
+                if not (self._open or self._waiting or self._ready):
+                    self._change.notify_all()  # who still waits is to see it too
+                    return None
+                self._change.wait()
+
+    def _decode(self, picture: _Picture) -> None:
+        if not picture.result.set_running_or_notify_cancel():
             return
         try:
-            features = self.encoder.encode(np.stack([picture.pixels for picture in live]))
+            preprocess = self.encoder.preprocess
+            pixels = preprocess.centre(decode(picture.data, preprocess.shrink))
         except Exception as error:
-            for picture in live:
+            picture.result.set_exception(error)
+            return
+        with self._change:
+            self._ready.append((picture, pixels))
+
+    def _run(self, batch: list[tuple[_Picture, Array]]) -> None:
+        try:
+            features = self.encoder.encode(np.stack([pixels for _, pixels in batch]))
+        except Exception as error:
+            for picture, _ in batch:
                 picture.result.set_exception(error)
             return
+        finally:
+            with self._change:
+                self._runs -= 1
+                self._change.notify()
         groups: dict[Finish, list[int]] = {}
-        for i, picture in enumerate(live):
+        for i, (picture, _) in enumerate(batch):
             groups.setdefault(picture.finish, []).append(i)
         for finish, places in groups.items():
-            _finish(finish, features[places], [live[i].result for i in places])
+            _finish(finish, features[places], [batch[i][0].result for i in places])
 
 
 def _finish(finish: Finish, features: Array, results: list[Future[Any]]) -> None:

@@ -25,7 +25,7 @@ from prolip.app import edits
 from prolip.app.answers import ERRORS, Events, Pool, list_field, read_object, text_field
 from prolip.app.batcher import Batcher
 from prolip.app.guard import Access, Guard, read_body
-from prolip.app.pictures import LARGE, THUMBNAIL, UPLOAD_LIMIT, decode, thumbnail
+from prolip.app.pictures import LARGE, THUMBNAIL, UPLOAD_LIMIT, thumbnail
 from prolip.app.project import Project
 from prolip.app.state import Change
 from prolip.app.teacher import Taught, Teacher
@@ -217,10 +217,8 @@ class Page:
         taught = self.teacher.taught
         if taught.model is None:
             raise UsageError("give two classes some pictures first")
-        preprocess = self.encoder.preprocess
-        pixels = await self.pool.run(lambda: preprocess.centre(decode(data)))
         describe = partial(answers_of, taught, taught.model)
-        return JSONResponse(await asyncio.wrap_future(self.batcher.submit(pixels, describe)))
+        return JSONResponse(await asyncio.wrap_future(self.batcher.submit(data, describe)))
 
     async def export(self, request: Request) -> Response:
         """The model as a .zip, checked as it is written, with a card."""

@@ -5,7 +5,7 @@ import io
 from PIL import Image
 
 from prolip.features import BadImage
-from prolip.features.images import Picture
+from prolip.features.images import Picture, Shrink
 
 UPLOAD_LIMIT = 32 << 20  # bytes; a photo of 50 megapixels has 10 to 25 MB
 PIXEL_LIMIT = 64_000_000  # 200 MB when decoded
@@ -15,21 +15,21 @@ LARGE = 1400
 
 def thumbnail(data: bytes, side: int = THUMBNAIL) -> bytes:
     """A small JPEG of a picture, or a `BadImage`; what pages get to see is always drawn anew by this."""
-    small = decode(data, side)
+    small = decode(data, lambda size: max(1, min(size) // side))
     small.thumbnail((side, side))
     drawn = io.BytesIO()
     small.save(drawn, "JPEG", quality=85)
     return drawn.getvalue()
 
 
-def decode(data: bytes, near: int | None = None) -> Image.Image:
-    """An upright RGB picture within the limits, or a `BadImage`; a side of `near` pixels is enough."""
+def decode(data: bytes, shrink: Shrink) -> Image.Image:
+    """An upright RGB picture within the limits, shrunk as far as it may be, or a `BadImage`."""
 
-    def shrink(size: tuple[int, int]) -> int:
+    def within(size: tuple[int, int]) -> int:
         if size[0] * size[1] > PIXEL_LIMIT:
             million = PIXEL_LIMIT // 1_000_000
             raise BadImage("", f"it has {size[0]} x {size[1]} pixels, {million} million are the limit")
-        return max(1, min(size) // near) if near else 1
+        return shrink(size)
 
-    with Picture.open(data, "").pixels(shrink) as (image, _):
+    with Picture.open(data, "").pixels(within) as (image, _):
         return image

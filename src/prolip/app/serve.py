@@ -23,11 +23,11 @@ from starlette.routing import Route
 from prolip.api import keep
 from prolip.api.answer import one_answer
 from prolip.api.model import AdaptedModel
-from prolip.app.answers import ERRORS, Pool, read_object
+from prolip.app.answers import ERRORS, read_object
 from prolip.app.batcher import Batcher, Finish
 from prolip.app.guard import Access, Guard, read_body
 from prolip.app.openapi import description
-from prolip.app.pictures import UPLOAD_LIMIT, decode
+from prolip.app.pictures import UPLOAD_LIMIT
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import unknown_name
@@ -105,7 +105,7 @@ class Server:
     """Answers requests about loaded models: `prolip serve` without its socket."""
 
     def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
-        self.models, self.access, self.pool = Models(models), access, Pool(room=4 * MANY)
+        self.models, self.access = Models(models), access
 
     def application(self) -> Guard:
         """The whole, with its checks around it."""
@@ -121,7 +121,6 @@ class Server:
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         yield
-        self.pool.close()
         self.models.close()
 
     async def health(self, request: Request) -> Response:
@@ -167,13 +166,11 @@ class Server:
         return Question(name, int(top), str(asked.get("reject", "")).lower() in ("1", "true", "yes"))
 
     async def _answer(self, model: AdaptedModel, question: Question, given: Given) -> dict[str, Any]:
-        preprocess = _encoder(model).preprocess
+        finish = self.models.finish(question.model, question.reject)
         try:
-            pixels = await self.pool.run(lambda: preprocess.centre(decode(given.data)))
+            row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(given.data, finish))
         except BadImage as bad:
             return {"image": given.name, "error": f"cannot read it: {bad.reason}"}
-        finish = self.models.finish(question.model, question.reject)
-        row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(pixels, finish))
         return one_answer(model.classes, given.name, row, question.top, refused)
 
 

@@ -47,6 +47,9 @@ class Encoder(ABC):
     takes_pictures: bool = True  # else it reads embeddings that the user brings
     black_box_reason: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
+    # Where pictures come singly: how many are worth a call of `encode`, and how many calls go side by side.
+    run_size: int = 32
+    runs: int = 1
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are there
 
     @abstractmethod

@@ -53,8 +53,7 @@ class OnnxTower:
 
     def __call__(self, pixels: Array) -> Array:
         """[B, S, S, 3] to [B, width]."""
-        size = min(PIECE, -(-len(pixels) // cores()))
-        pieces = [pixels[start : start + size] for start in range(0, len(pixels), size)]
+        pieces = [pixels[start : start + PIECE] for start in range(0, len(pixels), PIECE)]
         if len(pieces) <= 1:
             return self._run(pixels)
         return np.concatenate(list(self._threads.map(self._run, pieces)))
