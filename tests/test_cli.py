@@ -424,7 +424,31 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("[", "")
 
 
-@pytest.mark.parametrize("after", [1.0, 2.0])  # in the first half second an import may swallow it
+def test_ctrl_c_that_falls_into_a_callback_is_not_lost():
+    program = """
+import signal, time, weakref
+import prolip.__main__ as start, prolip.cli
+
+class Module: ...
+
+def work():
+    module = Module()
+    lock = weakref.ref(module, lambda _: signal.raise_signal(signal.SIGINT))
+    del module
+    time.sleep(20)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+prolip.cli.main = work
+try:
+    start.main()
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=15)
+    assert (found.stdout, found.stderr) == ("stopped\n", "")
+
+
+@pytest.mark.parametrize("after", [0.2, 1.0, 2.0])
 def test_ctrl_c_is_one_line(colour_model, tmp_path, after):
     colour_model.save(tmp_path / "model")
     command = [sys.executable, "-m", "prolip", "predict", tmp_path / "model", "-"]
