@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax, unit_rows
 from prolip.methods.common import automatic as module
+from prolip.methods.common import residual
 from prolip.methods.common.automatic import STRENGTH, automatic, choose, residual_fit
 from prolip.methods.common.projection import validation_accuracies
 from prolip.methods.common.residual import Residual
@@ -41,6 +42,9 @@ def regress(task, rows, trust, share, lam):
     c = math.sqrt(np.square(embedded + bias).sum() / np.square(lengths).sum())
     base = trust * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
     f, every = x / lengths, np.tile(np.arange(task.n), task.views)
+    variances = f.reshape(-1, f.shape[2]).var(axis=0)
+    f = f / (variances + 0.01 * variances.mean()) ** (1 / 6)
+    f /= math.sqrt(np.square(f).sum(axis=2).mean())
     own = np.isin(every, rows)
     features, scores = f.reshape(-1, f.shape[2])[own], base.reshape(-1, task.classes)[own]
     y = np.tile(task.y, task.views)[own]
@@ -158,6 +162,29 @@ def test_texts_that_say_nothing_are_left_behind():
     solution, _ = automatic(strange)
     embedded = strange.linear.with_weight(solution.weight)(fresh.x[1])
     assert ((embedded @ strange.text.rows.T).argmax(axis=1) == fresh.y).mean() > 0.9
+
+
+def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
+    """As those are that CLIP's embeddings have."""
+
+    def right(seed):
+        plain = make_task(shots=4, classes=8, width=60, dim=40, noise=2.0, views=2, seed=seed)
+        noise = 6 * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
+        x, fresh = np.concatenate([plain.x, noise], axis=2)
+        head = Head(np.vstack([plain.head.weight, np.zeros((3, 40))]))
+        solution, _ = automatic(Task(x, plain.y, plain.text, head, plain.scale))
+        return ((fresh @ solution.weight @ plain.text.rows.T).argmax(axis=1) == plain.y).mean()
+
+    evened = np.mean([right(seed) for seed in range(5)])
+    monkeypatch.setattr(residual, "EVEN", 0.0)
+    assert evened > np.mean([right(seed) for seed in range(5)]) + 0.02
+
+
+@pytest.mark.parametrize("x", [np.ones((4, 6)), np.eye(4, 6)[[0, 0, 0, 1]]])
+def test_features_that_hardly_vary_can_be_fitted(x):
+    task = Task(x, [0, 0, 1, 1], np.eye(2, 6))
+    solution, _ = automatic(task)
+    assert np.isfinite(solution.weight).all()
 
 
 def test_the_same_seed_gives_the_same_choice():

@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "prolip"
 THIRD_PARTY = {
     "visual._embeds",  # open_clip: the tokens that enter a ViT
     "warnings.showwarning",  # documented as the thing to replace
+    "sys.unraisablehook",  # likewise
     "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",
