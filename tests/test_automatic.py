@@ -43,7 +43,7 @@ def regress(task, rows, trust, share, lam):
     base = trust * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
     f, every = x / lengths, np.tile(np.arange(task.n), task.views)
     variances = f.reshape(-1, f.shape[2]).var(axis=0)
-    f = f / (variances + 0.01 * variances.mean()) ** (1 / 6)
+    f = f / (variances + variances.mean()) ** 0.25
     f /= math.sqrt(np.square(f).sum(axis=2).mean())
     own = np.isin(every, rows)
     features, scores = f.reshape(-1, f.shape[2])[own], base.reshape(-1, task.classes)[own]
@@ -168,8 +168,8 @@ def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
     """As those are that CLIP's embeddings have."""
 
     def right(seed):
-        plain = make_task(shots=4, classes=8, width=60, dim=40, noise=2.0, views=2, seed=seed)
-        noise = 6 * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
+        plain = make_task(shots=4, classes=8, width=200, dim=40, noise=3.0, views=2, seed=seed)
+        noise = 15 * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
         x, fresh = np.concatenate([plain.x, noise], axis=2)
         head = Head(np.vstack([plain.head.weight, np.zeros((3, 40))]))
         solution, _ = automatic(Task(x, plain.y, plain.text, head, plain.scale))
@@ -177,7 +177,7 @@ def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
 
     evened = np.mean([right(seed) for seed in range(5)])
     monkeypatch.setattr(residual, "EVEN", 0.0)
-    assert evened > np.mean([right(seed) for seed in range(5)]) + 0.02
+    assert evened > np.mean([right(seed) for seed in range(5)]) + 0.05
 
 
 @pytest.mark.parametrize("x", [np.ones((4, 6)), np.eye(4, 6)[[0, 0, 0, 1]]])

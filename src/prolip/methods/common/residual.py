@@ -7,9 +7,9 @@ where the head has an offset (a bias, a residual). b >= 0 says how far the texts
 that is left beside labelled images. C [Do, K] minimises the mean cross-entropy plus lam |C|^2: a convex
 problem (`regression`).
 
-E is diagonal: each feature is divided by its deviation over the labelled images to the power EVEN. A few
-coordinates of CLIP's embeddings are ten to thirty times as large as the others, and would have all the
-weight. All lengths |f_i E| are 1 on average.
+E is diagonal: each feature is divided by the root of its deviation over the labelled images, to which the
+mean deviation of all is added (in squares). A few coordinates of CLIP's embeddings are ten to thirty times as
+large as the others, and would have all the weight. |f_i E|^2 is 1 on average.
 
 What is divided by is |x_i|, not the length of the embedding: a positive factor of an image changes no answer.
 So with T = U S V' the answers are those of the matrix
@@ -34,8 +34,7 @@ from prolip.solvers.regression import SoftmaxRegression
 from prolip.solvers.threads import product
 
 RANK = 1e-3  # singular values of T below this share of the largest are none: two classes of one name
-EVEN = 1 / 3  # 1/4 to 2/5 are as good; 1 costs photos under `offline` three points
-FLOOR = 0.1  # of the mean deviation, the least that counts as one
+EVEN = 0.5  # power of deviations; 0.3 to 0.7 are as good
 LEAST = 1e-3  # of the model's own scale: the smallest b, so that W0 is not lost altogether
 
 
@@ -132,6 +131,6 @@ def _evened(f: Array) -> Array:
     mean = float(variances.mean())
     if mean == 0:
         return np.ones(f.shape[1], np.float32)
-    even = (variances + FLOOR**2 * mean) ** (-EVEN / 2)
+    even = (variances + mean) ** (-EVEN / 2)
     energy = float(np.square(f, dtype=np.float64).mean(axis=0) @ np.square(even))
     return (even / math.sqrt(energy)).astype(np.float32)
