@@ -48,6 +48,42 @@ def test_images_in_memory_with_labels_of_any_kind(offline):
     assert clf.predict([blotch(COLOURS["blue"], 99)]) == [100]
 
 
+@pytest.mark.parametrize(
+    ("labels", "lam", "views"),
+    [([True, False], 0.01, 1), (np.array([2.5, 1]), np.float32(0.25), np.int64(2)), ("xy", "1/N", 1)],
+)
+def test_what_can_be_fitted_can_be_kept(offline, tmp_path, labels, lam, views):
+    images = [blotch(colour, i) for colour in list(COLOURS.values())[:2] for i in range(3)]
+    clf = FewShotClassifier(offline, lam=lam, views=views, seed=np.int64(3), store=False)
+    clf.fit(images, (each for each in np.repeat(list(labels), 3)))
+    clf.save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model", store=False)
+    assert loaded.classes_ == clf.classes_ == sorted(labels)
+    np.testing.assert_allclose(loaded.predict_proba(images), clf.predict_proba(images), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0, "green"], [None, None], [b"a", b"b"], np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")],
+)
+def test_labels_that_cannot_be_kept_are_refused(offline, labels):
+    images = [blotch(colour, 0) for colour in list(COLOURS.values())[:2]]
+    with pytest.raises(InputError, match=r"labels must be|at least two"):
+        FewShotClassifier(offline, store=False).fit(images, labels)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1.0, 1e6])
+def test_embeddings_of_any_size_are_kept(tmp_path, scale):
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(3, 16)), np.arange(12) % 3
+    x = (scale * (centres[y] + 0.3 * rng.normal(size=(12, 16)))).astype(np.float32)
+    clf = FewShotClassifier("arrays").fit(x, y, text=centres)
+    clf.save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict_proba(x), clf.predict_proba(x), atol=1e-3)
+    loaded.learning_curve()
+
+
 def test_one_image_a_folder_or_a_generator_will_do(fitted, photos):
     path = photos / "test" / "red" / "0.png"
     with Image.open(path) as picture:
@@ -185,7 +221,7 @@ def test_black_box_embeddings(tmp_path):
     ("arguments", "call", "error", "message"),
     [
         ({"method": "prolib"}, ("photos",), UsageError, "did you mean 'prolip'"),
-        ({"views": 0}, ("photos",), UsageError, "views must be at least 1"),
+        ({"views": 0}, ("photos",), UsageError, "views must be a whole number from 1 on"),
         ({"lam": "1/M"}, ("photos",), UsageError, "1/M"),
         ({"options": {"learning_rate": 1}}, ("photos",), UsageError, "has no option 'learning_rate'"),
         ({"templates": "a photo"}, ("photos",), UsageError, "where the class name goes"),

@@ -184,6 +184,26 @@ def test_each_picture_has_its_own_fate_and_closing_waits_for_all():
     assert any(result.exception() for kind, result in found[1:] if kind == 2)
 
 
+@pytest.mark.parametrize("wrong", [SystemExit, MemoryError])
+def test_no_caller_is_left_waiting(monkeypatch, wrong):
+    def fails(pixels):
+        raise wrong
+
+    encoder = Slow()
+    encoder.go.set()
+    batcher = Batcher(encoder)
+    monkeypatch.setattr(encoder, "encode", fails)
+    for _ in range(4):
+        assert isinstance(batcher.submit(dot(1), tell).exception(20), wrong)
+    monkeypatch.undo()
+    too_few = batcher.submit(dot(1), lambda x: [])
+    assert isinstance(too_few.exception(20), ValueError)
+    assert batcher.submit(dot(5), tell).result(20) == (1, 5)
+    batcher.close()
+    with pytest.raises(Busy):
+        batcher.submit(dot(1), tell)
+
+
 def test_a_large_photo_gets_the_answer_that_predict_gives(server, colour_model):
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (900, 1200, 3), np.uint8))
     data = io.BytesIO()

@@ -35,6 +35,26 @@ def test_a_new_name_changes_no_answer_and_fits_nothing(colour_model, tmp_path, m
     assert np.allclose(loaded.predict_proba(TEST), probabilities(colour_model, model), atol=1e-5)
 
 
+def test_a_renamed_class_is_read_by_its_old_name_however_the_model_grows(colour_model, tmp_path):
+    model = rename_classes(colour_model.model_, {"red": "tractor engine"})
+    model = rename_classes(model, {"tractor engine": "tractor"})
+    keep.save(model, tmp_path / "model")
+    grown = FewShotClassifier.load(tmp_path / "model")
+    x = model.support.task.x[0]
+    before = model.logits(x)
+    grown.add(names="dog")
+    assert grown.classes_ == ["blue", "green", "tractor", "dog"]
+    np.testing.assert_allclose(grown.model_.logits(x)[:, :3], before, atol=1e-3)
+    grown.add([blotch((0, 0, 250), 99)], ["blue"])
+    np.testing.assert_allclose(grown.model_.text.rows[:3], model.text.rows, atol=1e-5)
+    merged = merge_classes(model, ["blue", "green"], "cold")
+    np.testing.assert_allclose(merged.text.rows[1], model.text.rows[2], atol=1e-5)
+    gone = remove_classes(model, ["tractor"])
+    assert gone.recipe.spoken == {}
+    read = rename_classes(model, {"tractor": "lorry"}, retext=True)
+    assert not np.allclose(read.text.rows[2], model.text.rows[2], atol=1e-2)
+
+
 def test_names_may_be_exchanged(colour_model):
     swapped = rename_classes(colour_model.model_, {"red": "blue", "blue": "red"})
     assert swapped.classes == ("red", "green", "blue")
@@ -113,6 +133,27 @@ def test_embeddings_are_merged_by_the_mean_of_their_rows():
     assert merged.classes == ("both", 2)
     assert np.allclose(merged.text.rows[0], (rows[0] + rows[1]) / np.sqrt(2), atol=1e-6)
     assert merged.probabilities(x).argmax(axis=1).tolist() == [0] * 10 + [1] * 5
+
+
+def test_the_command_leaves_what_is_not_its_own(prolip, colour_model, tmp_path, monkeypatch):
+    saved = tmp_path / "m"
+    colour_model.save(saved)
+    (saved / "README.md").write_text("mine", encoding="utf-8")
+    assert prolip("classes", saved, "--rename", "red=crimson")[0] == 0
+    assert (saved / "README.md").read_text(encoding="utf-8") == "mine"
+
+    def meanwhile(*arguments, **options):
+        monkeypatch.undo()
+        model = keep.load(*arguments, **options)
+        other = FewShotClassifier.load(saved)
+        other.add(names=["dog"])
+        other.save(saved)
+        return model
+
+    monkeypatch.setattr(keep, "load", meanwhile)
+    code, _, err = prolip("classes", saved, "--rename", "crimson=rot")
+    assert code != 0, err
+    assert FewShotClassifier.load(saved).classes_ == ["blue", "green", "crimson", "dog"]
 
 
 def test_the_command(prolip, colour_model, tmp_path):

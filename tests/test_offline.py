@@ -1,6 +1,7 @@
 """The offline encoder: weights from installed packages, a projection fitted without an image, no torch."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from pictures import COLOURS, blotch
 from prolip.core import ModelError, UsageError
-from prolip.core.files import sha256_tensors
+from prolip.core.files import cache_dir, sha256_tensors
 from prolip.core.imagenet import imagenet_names
 from prolip.core.machine import cores
 from prolip.encoders import efficientnet_lite_int8 as whole_numbers
@@ -86,6 +87,23 @@ def test_features_are_the_same_where_8_bit_sums_overflow(offline, pixels, monkey
     """The slower way of older processors is a way around overflow, not another result."""
     monkeypatch.setattr(onnx_tower, "sums_8_bit_products", lambda: False)
     np.testing.assert_array_equal(load("offline", "cpu").encode(pixels), offline.encode(pixels))
+
+
+def test_nothing_is_kept_for_or_sent_to_the_maker_of_the_runtime(tmp_path):
+    """What ONNX Runtime means to send lies in the user's cache folder first."""
+    program = """
+import numpy as np
+from prolip.encoders import load
+load("offline").encode(np.zeros((1, 224, 224, 3), np.uint8))
+"""
+    places = {
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PROLIP_CACHE": str(cache_dir()),
+    }
+    kept = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", program], check=True, env={**kept, **places})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_many_threads_run_the_tower_as_often_as_there_are_cores(offline, pixels, monkeypatch):

@@ -32,8 +32,10 @@ def _count(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    """Classes: words or numbers, no two of them the same."""
-    known = isinstance(value, list) and all(_text(name) or _number(name) for name in value)
+    """Classes: words, numbers or truth values, no two of them the same."""
+    known = isinstance(value, list) and all(
+        _text(name) or _number(name) or isinstance(name, bool) for name in value
+    )
     return known and bool(value) and len(set(map(str, value))) == len(value)
 
 
@@ -77,6 +79,7 @@ _RECIPE: dict[str, Callable[[Any], bool]] = {
     "templates": lambda value: isinstance(value, list) and all(map(_text, value)),
     "descriptions": _object,
     "calibrate": lambda value: isinstance(value, bool),
+    "spoken": lambda value: _object(value) and all(map(_text, value.values())),
 }
 _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _object}
 

@@ -24,15 +24,18 @@ from prolip.methods.common.tower_method import TowerMethod
 def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
     """The model with other names for some classes, {old: new}.
 
-    Nothing is fitted and no answer changes: the text rows stay those of the old names. With `retext` the new
-    names are read anew, and the model is fitted again from the kept features.
+    Nothing is fitted and no answer changes: prompts go on calling them by their old names, when the model
+    grows too. With `retext` the new names are read, and the model is fitted again from the kept features.
     """
     places = {_place(model, old): new for old, new in names.items()}
     classes = [places.get(k, name) for k, name in enumerate(model.classes)]
     _check(model, classes)
+    spoken = model.recipe.spoken
+    others = {name: words for name, words in spoken.items() if name not in names}
     if retext:
-        unmoved = np.arange(len(classes))
+        model, unmoved = _spoken(model, others), np.arange(len(classes))
         return _refit(model, classes, unmoved, _texts(model, classes, unmoved))
+    model = _spoken(model, {**others, **{new: spoken.get(old, old) for old, new in names.items()}})
     return _with_classes(model, classes, range(len(classes)))
 
 
@@ -47,6 +50,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
     kept = [k for k in range(len(model.classes)) if k not in merged[1:]]
     classes = [into if k == merged[0] else model.classes[k] for k in kept]
     _check(model, classes)
+    model = _spoken(model, _left(model, classes))
     place_of = np.array([kept.index(merged[0] if k in merged else k) for k in range(len(model.classes))])
     rows = list(kept)
     if into in map(str, model.classes):
@@ -70,6 +74,7 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
     if len(kept) < 2:
         raise UsageError(f"a model needs two classes: {len(kept)} would be left")
     classes = [model.classes[k] for k in kept]
+    model = _spoken(model, _left(model, classes))
     task = model.support.task
     if task is None or not np.isin(task.y, list(gone)).any():
         return _with_classes(model, classes, kept)
@@ -92,6 +97,16 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
         raise UsageError(f"class {twice!r} is there already: merge them instead")
     if model.encoder.takes_pictures:
         class_names(names)
+
+
+def _left(model: AdaptedModel, classes: Sequence[Any]) -> dict[str, str]:
+    """What prompts call those of a model's classes that are among these."""
+    left = set(map(str, model.classes)) & set(map(str, classes))
+    return {name: words for name, words in model.recipe.spoken.items() if name in left}
+
+
+def _spoken(model: AdaptedModel, spoken: dict[str, str]) -> AdaptedModel:
+    return replace(model, recipe=replace(model.recipe, spoken=spoken))
 
 
 def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text:

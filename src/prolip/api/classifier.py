@@ -259,19 +259,18 @@ class FewShotClassifier(Estimator):
         New classes come after those that are there. `names` are classes to add without an image; with no
         image at all nothing is fitted: the adapted model is asked about one more text.
 
-        Returns what was added, and the accuracy on the old classes before and after (`old_accuracy_before`,
-        `old_accuracy`), both on held-out support images.
+        Returns what was added, and the accuracy on the old classes, `old_accuracy_before` and `old_accuracy`.
         """
         from prolip.api import grow
 
+        names = [names] if isinstance(names, str) else list(names)
         if images is None and not names:
             raise UsageError("nothing to add: give images, or names")
         if images is None:
-            self.model_, report = grow.add_names(self._model(), list(names))
+            self.model_, report = grow.add_names(self._model(), names)
         else:
-            labelled = self._labelled(images, labels, "train")
-            model, more = self._model(), list(names)
-            self.model_, report = grow.add_images(model, labelled, more, self.reading, progress)
+            more = self._labelled(images, labels, "train")
+            self.model_, report = grow.add_images(self._model(), more, names, self.reading, progress)
         return report
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
@@ -310,7 +309,8 @@ class FewShotClassifier(Estimator):
         """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
         model = keep.load(Path(path), device, base=base, trust_base=trust_base)
         how: dict[str, Any] = {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode}
-        clf = cls(model.encoder, **vars(model.recipe), device=device, **how)
+        asked = {name: value for name, value in vars(model.recipe).items() if name != "spoken"}
+        clf = cls(model.encoder, **asked, device=device, **how)
         clf.model_ = model
         return clf
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip import methods
 from prolip.core import Fitted, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, softmax
+from prolip.core.arrays import Array, own_value, softmax
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
@@ -28,11 +28,20 @@ class Recipe:
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
     descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences by class (`api.texts`)
     calibrate: bool = True  # cross-validate inside the support set after the fit
+    spoken: dict[str, str] = field(default_factory=dict)  # what prompts call a class, where not by its name
+
+    def __post_init__(self) -> None:
+        """Numbers of NumPy become Python's own, which can be saved."""
+        for name in ("lam", "views", "seed"):
+            object.__setattr__(self, name, own_value(getattr(self, name)))
+        options = {name: own_value(value) for name, value in self.options.items()}
+        object.__setattr__(self, "options", options)
 
     def create(self) -> methods.Method:
         """The method with its options."""
-        if self.views < 1:
-            raise UsageError(f"views must be at least 1, got {self.views}")
+        for name, number, least in (("views", self.views, 1), ("seed", self.seed, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}")
         options, takes = dict(self.options), methods.options(self.method)
         for name, value in (("lam", self.lam), ("seed", self.seed)):
             if value is not None and name in takes:

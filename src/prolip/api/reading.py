@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from prolip.core import InputError, UsageError
+from prolip.core.arrays import own_value
 from prolip.core.files import cache_dir
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
@@ -135,7 +135,7 @@ def read_labelled(
         return _numbered(
             list(images.images), _as_known([images.classes[k] for k in images.labels], classes), classes
         )
-    source, given = as_images(images), np.asarray(labels).tolist()
+    source, given = as_images(images), [own_value(each) for each in labels]
     if len(source) != len(given) or not source:
         raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
     return _numbered(source, given, classes)
@@ -160,6 +160,8 @@ def _numbered(source: Any, given: list[Any], classes: Sequence[Any] | None) -> L
         known += sorted(set(given) - set(known))
     except TypeError as error:
         raise InputError("labels must be all names or all numbers, none of them missing") from error
+    if other := next((name for name in known if not isinstance(name, (str, int, float))), None):
+        raise InputError(f"labels must be names or numbers, got {other!r}")
     if len(known) < 2:
         raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
     position = {name: k for k, name in enumerate(known)}

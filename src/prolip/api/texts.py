@@ -36,7 +36,7 @@ EQUAL = 4  # images at which half of a weight is their own
 
 def check_texts(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> None:
     """Refuse names that are alike and descriptions of other classes, before any image is read."""
-    names, described = _names(encoder, classes), recipe.descriptions
+    names, described = _names(encoder, recipe, classes), recipe.descriptions
     if not described:
         return
     if not encoder.takes_pictures:
@@ -58,7 +58,7 @@ def class_texts(
     encoder: Encoder, recipe: Recipe, classes: Sequence[Any], x: Array | None = None, y: Any = ()
 ) -> Text:
     """The text rows of classes; features x [n, width] and labels y [n] say which descriptions fit."""
-    names = _names(encoder, classes)
+    names = _names(encoder, recipe, classes)
     if not recipe.descriptions:
         return encoder.text(names, recipe.templates)
     prompts = [
@@ -92,8 +92,8 @@ def weighted_rows(prompts: Sequence[Array], images: Array, y: Array, scale: floa
     return unit_rows(np.array(rows))
 
 
-def _names(encoder: Encoder, classes: Sequence[Any]) -> list[str]:
-    names = list(map(str, classes))
+def _names(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
+    names = [recipe.spoken.get(name, name) for name in map(str, classes)]
     return list(class_names(names)) if encoder.takes_pictures else names
 
 

@@ -60,6 +60,8 @@ class Batcher:
         """
         picture = _Picture(data, finish)
         with self._change:
+            if not self._open:
+                raise Busy("the server is stopping")
             if self._unanswered >= self._room:
                 raise Busy("too many pictures are waiting: try again in a second")
             self._unanswered += 1
@@ -108,7 +110,7 @@ class Batcher:
         try:
             preprocess = self.encoder.preprocess
             pixels = preprocess.centre(decode(picture.data, preprocess.shrink))
-        except Exception as error:
+        except BaseException as error:
             picture.result.set_exception(error)
             return
         with self._change:
@@ -117,7 +119,7 @@ class Batcher:
     def _run(self, batch: list[tuple[_Picture, Array]]) -> None:
         try:
             features = self.encoder.encode(np.stack([pixels for _, pixels in batch]))
-        except Exception as error:
+        except BaseException as error:
             for picture, _ in batch:
                 picture.result.set_exception(error)
             return
@@ -134,10 +136,10 @@ class Batcher:
 
 def _finish(finish: Finish, features: Array, results: list[Future[Any]]) -> None:
     try:
-        found = finish(features)
-    except Exception as error:
+        pairs = list(zip(results, finish(features), strict=True))
+    except BaseException as error:
         for result in results:
             result.set_exception(error)
         return
-    for result, value in zip(results, found, strict=True):
+    for result, value in pairs:
         result.set_result(value)

@@ -93,12 +93,17 @@ def _encoder(model: AdaptedModel) -> Encoder:
     return found
 
 
-def load_models(paths: Sequence[Path], device: str = "auto") -> dict[str, AdaptedModel]:
-    """Saved models by the names of their folders."""
+def load_models(
+    paths: Sequence[Path], device: str = "auto", base: str | None = None, trust_base: bool = False
+) -> dict[str, AdaptedModel]:
+    """Saved models by the names of their folders; the options are those of `prolip.api.keep.load`."""
     names = [path.resolve().name for path in paths]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two models are called {twice[0]!r}: rename one of the folders")
-    return {name: keep.load(path, device) for name, path in zip(names, paths, strict=True)}
+    return {
+        name: keep.load(path, device, base=base, trust_base=trust_base)
+        for name, path in zip(names, paths, strict=True)
+    }
 
 
 class Server:

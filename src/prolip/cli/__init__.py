@@ -116,7 +116,8 @@ def main() -> None:
 def _run(arguments: list[str]) -> int:
     """Run a command; what goes wrong is told in one line."""
     try:
-        return _command()(arguments, prog_name="prolip", standalone_mode=False) or 0
+        code = _command()(arguments, prog_name="prolip", standalone_mode=False) or 0
+        return _interrupted() if code == 130 else code  # what typer makes of Ctrl-C
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted()
     except Exception as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from prolip.cli.common import Device
+from prolip.cli.common import Base, Device, TrustBase
 from prolip.cli.console import say
 
 Host = Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs --token.")]
@@ -76,6 +76,8 @@ def serve(
         str | None,
         typer.Option(envvar="PROLIP_TOKEN", help="What requests must bring: Authorization: Bearer TOKEN."),
     ] = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
 ) -> None:
     """Answer over HTTP: POST /predict with a picture; /openapi.json tells the rest.
@@ -94,7 +96,8 @@ def serve(
     # BLAS threads spin while they wait: an answer took 8 ms beside the tower's own with two, 3 with one.
     with single_thread(), run.bind(host, port) as listening:
         at = listening.getsockname()[1]
-        server = Server(load_models(models, device), Access.at(host, at, token, OPEN_PATHS))
+        loaded = load_models(models, device, base, trust_base)
+        server = Server(loaded, Access.at(host, at, token, OPEN_PATHS))
         names = ", ".join(server.models.models)
         link = f"{run.address(host, at)}predict"
         run.run(server.application(), listening, lambda: say(f"Serving {names} at {link}; Ctrl-C stops."))

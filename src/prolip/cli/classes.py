@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.common import Device, Json, Replacing, Saved
+from prolip.cli.common import Base, Device, Json, Replacing, Saved, TrustBase
 from prolip.cli.console import percent, print_json, say, table
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def classes(
         bool, typer.Option("--retext", help="With --rename: let the model read the new names, and fit again.")
     ] = False,
     out: Replacing = None,
+    base: Base = None,
+    trust_base: TrustBase = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -42,15 +44,16 @@ def classes(
     from prolip.api import classes as change
     from prolip.api import keep
     from prolip.core import UsageError
-    from prolip.export.saved import CARD, check_target
+    from prolip.export.saved import check_target, has_card, version
 
     if retext and not rename:
         raise UsageError("--retext says how to --rename: add that option")
     if out is not None and not (rename or merge or remove):
         raise UsageError("nothing is changed: --out goes with --rename, --merge or --remove")
-    target = out or saved
-    check_target(target)
-    model = before = keep.load(saved, device)
+    target, card = out or saved, has_card(saved)
+    check_target(target, card)
+    there = version(target)
+    model = before = keep.load(saved, device, base=base, trust_base=trust_base)
     if remove:
         model = change.remove_classes(model, remove)
     for names, new in _pairs(merge, "--merge", "A,B=NEW"):
@@ -59,7 +62,7 @@ def classes(
         model = change.rename_classes(model, dict(_pairs(rename, "--rename", "OLD=NEW")), retext=retext)
     if model is not before:
         support = before.support.task is not None
-        keep.save(model, target, support=support, card=(saved / CARD).is_file())
+        keep.save(model, target, support=support, card=card, over=there)
     _show(model, None if model is before else target, json)
     if rename and not retext:
         say(

@@ -15,6 +15,11 @@ Array = np.ndarray
 Tensors = dict[str, Array]  # by name
 
 
+def own_value(value: Any) -> Any:
+    """A scalar of NumPy or torch as Python's own; anything else as it is."""
+    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+
+
 def to_numpy(x: Any) -> Array:
     """Any array as NumPy. A torch tensor is taken off its graph and device; bfloat16 becomes float32."""
     if hasattr(x, "detach"):

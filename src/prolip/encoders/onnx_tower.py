@@ -17,7 +17,7 @@ import numpy as np
 
 from prolip.core.arrays import Array
 from prolip.core.machine import cores
-from prolip.encoders.hub import require
+from prolip.core.onnx_runtime import onnx_runtime
 
 PIECE = 4  # pictures of a run; of 1 to 32, the fastest
 
@@ -41,7 +41,7 @@ class OnnxTower:
     """Features of `pixels`, by a model whose one input and one output they are."""
 
     def __init__(self, model: bytes) -> None:
-        onnxruntime = require("onnxruntime", "onnx")
+        onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3

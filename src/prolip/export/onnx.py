@@ -22,6 +22,7 @@ from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError, first_line
 from prolip.core.onnx_graph import Graph, Values
+from prolip.core.onnx_runtime import onnx_runtime
 from prolip.core.writing import write_bytes
 from prolip.encoders.base import Encoder
 
@@ -118,8 +119,7 @@ def _written(encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> bytes:
 
 def check_graph(path: Path, spec: GraphSpec) -> None:
     """Run a graph on batches of one and of three; refuse one that computes anything else."""
-    import onnxruntime
-
+    onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
