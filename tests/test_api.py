@@ -1,6 +1,7 @@
 import copy
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.core import InputError, ModelError, SavedModelError, UsageError
+from prolip.export.saved import read_model, write_model
 from prolip.features import BadImage
 
 
@@ -138,6 +140,33 @@ def test_save_and_load_give_the_same_probabilities(fitted, photos, tmp_path):
     config = json.loads((tmp_path / "model" / "prolip.json").read_text())
     assert config["classes"] == ["blue", "green", "red"]
     assert (config["method"], config["lam"], config["recipe"]["seed"]) == ("prolip", 0.01, 0)
+
+
+def test_answers_about_held_out_images_are_kept(photos, offline, tmp_path):
+    clf = FewShotClassifier(offline).fit(photos)
+    clf.save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model")
+    before, after = clf.confidence_.held_out, loaded.confidence_.held_out
+    np.testing.assert_allclose(after.logits, before.logits, rtol=1e-6)
+    np.testing.assert_array_equal((after.y, after.images), (before.y, before.images))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"held_out": np.zeros((18, 2), np.float32)},
+        {"held_out": np.full((18, 3), np.nan, np.float32)},
+        {"held_out_images": np.zeros(18, np.int64)},
+        {"held_out_images": np.arange(18) + 1},
+        {"held_out_images": np.arange(18.0).reshape(2, 9)},
+    ],
+)
+def test_answers_about_held_out_images_that_cannot_be_are_refused(photos, offline, tmp_path, wrong):
+    FewShotClassifier(offline).fit(photos).save(tmp_path / "model")
+    saved = read_model(tmp_path / "model")
+    write_model(tmp_path / "other", replace(saved, support={**saved.support, **wrong}))
+    with pytest.raises(SavedModelError, match="held-out"):
+        FewShotClassifier.load(tmp_path / "other")
 
 
 def test_a_saved_model_answers_without_reading_a_text(fitted, photos, offline, tmp_path, monkeypatch):

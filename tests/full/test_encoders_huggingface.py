@@ -71,6 +71,11 @@ def test_clip_features_and_head_make_the_models_own_embedding(clip):
     assert encoder.scale == pytest.approx(model.logit_scale.detach().exp().item())
 
 
+def test_a_folder_is_named_by_its_whole_path(clip, monkeypatch):
+    monkeypatch.chdir(clip.parent)
+    assert load(f"hf:{clip.name}", "cpu").name == f"hf:{clip.resolve()}"
+
+
 def test_siglip_features_and_head_make_the_models_own_embedding(siglip):
     encoder = load(f"hf:{siglip}", "cpu")
     model = transformers.SiglipModel.from_pretrained(siglip).eval()

@@ -139,6 +139,12 @@ def test_named_parameters_are_the_head(folders):
     assert_close(head("siglip").weight, weights("siglip")["visual.trunk.attn_pool.mlp.fc2.weight"].T)
 
 
+def test_a_folder_is_named_by_its_whole_path(folders, monkeypatch):
+    folder = folders["clip-vit"]
+    monkeypatch.chdir(folder.parent)
+    assert load(f"open_clip:local-dir:{folder.name}", "cpu").name == f"open_clip:local-dir:{folder.resolve()}"
+
+
 def test_tower_that_ends_in_a_norm_is_a_black_box(folders):
     encoder = load(f"open_clip:local-dir:{folders['timm-bare']}", "cpu")
     assert np.array_equal(encoder.head.weight, np.eye(64))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from prolip.api.model import Recipe
-from prolip.core import Fitted, SavedModelError, Settings
+from prolip.core import Fitted, HeldOut, SavedModelError, Settings, Task
 from prolip.core.arrays import Array
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
@@ -134,6 +134,20 @@ def check_tensors(tensors: dict[str, Array]) -> None:
     for name, array in tensors.items():
         if array.dtype.kind not in "fiu" or not (np.abs(array) < LARGEST_VALUE).all():
             raise SavedModelError(f"{name} holds other things than numbers below {LARGEST_VALUE:g}")
+
+
+def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOut:
+    """The answers about held-out support images."""
+    logits, images = tensors["held_out"], tensors.get("held_out_images", np.zeros(0))
+    known = np.isin(images, np.arange(task.n)).all() and np.unique(images).size == images.size
+    if logits.shape != (images.size, task.classes) or images.ndim != 1 or not known:
+        raise SavedModelError(
+            f"its answers about held-out images are {list(logits.shape)}, about {list(images.shape)}"
+        )
+    if not (np.abs(logits) <= LARGEST_VALUE).all():
+        raise SavedModelError("its answers about held-out images hold numbers that no fit gives")
+    images = images.astype(np.int64)
+    return HeldOut(logits, task.y[images], images)
 
 
 def hashes_of(array: Array) -> tuple[bytes, ...]:

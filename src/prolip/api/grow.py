@@ -74,9 +74,11 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     if support.task is not None:
         task = support_of(model)
         if not isinstance(model.method(), TowerMethod):  # fitting those again takes minutes
-            before = _accuracy(held_out_answers(model), model)
-            settled = methods.from_settings(model.fitted.settings)
-            after = _accuracy(cross_validate(settled, task, text=text, seed=model.recipe.seed), model)
+            settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
+            before, after = (
+                _accuracy(cross_validate(settled, task, text=asked, seed=seed), model)
+                for asked in (None, text)
+            )
         support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
     outsiders, report = model.confidence.outsiders, {**model.confidence.report}
     if "per_class" in report:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ def save(
     kept, task = None, model.support.task
     if support and task is not None:
         kept = {"features": _half(task.x), "labels": task.y}
+        if (out := model.confidence.held_out) is not None:
+            kept |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
     config = describe(model)
     text = model_card(config, {CONFIG}, path.expanduser().resolve().name) if card else None
     write_model(path, SavedModel(config, tensors, kept, text), over)
@@ -130,6 +132,9 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
         task = support_task(encoder, recipe, x, y, text)
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set holds {task.views} views of {task.n} images")
+        if "held_out" in saved.support:
+            held_out = check_saved.held_out_of(saved.support, task)
+            confidence = replace(confidence, held_out=held_out)
     support = Support(hashes, task)
     return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
 

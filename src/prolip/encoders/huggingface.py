@@ -74,9 +74,11 @@ def load(rest: str, device: str) -> TowerEncoder:
 
     name, folder = f"hf:{rest}", Path(rest).expanduser()
     local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1
+    identifier = rest
     if local:
         require_folder(folder, _FILES)
-    identifier = str(folder) if local else rest
+        identifier = str(folder.resolve())
+        name = f"hf:{identifier}"  # a saved model finds its base from any folder
     with loading(name, local), no_progress_bars(transformers, quiet=local):
         config = transformers.AutoConfig.from_pretrained(identifier, trust_remote_code=False)
         kind = _model_class(name, config.model_type, transformers)

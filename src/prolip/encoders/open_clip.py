@@ -43,8 +43,12 @@ def load(rest: str, device: str) -> TowerEncoder:
         raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
     _, open_clip, _ = (require(name, "open_clip") for name in ("torch", "open_clip", "huggingface_hub"))
     device = choose_device(device)
-    name = f"open_clip:{rest}"
     source = _source(rest, open_clip)
+    name = f"open_clip:{rest}"
+    if source.model.startswith("local-dir:"):  # a saved model finds its base from any folder
+        name = f"open_clip:{source.model}"
+    elif Path(source.weights or "").is_absolute():
+        name = f"open_clip:{source.model}/{source.weights}"
     if "multimodal_cfg" in source.config:
         raise UsageError(f"{name} is a CoCa model, which is not supported: choose a CLIP or SigLIP model")
     if "timm_model_name" in source.config["vision_cfg"]:
@@ -83,7 +87,7 @@ def load(rest: str, device: str) -> TowerEncoder:
 def _source(rest: str, open_clip: Any) -> _Source:
     scheme, colon, identifier = rest.partition(":")
     if colon and scheme == "local-dir":
-        return _folder(Path(identifier).expanduser())
+        return _folder(Path(identifier).expanduser().resolve())
     if colon and scheme == "hf-hub":
         with loading(f"open_clip:{rest}", local=False):
             config = open_clip.get_model_config(rest)
@@ -92,7 +96,7 @@ def _source(rest: str, open_clip: Any) -> _Source:
     config, published = open_clip.get_model_config(arch), open_clip.get_pretrained_cfg(arch, tag)
     # A tag knows which activation its weights were trained with; open_clip itself would only warn.
     config["quick_gelu"] = config.get("quick_gelu", False) or published.get("quick_gelu", False)
-    weights = tag if published else str(Path(tag).expanduser())
+    weights = tag if published else str(Path(tag).expanduser().resolve())
     repository = published.get("hf_hub", "").rpartition("/")[0] or None
     return _Source(arch, config, weights, not published and not _text_from_hub(config), repository)
 

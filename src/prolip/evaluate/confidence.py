@@ -21,7 +21,7 @@ class Confidence:
     outsiders: Outsiders | None = None
     # Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
     report: dict[str, Any] = field(default_factory=dict)
-    held_out: HeldOut | None = None  # the answers about held-out images that all this comes from; not saved
+    held_out: HeldOut | None = None  # the answers about held-out images that all this comes from
 
     @classmethod
     def of(cls, fitted: Fitted, task: Task, held_out: HeldOut) -> Confidence:
