@@ -82,6 +82,7 @@ def test_none_of_these(server):
         ("/predict", b"no picture", "image/png", 422),
         ("/predict?model=third", b"", "image/png", 400),
         ("/predict?top=many", b"", "image/png", 400),
+        ("/predict?reject=maybe", b"", "image/png", 400),
         ("/predict", b'{"image": "***"}', "application/json", 422),
         ("/predict", b'{"images": []}', "application/json", 422),
         ("/predict", b"{}", "application/json", 422),
@@ -99,10 +100,23 @@ def test_what_is_wrong_is_told_in_a_sentence(server, path, body, kind, status):
 def test_one_bad_picture_does_not_spoil_the_others(server):
     good = base64.b64encode(png(PICTURES[0])).decode()
     _, found = server.json(
-        "POST", "/predict", {"images": ["AAAA", good]}, {"Content-Type": "application/json"}
+        "POST", "/predict", {"images": ["AAAA", good, "z"]}, {"Content-Type": "application/json"}
     )
     assert "cannot read" in found["predictions"][0]["error"]
     assert found["predictions"][1]["class"] == "red"
+    assert "not base64" in found["predictions"][2]["error"]
+
+
+@pytest.mark.parametrize(("data", "status"), [(png(PICTURES[0]), 200), (b"no picture", 422)])
+def test_one_picture_in_a_form_gets_one_answer(server, data, status):
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n%b\r\n--x--\r\n' % data
+    )
+    found, _, answer = server.raw(
+        "POST", "/predict", form, {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert found == status
+    assert ("class" if status == 200 else "error") in json.loads(answer)
 
 
 def test_health_models_and_openapi(server):

@@ -112,6 +112,7 @@ def test_without_kept_features_an_open_model_is_asked_about_fewer_texts(colour_m
         (lambda m: rename_classes(m, {"rd": "x"}), "did you mean 'red'"),
         (lambda m: rename_classes(m, {"red": "blue"}), "there already"),
         (lambda m: rename_classes(m, {"red": "_"}), "no name left"),
+        (lambda m: merge_classes(m, ["red", "blue", "green"], "all"), "one would be left"),
         (lambda m: merge_classes(m, ["red"], "x"), "at least two"),
         (lambda m: merge_classes(m, ["red", "green"], "blue"), "there already"),
         (lambda m: remove_classes(m, ["red", "green"]), "two classes"),

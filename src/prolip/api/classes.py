@@ -48,6 +48,8 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
     if len(merged) < 2:
         raise UsageError(f"merging takes at least two classes, got {', '.join(map(repr, names))}")
     kept = [k for k in range(len(model.classes)) if k not in merged[1:]]
+    if len(kept) < 2:
+        raise UsageError("a model needs two classes: one would be left")
     classes = [into if k == merged[0] else model.classes[k] for k in kept]
     _check(model, classes)
     model = _spoken(model, _left(model, classes))

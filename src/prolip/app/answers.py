@@ -16,6 +16,7 @@ from prolip.app.guard import TooLarge, read_body
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.core.machine import cores
 from prolip.core.reading import parse_json
+from prolip.features import BadImage
 
 T = TypeVar("T")
 
@@ -32,7 +33,8 @@ def error_answer(request: Request, error: Exception) -> Response:
     """An error of ours as a status and a sentence."""
     status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     headers = {503: {"retry-after": "1"}, 413: {"connection": "close"}}.get(status)
-    return JSONResponse({"error": str(error)}, status, headers)
+    message = f"cannot read it: {error.reason}" if isinstance(error, BadImage) else str(error)
+    return JSONResponse({"error": message}, status, headers)
 
 
 def http_error_answer(request: Request, error: Exception) -> Response:

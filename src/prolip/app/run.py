@@ -29,9 +29,7 @@ def require_token(host: str, token: str | None) -> None:
     if is_loopback(host):
         return
     if token is None:
-        raise UsageError(
-            f"host={host!r} can be reached by others: name a token too, which every request must then bring"
-        )
+        raise UsageError(f"others can reach {host}: name a token too, which every request must then bring")
     if len(token) < 16:
         raise UsageError(f"a token that others may guess at needs 16 characters, got {len(token)}")
 

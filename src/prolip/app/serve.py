@@ -36,6 +36,7 @@ from prolip.features import BadImage
 
 OPEN_PATHS = ("/healthz",)
 MANY = 64  # pictures in one request
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 
 
@@ -45,6 +46,7 @@ class Given:
 
     name: str
     data: bytes
+    fault: str | None = None  # why there are no bytes
 
 
 @dataclass(frozen=True)
@@ -168,9 +170,14 @@ class Server:
         top = str(asked.get("top", "1"))
         if not top.isdecimal() or int(top) < 1:
             raise UsageError(f"top must be a number from 1 on, got {top[:20]!r}")
-        return Question(name, int(top), str(asked.get("reject", "")).lower() in ("1", "true", "yes"))
+        reject = str(asked.get("reject", "false")).lower()
+        if reject not in YES + NO:
+            raise UsageError(f"reject must be true or false, got {reject[:20]!r}")
+        return Question(name, int(top), reject in YES)
 
     async def _answer(self, model: AdaptedModel, question: Question, given: Given) -> dict[str, Any]:
+        if given.fault is not None:
+            return {"image": given.name, "error": given.fault}
         finish = self.models.finish(question.model, question.reject)
         try:
             row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(given.data, finish))
@@ -194,12 +201,13 @@ async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
         many, images = "images" in fields, fields.pop("images", None) or [fields.pop("image", None)]
         if not isinstance(images, list) or not all(isinstance(each, str) for each in images):
             raise InputError('give {"image": base64} or {"images": [base64, ...]}')
-        given = [Given(str(i), _from_base64(each)) for i, each in enumerate(images)]
+        given = [_from_base64(str(i), each) for i, each in enumerate(images)]
     elif kind == "multipart/form-data":
         async with request.form(max_files=MANY, max_fields=16) as form:
             files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
             fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            given, many = [Given(file.filename or "", await file.read()) for file in files], True
+            given = [Given(file.filename or "", await file.read()) for file in files]
+            many = len(given) > 1
     else:
         given, many, fields = [Given("", await read_body(request, UPLOAD_LIMIT))], False, {}
     if not 1 <= len(given) <= MANY:
@@ -207,9 +215,9 @@ async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
     return given, many, fields
 
 
-def _from_base64(text: str) -> bytes:
-    """Bytes of base64, alone or as a data: URL."""
+def _from_base64(name: str, text: str) -> Given:
+    """A picture of base64, alone or as a data: URL."""
     try:
-        return base64.b64decode(text.rpartition(",")[2], validate=True)
+        return Given(name, base64.b64decode(text.rpartition(",")[2], validate=True))
     except (binascii.Error, ValueError) as error:
-        raise InputError(f"a picture is not base64: {error}") from error
+        return Given(name, b"", f"it is not base64: {error}")
