@@ -150,7 +150,8 @@ def test_who_may_ask(page, headers, status):
 
 
 def test_a_session_begins_with_the_token_and_scripts_cannot_read_it(page):
-    assert page.raw("POST", "/api/session", b'{"token": "wrong"}', {"Authorization": None})[0] == 401
+    for wrong in (b'{"token": "wrong"}', b'{"token": "\\ud800"}', b"{}"):
+        assert page.raw("POST", "/api/session", wrong, {"Authorization": None})[0] == 401
     body = json.dumps({"token": TOKEN}).encode()
     status, headers, _ = page.raw("POST", "/api/session", body, {"Authorization": None})
     assert status == 200
