@@ -5,6 +5,7 @@ import json
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
+from prolip.app import teacher
 from prolip.app.guard import Access
 from prolip.app.page import OPEN_PATHS, Page
 from prolip.app.project import Project
@@ -103,6 +105,30 @@ def test_words_for_a_class_count(page):
     found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
     assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
     assert found["figures"]["classes"][ids["red"]]["text_accuracy"] <= before
+
+
+@pytest.mark.parametrize("part", ["warm_up", "figures_of"])
+def test_what_fails_once_is_told_and_tried_again(tmp_path, offline, monkeypatch, part):
+    real, told, done = getattr(teacher, part), [], Event()
+
+    def fails_once(*arguments):
+        if not told:
+            raise RuntimeError("no memory left")
+        return real(*arguments)
+
+    def publish(event):
+        told.append(event)
+        if event["type"] == "figures":
+            done.set()
+
+    monkeypatch.setattr(teacher, part, fails_once)
+    monkeypatch.setattr(teacher, "PAUSE", 0.01)
+    with Project.open(tmp_path / "p") as project:
+        taught = teacher.Teacher(project, offline, publish)
+        taught.start()
+        assert done.wait(30)
+        taught.close()
+    assert told[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}
 
 
 def test_pages_hear_of_every_change_in_order(page):
