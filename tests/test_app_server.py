@@ -2,6 +2,10 @@
 
 import io
 import json
+import signal
+import socket
+import subprocess
+import sys
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +151,32 @@ def test_pages_hear_of_every_change_in_order(page):
             revisions.append(event["revision"])
     assert revisions == [1, 2, 3]
     stream.close()
+
+
+def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
+    program = "from prolip.cli import main; main()"
+    options = ["--no-browser", "--port", "0", "--token", TOKEN]
+    run = subprocess.Popen(
+        [sys.executable, "-c", program, "app", str(tmp_path / "p"), *options],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    page = Client(int(run.stderr.readline().split("127.0.0.1:")[1].split("/")[0]))
+    assert "is kept in" in run.stderr.readline()
+    assert page.json("POST", "/api/classes", {"name": "cat"})[0] == 200
+    with socket.create_connection(("127.0.0.1", page.port)) as upload:  # which never ends
+        head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}"
+        upload.sendall(f"{head}\r\nContent-Length: 9\r\n\r\nhalf".encode())
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        assert run.wait(20) == 0
+    assert run.stderr.read() == ""
+    run.stderr.close()
+    with Project.open(tmp_path / "p") as project:
+        assert [row.name for row in project.state.classes.values()] == ["cat"]
 
 
 def test_what_another_window_removed_is_told(page):
