@@ -157,6 +157,25 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
 
+@pytest.mark.parametrize("wrong", ["ofline", "arrays"])
+def test_a_model_that_cannot_be_loaded_is_not_kept(tmp_path, prolip, wrong):
+    for module in ("starlette", "uvicorn", "python_multipart"):
+        pytest.importorskip(module, reason="the extra `app` is not installed")
+    with Project.open(tmp_path / "old"):
+        pass
+    for name in ("old", "new"):
+        code, _, told = prolip("app", tmp_path / name, "--model", wrong, "--no-browser", "--port", 0)
+        assert code != 0, told
+    assert not (tmp_path / "new").exists()
+    assert Project.model_of(tmp_path / "old") == "offline"
+
+
+def test_a_model_that_is_named_is_kept(tmp_path):
+    for named, expected in ((None, "offline"), ("hf:mine", "hf:mine"), (None, "hf:mine")):
+        with Project.open(tmp_path / "p", named) as project:
+            assert project.model == Project.model_of(tmp_path / "p") == expected
+
+
 def test_half_a_line_is_dropped_and_a_damaged_one_named(tmp_path):
     with Project.open(tmp_path / "p") as project:
         project.commit(lambda s: edits.add_class(s, "cat"))

@@ -83,6 +83,8 @@ def test_none_of_these(server):
         ("/predict?model=third", b"", "image/png", 400),
         ("/predict?top=many", b"", "image/png", 400),
         ("/predict?reject=maybe", b"", "image/png", 400),
+        ("/predict?top=0", b"", "image/png", 400),
+        (f"/predict?top={'9' * 5000}", b"", "image/png", 400),
         ("/predict", b'{"image": "***"}', "application/json", 422),
         ("/predict", b'{"images": []}', "application/json", 422),
         ("/predict", b"{}", "application/json", 422),

@@ -2,9 +2,14 @@
 
 import io
 import json
+import signal
+import socket
+import subprocess
+import sys
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -16,6 +21,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
+from prolip.app import teacher
 from prolip.app.guard import Access
 from prolip.app.page import OPEN_PATHS, Page
 from prolip.app.project import Project
@@ -96,13 +102,43 @@ def test_unlabelled_pictures_get_guesses_and_a_queue(page):
     assert found["slow"]["duplicates"] == [] or all(len(group) > 1 for group in found["slow"]["duplicates"])
 
 
-def test_words_for_a_class_count(page):
+def test_words_for_a_class_count(page, tmp_path):
     ids = teach(page)
     before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["text_accuracy"]
     page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
     found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
     assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
     assert found["figures"]["classes"][ids["red"]]["text_accuracy"] <= before
+    _, _, packed = page.raw("GET", "/api/export/prolip")
+    zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
+    clf = FewShotClassifier.load(tmp_path / "out" / "p-prolip")
+    rows = clf.model_.text.rows
+    clf.add(names=["dog"])
+    np.testing.assert_allclose(clf.model_.text.rows[:3], rows, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["warm_up", "figures_of"])
+def test_what_fails_once_is_told_and_tried_again(tmp_path, offline, monkeypatch, part):
+    real, told, done = getattr(teacher, part), [], Event()
+
+    def fails_once(*arguments):
+        if not told:
+            raise RuntimeError("no memory left")
+        return real(*arguments)
+
+    def publish(event):
+        told.append(event)
+        if event["type"] == "figures":
+            done.set()
+
+    monkeypatch.setattr(teacher, part, fails_once)
+    monkeypatch.setattr(teacher, "PAUSE", 0.01)
+    with Project.open(tmp_path / "p") as project:
+        taught = teacher.Teacher(project, offline, publish)
+        taught.start()
+        assert done.wait(30)
+        taught.close()
+    assert told[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}
 
 
 def test_pages_hear_of_every_change_in_order(page):
@@ -121,6 +157,32 @@ def test_pages_hear_of_every_change_in_order(page):
             revisions.append(event["revision"])
     assert revisions == [1, 2, 3]
     stream.close()
+
+
+def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
+    program = "from prolip.cli import main; main()"
+    options = ["--no-browser", "--port", "0", "--token", TOKEN]
+    run = subprocess.Popen(
+        [sys.executable, "-c", program, "app", str(tmp_path / "p"), *options],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    page = Client(int(run.stderr.readline().split("127.0.0.1:")[1].split("/")[0]))
+    assert "is kept in" in run.stderr.readline()
+    assert page.json("POST", "/api/classes", {"name": "cat"})[0] == 200
+    with socket.create_connection(("127.0.0.1", page.port)) as upload:  # which never ends
+        head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}"
+        upload.sendall(f"{head}\r\nContent-Length: 9\r\n\r\nhalf".encode())
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+        assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        assert run.wait(20) == 0
+    assert run.stderr.read() == ""
+    run.stderr.close()
+    with Project.open(tmp_path / "p") as project:
+        assert [row.name for row in project.state.classes.values()] == ["cat"]
 
 
 def test_what_another_window_removed_is_told(page):
@@ -150,7 +212,8 @@ def test_who_may_ask(page, headers, status):
 
 
 def test_a_session_begins_with_the_token_and_scripts_cannot_read_it(page):
-    assert page.raw("POST", "/api/session", b'{"token": "wrong"}', {"Authorization": None})[0] == 401
+    for wrong in (b'{"token": "wrong"}', b'{"token": "\\ud800"}', b"{}"):
+        assert page.raw("POST", "/api/session", wrong, {"Authorization": None})[0] == 401
     body = json.dumps({"token": TOKEN}).encode()
     status, headers, _ = page.raw("POST", "/api/session", body, {"Authorization": None})
     assert status == 200

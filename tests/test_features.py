@@ -429,6 +429,39 @@ def test_a_store_that_cannot_be_written(photos, tmp_path):
         extract(Fake(), photos, store=FeatureStore(tmp_path / "file"))
 
 
+def test_a_shard_that_another_process_merged_away_is_no_damage(photos, store, monkeypatch):
+    extract(Fake(), photos, store=store)
+    gone = shards(store)[0].with_name("gone.safetensors")
+    listed, glob = [gone, *shards(store)], Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda self, pattern: listed if self == gone.parent else glob(self, pattern)
+    )
+    space = FeatureStore(store.root).space(Fake())
+    assert (len(space), space.take_problems()) == (10, [])
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.EIO])
+def test_a_shard_that_cannot_be_opened_is_told_and_left_alone(photos, store, monkeypatch, code):
+    extract(Fake(), photos, store=store)
+    (shard,) = shards(store)
+    real = os.open
+
+    def refused(path, *arguments, **named):
+        if Path(path) == shard:
+            raise OSError(code, os.strerror(code))
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        space = FeatureStore(store.root).space(Fake())
+    assert len(space) == 0
+    (problem,) = space.take_problems()
+    assert f"{shard} cannot be opened" in problem
+    assert shards(store) == [shard]
+    space.refresh()
+    assert (len(space), space.take_problems()) == (10, [])
+
+
 def test_two_processes_can_write_one_space(photos, store):
     ours, theirs = (FeatureStore(store.root).space(Fake()) for _ in range(2))
     rows = np.random.default_rng(0).normal(size=(2, WIDTH)).astype(np.float32)

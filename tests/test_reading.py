@@ -4,6 +4,7 @@ import io
 import os
 import random
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -81,6 +82,21 @@ def test_objects_bombs_and_claims_are_refused_by_their_headers(tmp_path):
     (tmp_path / "c.npy").write_bytes(claimed)
     with pytest.raises(Unreadable):
         read_array(tmp_path / "c.npy")
+
+
+@pytest.mark.parametrize("kind", ["<U0", "|S0"])
+def test_items_of_no_bytes_are_counted_too(tmp_path, kind):
+    made = io.BytesIO()
+    header = {"descr": kind, "fortran_order": False, "shape": (20_000_000,)}
+    np.lib.format.write_array_header_1_0(made, header)
+    (tmp_path / "a.npy").write_bytes(made.getvalue())
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", made.getvalue())
+    for read in (read_array, partial(read_array, mapped=True)):
+        with pytest.raises(Unreadable, match="claims an array of shape"):
+            read(tmp_path / "a.npy")
+    with pytest.raises(Unreadable, match="claims an array of shape"):
+        read_arrays(tmp_path / "a.npz")
 
 
 def originals(folder):

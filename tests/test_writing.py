@@ -1,6 +1,7 @@
 """Whole or not at all, one writer at a time, and nothing of the user's touched."""
 
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -265,6 +266,28 @@ def test_what_belongs_to_a_file_never_stands_beside_another(tmp_path, monkeypatc
     assert beside.read_text() == "2"
     write_files((main, lambda made: made.write_text("3")), (beside, None))
     assert content(tmp_path) == {"index.npy": "3"}
+
+
+@pytest.fixture
+def masked(monkeypatch):
+    """A mask that leaves others out, and that nobody may set: it is of every thread."""
+    before = os.umask(0o027)
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "umask")
+        yield
+    os.umask(before)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_mask_is_kept_to_and_never_set(tmp_path, masked):
+    write_atomic(tmp_path / "a", lambda made: made.write_text("a"))
+    write_folder(tmp_path / "out", fill({"b": "b"}))
+    assert [mode(tmp_path / name) for name in ("a", "out", "out/b")] == [0o640, 0o750, 0o640]
+    assert not marked(tmp_path)
+    assert not marked(tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/x", "file/inside", "a\0b", "d/" * 3000, "nowhere"])

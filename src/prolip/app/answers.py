@@ -128,10 +128,10 @@ class Events:
 
     def _send(self, line: str | None) -> None:
         for page in list(self._pages):
-            if line is None or page.qsize() >= BACKLOG:
+            ends = line is None or page.qsize() >= BACKLOG
+            if ends:
                 self._pages.discard(page)
-                line = None
-            page.put_nowait(line)
+            page.put_nowait(None if ends else line)
 
     async def stream(self) -> AsyncIterator[str]:
         """The events from now on, for one page."""

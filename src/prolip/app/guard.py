@@ -98,8 +98,8 @@ class Access:
 
     def knows(self, given: list[str]) -> bool:
         """Whether one of these is the token."""
-        expected = (self.token or "").encode()
-        return any(secrets.compare_digest(expected, each.encode()) for each in given)
+        expected, *others = (each.encode("utf-8", "surrogatepass") for each in (self.token or "", *given))
+        return any(secrets.compare_digest(expected, each) for each in others)
 
 
 def _tokens(headers: Headers, cookie: str) -> list[str]:

@@ -45,26 +45,35 @@ class Project:
         self._listeners: list[Callable[[Change, int], None]] = []
         self.state = self._replay(lines)
 
-    @classmethod
-    @contextmanager
-    def open(cls, folder: Path, model: str | None = None) -> Iterator[Project]:
-        """Open a project, or make a new one in a folder that is new or empty."""
+    @staticmethod
+    def model_of(folder: Path) -> str:
+        """The base model of a project, or of a new one in a folder that is new or empty."""
         folder = folder.expanduser()
         about = folder / "project.json"
         if not about.is_file():
             if folder.is_dir() and any(folder.iterdir()):
                 raise UsageError(f"{folder} holds other files: name a new folder, or an empty one")
-            _write(about, _json({"format": FORMAT, "model": model or "offline"}))
+            return "offline"
         found = read_json(about)
         if not isinstance(found, dict) or not isinstance(found.get("model"), str):
             raise InputError(f"{about} is damaged: it does not name a model")
         if found.get("format") != FORMAT:
             raise UsageError(f"{folder} is a project of another version: upgrade prolip")
-        journal = folder / "journal.jsonl"
+        return str(found["model"])
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path, model: str | None = None) -> Iterator[Project]:
+        """Open a project, or make a new one; a model that is named is kept, so it must be one that loads."""
+        kept = cls.model_of(folder)
+        folder, model = folder.expanduser(), model or kept
+        about, journal = folder / "project.json", folder / "journal.jsonl"
+        if not about.is_file():
+            _write(about, _json({"format": FORMAT, "model": kept}))
         with appending(journal) as file:
-            if model is not None and model != found["model"]:
+            if model != kept:
                 _write(about, _json({"format": FORMAT, "model": model}))
-            yield cls(folder, model or found["model"], file, read_text(journal).splitlines())
+            yield cls(folder, model, file, read_text(journal).splitlines())
 
     def _replay(self, lines: list[str]) -> State:
         state, changes = State(), []

@@ -1,6 +1,8 @@
 """From an address to a running server."""
 
+import asyncio
 import ipaddress
+import logging
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -56,7 +58,7 @@ def address(host: str, port: int) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is told to stop, and when it has begun."""
+    """Says when it is told to stop, and when it has begun; closes the application even when hurried."""
 
     def __init__(
         self, config: uvicorn.Config, started: Callable[[], None], ending: Callable[[], None]
@@ -69,15 +71,27 @@ class _Server(uvicorn.Server):
         if self.started:
             self._began()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # a second Ctrl-C: answers under way are given up, what is being kept is not
+            for task in self.server_state.tasks:
+                task.cancel()
+            await self.lifespan.shutdown()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._ending()
         super().handle_exit(sig, frame)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is more than an answer that was given up."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 def run(
     app: Any, listening: socket.socket, started: Callable[[], None], ending: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until a signal; answers under way are finished first.
+    """Serve until a signal; answers under way are finished first, or given up at a second Ctrl-C.
 
     `started` is called when requests are answered, `ending` when the signal comes.
     """
@@ -91,6 +105,7 @@ def run(
         timeout_keep_alive=30,
         lifespan="on",
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     try:
         _Server(config, started, ending).run([listening])
     except KeyboardInterrupt:  # raised again by uvicorn once all is closed

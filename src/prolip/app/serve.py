@@ -37,6 +37,7 @@ from prolip.features import BadImage
 OPEN_PATHS = ("/healthz",)
 MANY = 64  # pictures in one request
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+DIGITS = 9  # of `top`: more than there are classes, fewer than Python reads
 REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 
 
@@ -168,7 +169,7 @@ class Server:
         if name not in names:
             raise unknown_name("model", name, names)
         top = str(asked.get("top", "1"))
-        if not top.isdecimal() or int(top) < 1:
+        if not (top.isdecimal() and len(top) <= DIGITS and int(top)):
             raise UsageError(f"top must be a number from 1 on, got {top[:20]!r}")
         reject = str(asked.get("reject", "false")).lower()
         if reject not in YES + NO:

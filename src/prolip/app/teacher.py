@@ -61,6 +61,7 @@ class Teacher:
         self._texts: dict[str, Array] = {}  # [templates, Dt] by what is read
         self._changed = Condition()
         self._stale, self._slow_stale, self._closed = True, True, False
+        self._unfitted = False  # the last fit failed
         self._touched = 0.0
         self._thread = Thread(target=self._run, name="prolip-teacher", daemon=True)
 
@@ -91,16 +92,19 @@ class Teacher:
     # The thread
 
     def _run(self) -> None:
-        warm_up(self.encoder, self.recipe)
+        self._attempt(lambda: warm_up(self.encoder, self.recipe))
         while not self._closed:
-            try:
-                self._step()
-            except Interrupted:
-                continue
-            except ProlipError as error:
-                self._tell(str(error))
-            except Exception as error:  # the page stays usable, and says what happened
-                self._tell(f"{type(error).__name__}: {error}")
+            self._attempt(self._step)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Interrupted:
+            return
+        except ProlipError as error:
+            self._tell(str(error))
+        except Exception as error:  # the page stays usable, and says what happened
+            self._tell(f"{type(error).__name__}: {error}")
 
     def _tell(self, trouble: str) -> None:
         """Say what went wrong, and leave it be for a while, unless something changes."""
@@ -111,12 +115,14 @@ class Teacher:
     def _step(self) -> None:
         with self._changed:
             stale, self._stale = self._stale, False
-        if stale:
-            self._slow_stale = True
-            self._fit()
-        elif waiting := self.waiting():
+        waiting = [] if stale else self.waiting()
+        if waiting:
             self._encode(waiting[:AT_ONCE])
             self._stale = True
+        elif stale or self._unfitted:
+            self._slow_stale = self._unfitted = True
+            self._fit()
+            self._unfitted = False
         elif self._slow_stale and time.monotonic() - self._touched > REST:
             self._slow_stale = False
             self._look_closer()
@@ -173,7 +179,8 @@ class Teacher:
         )
         task = support_task(self.encoder, self.recipe, lesson.x[None], lesson.y, text)
         hashes = tuple(bytes.fromhex(image) for image in lesson.images)
-        return adapt(self.encoder, self.recipe, names, Support(hashes, task))
+        recipe = replace(self.recipe, spoken={row.name: row.text for row in rows if row.text})
+        return adapt(self.encoder, recipe, names, Support(hashes, task))
 
     def _text(self, spoken: str) -> Array:
         """Prompt features [templates, Dt] of a class, before the text head."""

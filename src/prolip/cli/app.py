@@ -45,27 +45,31 @@ def open_page(
     from prolip.app.guard import Access
     from prolip.app.page import OPEN_PATHS, Page
     from prolip.app.project import Project
-    from prolip.encoders.base import check_device
+    from prolip.core import UsageError
     from prolip.solvers.threads import single_thread
 
     run.require_token(host, token)
-    check_device(device)  # before a folder is made
     key = token or secrets.token_urlsafe(24)
     place = folder or Path.home() / "prolip-project"
-    with single_thread(), Project.open(place, model) as project, run.bind(host, port) as listening:
-        at = listening.getsockname()[1]
-        page = Page(project, encoders.load(project.model, device), Access.at(host, at, key, OPEN_PATHS))
-        link = f"{run.address(host, at)}#{key}"
+    with single_thread():
+        name = model or Project.model_of(place)
+        encoder = encoders.load(name, device)  # before a folder is made, or a name kept that may be wrong
+        if not encoder.takes_pictures:
+            raise UsageError(f"{name!r} stands for embeddings that you have: name a model of pictures")
+        with Project.open(place, name) as project, run.bind(host, port) as listening:
+            at = listening.getsockname()[1]
+            page = Page(project, encoder, Access.at(host, at, key, OPEN_PATHS))
+            link = f"{run.address(host, at)}#{key}"
 
-        def started() -> None:
-            say(f"Open {link}")
-            say(f"Everything is kept in {project.folder.resolve()}; Ctrl-C stops.")
-            if not no_browser:
-                import webbrowser
+            def started() -> None:
+                say(f"Open {link}")
+                say(f"Everything is kept in {project.folder.resolve()}; Ctrl-C stops.")
+                if not no_browser:
+                    import webbrowser
 
-                webbrowser.open(link)
+                    webbrowser.open(link)
 
-        run.run(page.application(), listening, started, page.events.close)
+            run.run(page.application(), listening, started, page.events.close)
 
 
 def serve(

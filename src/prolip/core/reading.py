@@ -184,7 +184,7 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
         raise Unreadable(path, f"it is not an array of NumPy: {first_line(error)}") from error
     if dtype.hasobject or dtype.kind not in "biufUS":
         raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size:
+    if min(shape, default=0) < 0 or math.prod(shape) * max(1, dtype.itemsize) > size:
         raise Unreadable(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
 
 

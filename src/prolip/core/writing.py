@@ -9,6 +9,7 @@ import ctypes
 import errno
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -58,7 +59,7 @@ def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) 
                     make_folders(target.parent)
                     made = stack.enter_context(temporary(target.parent))
                     write(made)
-                    made.chmod(0o666 & ~_umask())
+                    made.chmod(0o666 & ~_umask(target.parent))
                     filled.append((made, target))
             for target in targets[1:]:
                 target.unlink(missing_ok=True)
@@ -277,13 +278,18 @@ def write_error(path: Path, error: OSError, remaining: str = "nothing was writte
 
 def _share(folder: Path) -> None:
     """The user's usual permissions: temporary folders, and some libraries' files, are their owner's only."""
-    mask = _umask()
+    mask = _umask(folder)
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def _umask(folder: Path) -> int:
+    """What new files here lack, seen from one: to ask the system is to set the mask, for every thread."""
+    place = folder / f"{MARK}{secrets.token_hex(8)}"
+    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777)
+    try:
+        return 0o777 & ~os.fstat(handle).st_mode
+    finally:
+        os.close(handle)
+        place.unlink()

@@ -36,7 +36,7 @@ from safetensors import SafetensorError, safe_open
 
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.core.files import cache_dir
-from prolip.core.reading import open_regular
+from prolip.core.reading import Unreadable, open_regular
 from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.features.contents import Contents
@@ -210,9 +210,15 @@ class Space:
     def _open(self, file: Path) -> _Shard | None:
         try:
             return _Shard.open(file, self._digest, self.width)
-        except FileNotFoundError:  # merged by another process since the folder was listed
-            return None
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            cause = error.__cause__ if isinstance(error, Unreadable) else error
+            if isinstance(cause, FileNotFoundError):  # merged by another process since the folder was listed
+                return None
+            if isinstance(
+                cause, OSError
+            ):  # what it holds may be sound: too many files are open, for instance
+                self._unusable.append(f"{file} cannot be opened ({cause}); its images are encoded again")
+                return None
             self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
             with suppress(OSError):
                 file.replace(file.with_suffix(".damaged"))
