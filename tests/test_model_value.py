@@ -128,3 +128,7 @@ def test_embeddings_grow_by_images_of_their_classes():
         clf.predict(np.ones((2, 7)))
     with pytest.raises(UsageError, match="no model behind them"):
         clf.export("anywhere", "onnx")
+
+
+def test_a_model_is_told_in_a_line(colour_model):
+    assert repr(colour_model.model_) == "AdaptedModel(offline, prolip, 3 classes, 12 images)"

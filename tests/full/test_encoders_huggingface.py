@@ -71,6 +71,15 @@ def test_clip_features_and_head_make_the_models_own_embedding(clip):
     assert encoder.scale == pytest.approx(model.logit_scale.detach().exp().item())
 
 
+def test_a_tokenizer_of_another_model_is_told(clip, monkeypatch):
+    def tokenizer(prompts, **_):
+        return {"input_ids": torch.full((len(prompts), 20), 1_000_000)}
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    with pytest.raises(ModelError, match="another model's"):
+        load(f"hf:{clip}", "cpu")
+
+
 def test_a_folder_is_named_by_its_whole_path(clip, monkeypatch):
     monkeypatch.chdir(clip.parent)
     assert load(f"hf:{clip.name}", "cpu").name == f"hf:{clip.resolve()}"

@@ -71,7 +71,7 @@ class Support:
         return self.task
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AdaptedModel:
     """A base model and what it has learned."""
 
@@ -83,6 +83,10 @@ class AdaptedModel:
     confidence: Confidence  # temperature, outsiders, and figures on held-out support images
     support: Support  # what it was fitted on
     report: dict[str, Any]  # figures of the fit, for people to read
+
+    def __repr__(self) -> str:
+        of = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
+        return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {of})"
 
     def method(self) -> methods.Method:
         """The method of the recipe, which may be a file's: no module is imported for being named there."""

@@ -104,6 +104,8 @@ def load(rest: str, device: str) -> TowerEncoder:
         return batch["input_ids"]
 
     probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
+    if int(probes[1].max()) >= config.text_config.vocab_size:
+        raise ModelError(f"{name}: the tokenizer is another model's, it has words that this one lacks")
 
     def split(model: Any) -> tuple[SplitTower, SplitTower]:
         return (
