@@ -86,6 +86,35 @@ def test_where_features_leave_it_open_pixels_decide():
     assert sorted(looked) == [0, 1, 2, 3, 4, 5]  # each once
 
 
+def test_pairs_are_those_of_a_plain_loop_in_blocks_of_any_size(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(12, 6)), 4, axis=0) + rng.normal(0, 0.3, (48, 6))
+    directions = x - x.mean(axis=0)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    plain = [(directions[i] @ directions[j], i, j) for i in range(48) for j in range(i + 1, 48)]
+    plain = sorted((pair for pair in plain if pair[0] >= near.OPEN), reverse=True)
+    sure = [pair[1:] for pair in plain if pair[0] >= near.SURE]
+    undecided = [pair[1:] for pair in plain[len(sure) :]]
+    assert len(sure) > 20
+    assert len(undecided) > 20
+    for rows, most in ((7, 15), (1024, 15), (7, 20_000)):
+        monkeypatch.setattr(near, "ROWS", rows)
+        monkeypatch.setattr(near, "MAX_OPEN", most)
+        found = near.near_duplicates(x, lambda i: np.full((1, 1), 1.0))
+        assert [(pair.first, pair.second) for pair in found] == sure + undecided[:most]
+
+
+@pytest.mark.parametrize("spread", [0, 0.01])
+def test_many_copies_are_one_group_by_few_pairs(spread):
+    rng = np.random.default_rng(0)
+    classes = rng.permutation(np.repeat([0, 1], 300))
+    x = np.eye(8)[classes] + rng.normal(0, spread, (600, 8))
+    found = near.near_duplicates(x, lambda i: np.zeros((1, 1)))
+    assert len(found) <= near.COPIES * 600
+    members = sorted(np.flatnonzero(classes == k).tolist() for k in (0, 1))
+    assert sorted(near.groups(found)) == members
+
+
 def test_copies_hang_together_in_groups():
     pairs = [near.Pair(0, 3, 1.0), near.Pair(5, 6, 1.0), near.Pair(3, 9, 0.95), near.Pair(0, 9, 0.92)]
     assert near.groups(pairs) == [[0, 3, 9], [5, 6]]

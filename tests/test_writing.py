@@ -282,6 +282,20 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def test_what_is_written_over_keeps_its_permissions(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("a", "b"):
+        (out / name).write_text("old")
+        (out / name).chmod(0o600)
+    out.chmod(0o700)
+    write_atomic(out / "a", lambda made: made.write_text("new"))
+    assert mode(out / "a") == 0o600
+    write_folder(out, fill({"a": "newer", "b": "new", "c": "new"}), replace=True)
+    assert content(out) == {"a": "newer", "b": "new", "c": "new"}
+    assert [mode(path) for path in (out, out / "a", out / "b")] == [0o700, 0o600, 0o600]
+
+
 def test_the_mask_is_kept_to_and_never_set(tmp_path, masked):
     write_atomic(tmp_path / "a", lambda made: made.write_text("a"))
     write_folder(tmp_path / "out", fill({"b": "b"}))

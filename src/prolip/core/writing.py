@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ def write_atomic(path: Path, write: Writer) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it there.
 
     A reader sees the old file or the new one, never a part; after a failure nothing is left behind. A link is
-    followed: what it points to is replaced.
+    followed: what it points to is replaced. Permissions of the old file are the new one's.
     """
     write_files((path, write))
 
@@ -59,7 +60,7 @@ def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) 
                     make_folders(target.parent)
                     made = stack.enter_context(temporary(target.parent))
                     write(made)
-                    made.chmod(0o666 & ~_umask(target.parent))
+                    made.chmod(_mode(target))
                     filled.append((made, target))
             for target in targets[1:]:
                 target.unlink(missing_ok=True)
@@ -122,6 +123,8 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
         with temporary(target.parent, folder=True) as made:
             fill(made)
             _share(made)
+            if target.is_dir():
+                shutil.copymode(target, made)
             if replace and target.is_dir() and any(target.iterdir()):
                 _replace_together(target, made)
             else:
@@ -146,6 +149,8 @@ def _replace_together(target: Path, made: Path) -> None:
         new = made / old.name
         if not os.path.lexists(new):
             _link(old, new)
+        elif old.is_file() and new.is_file():
+            shutil.copymode(old, new)
     _exchange(made, target)
     for late in made.iterdir():  # came between the two steps
         if not os.path.lexists(target / late.name):
@@ -282,6 +287,13 @@ def _share(folder: Path) -> None:
     folder.chmod(0o777 & ~mask)
     for path in folder.rglob("*"):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+def _mode(target: Path) -> int:
+    """The permissions of a file that is written over, or the usual ones."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    return 0o666 & ~_umask(target.parent)
 
 
 def _umask(folder: Path) -> int:

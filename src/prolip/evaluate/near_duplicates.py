@@ -30,6 +30,9 @@ PIXELS = 0.97  # correlation
 SIDE = 16
 NEAR = 64  # pixels a side are enough to decode
 ROWS = 1024  # of the matrix of cosines, at a time
+# Pairs of an image with sure copies later in the set, the most alike first. Where many images are all alike,
+# each still has a pair with a later one, so they remain one group.
+COPIES = 20
 MAX_OPEN = 20_000  # pairs whose pixels are compared, the most alike first
 
 
@@ -47,7 +50,7 @@ def near_duplicates(x: Array, pixels: Callable[[int], Array]) -> list[Pair]:
 
     `pixels` gives the signature of an image by its number.
     """
-    found = sorted(_pairs(x), key=lambda pair: -pair.cosine)
+    found = _pairs(x)
     sure = [pair for pair in found if pair.cosine >= SURE]
     undecided = found[len(sure) :][:MAX_OPEN]
     seen = {i: pixels(i) for i in sorted({i for pair in undecided for i in (pair.first, pair.second)})}
@@ -87,13 +90,18 @@ def _agree(first: Array, second: Array) -> bool:
 
 
 def _pairs(x: Array) -> list[Pair]:
-    """Pairs whose cosine is at least `OPEN`."""
+    """Pairs whose cosine is at least `OPEN`, the most alike first; `COPIES` and `MAX_OPEN` limit them."""
     x = x.astype(np.float32)
     directions = unit_rows(x - x.mean(axis=0))
-    found = []
+    first, second, found = np.zeros(0, int), np.zeros(0, int), np.zeros(0, np.float32)
     for start in range(0, len(x), ROWS):
-        cosines = directions[start : start + ROWS] @ directions[start:].T
-        rows, columns = np.nonzero(np.triu(cosines >= OPEN, 1))
-        pairs = zip(rows + start, columns + start, cosines[rows, columns], strict=True)
-        found += [Pair(int(i), int(j), min(1.0, float(c))) for i, j, c in pairs]
-    return found
+        cosines = np.triu(np.minimum(directions[start : start + ROWS] @ directions[start:].T, 1), 1)
+        for row in np.flatnonzero(np.count_nonzero(cosines >= SURE, axis=1) > COPIES):
+            rest = np.argpartition(-cosines[row], COPIES)[COPIES:]
+            cosines[row, rest[cosines[row, rest] >= SURE]] = 0
+        rows, columns = np.nonzero(cosines >= OPEN)
+        first, second = np.append(first, rows + start), np.append(second, columns + start)
+        found = np.append(found, cosines[rows, columns])
+        kept = np.argsort(-found, kind="stable")[: np.count_nonzero(found >= SURE) + MAX_OPEN]
+        first, second, found = first[kept], second[kept], found[kept]
+    return [Pair(*each) for each in zip(first.tolist(), second.tolist(), found.tolist(), strict=True)]
