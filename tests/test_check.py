@@ -103,6 +103,23 @@ def test_what_is_moved_aside_comes_back(prolip, textures, tmp_path):
     assert not aside.exists()
 
 
+def test_folders_in_a_class_folder_are_tidied_too(prolip, photos, tmp_path):
+    broken = photos / "train" / "red" / "dark" / "old" / "broken.png"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"no picture")
+    code, _, err = prolip("check", photos, "--move", tmp_path / "aside", "--only", "unreadable")
+    assert code == 0, err
+    assert set(files(tmp_path / "aside")) == {LIST, "train/red/dark/old/broken.png"}
+
+
+def test_images_in_an_archive_are_not_moved(prolip, photos, tmp_path):
+    shutil.copy(photos / "train" / "red" / "0.png", photos / "train" / "red" / "again.png")
+    shutil.make_archive(tmp_path / "photos", "zip", photos / "train")
+    code, _, err = prolip("check", tmp_path / "photos.zip", "--move", tmp_path / "aside", "--only", "copy")
+    assert code == 2
+    assert "only folders per class" in err
+
+
 @pytest.fixture
 def heap(tmp_path):
     root = tmp_path / "photos"
