@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -148,8 +150,77 @@ def test_a_run_that_is_killed_loses_nothing(heap, tmp_path, monkeypatch, after):
             put_aside(tmp_path / "aside", [(heap / name, "copy") for name in before], heap)
     assert len(files(heap)) == 3 - after
     back, left = put_back(tmp_path / "aside")
-    assert (len(back), left) == (3, [])
+    assert (len(back), left) == (after, [])
     assert files(heap) == before
+
+
+def test_a_run_after_one_that_was_killed_lists_each_file_once(heap, tmp_path, monkeypatch):
+    aside, images = tmp_path / "aside", [(heap / "a/1.png", "copy"), (heap / "a/2.png", "copy")]
+    with monkeypatch.context() as patched:
+        patched.setattr("prolip.api.aside.place", lambda *_: sys.exit(1))
+        with pytest.raises(SystemExit):
+            put_aside(aside, images, heap)
+    put_aside(aside, images, heap)
+    back, left = put_back(aside)
+    assert (len(back), left) == (2, [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_links_that_lead_nowhere_are_moved_and_pipes_stay(heap, tmp_path):
+    os.mkfifo(heap / "a/pipe.png")
+    (heap / "a/nowhere.png").symlink_to("gone.png")
+    (heap / "a/round.png").symlink_to("round.png")
+    names, aside = ["pipe.png", "nowhere.png", "round.png"], tmp_path / "aside"
+    moved, left = put_aside(aside, [(heap / "a" / name, "unreadable") for name in names], heap)
+    assert [one.place for one in moved] == ["a/nowhere.png", "a/round.png"]
+    assert left == [(heap / "a/pipe.png", "it is no regular file")]
+    assert sorted(path.name for path in (heap / "a").iterdir()) == ["1.png", "2.png", "pipe.png"]
+    (heap / "a/nowhere.png").symlink_to("elsewhere.png")
+    back, kept = put_back(aside)
+    assert [one.place for one in back] == ["a/round.png"]
+    assert [one.place for one, _ in kept] == ["a/nowhere.png"]
+    assert (heap / "a/round.png").is_symlink()
+    (heap / "a/nowhere.png").unlink()
+    assert put_back(aside)[1] == []
+    assert os.path.realpath(heap / "a/nowhere.png") == str((heap / "a").resolve() / "gone.png")
+
+
+def test_a_move_that_fails_lists_only_what_came(heap, tmp_path, monkeypatch):
+    from prolip.core import placing
+
+    aside, real = tmp_path / "aside", placing.place
+
+    def full_disk(source, *arguments):
+        if source.name == "2.png":
+            raise InputError("the disk is full")
+        return real(source, *arguments)
+
+    monkeypatch.setattr("prolip.api.aside.place", full_disk)
+    for name, listed in (("a/2.png", set()), ("a/1.png", {LIST, "a/1.png"})):
+        with pytest.raises(InputError, match="full"):
+            put_aside(aside, [(heap / name, "copy"), (heap / "a/2.png", "copy")], heap)
+        assert set(files(aside)) == listed
+        assert aside.exists() == bool(listed)
+    monkeypatch.undo()
+    back, left = put_back(aside)
+    assert ([one.place for one in back], left) == (["a/1.png"], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_the_command_moves_a_link_that_leads_nowhere(prolip, photos, tmp_path):
+    link, aside = photos / "train" / "red" / "dangling.png", tmp_path / "aside"
+    link.symlink_to("/nowhere.png")
+    os.mkfifo(photos / "train" / "red" / "pipe.png")
+    for moved in (1, 0):
+        code, out, err = prolip("check", photos, "--move", aside, "--only", "unreadable", "--json")
+        assert code == 0, err
+        assert json.loads(out)["moved"] == moved
+        assert "pipe.png stays" in err
+        assert not link.is_symlink()
+    code, out, err = prolip("check", "--undo", aside, "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"back": 1, "left": []}
+    assert link.is_symlink()
 
 
 def test_a_file_that_stands_in_the_way_stays_and_so_does_the_other(heap, tmp_path):

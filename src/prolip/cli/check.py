@@ -161,7 +161,10 @@ def _move(found: Check, source: Path, aside: Path) -> int:
                 "tidied by moving files; mend the table by the list that --out writes"
             )
         images.append((path, ", ".join(kinds)))
-    return len(put_aside(aside, images, source)) if images else 0
+    moved, left = put_aside(aside, images, source) if images else ([], [])
+    for path, reason in left:
+        warn(f"{path} stays: {reason}")
+    return len(moved)
 
 
 def _undo(aside: Path, json: bool) -> None:
