@@ -1,6 +1,7 @@
 """Methods side by side: honest figures, a choice that chance does not make, and how it is shown."""
 
 import json
+import shlex
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
@@ -168,6 +169,32 @@ def test_the_command(prolip, photos, tmp_path):
     code, out, _ = prolip("compare", photos, *some)
     assert code == 0
     assert "prolip fit" in out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--model", "arrays"),
+        ("--shots", "3", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--skip-bad"),
+    ],
+)
+def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photos, tmp_path, options):
+    source = tmp_path / "my photos"
+    if "arrays" in options:
+        rng, y = np.random.default_rng(0), np.repeat(np.arange(3), 6)
+        source = source.with_suffix(".npz")
+        np.savez(source, images=np.eye(3, 8)[y] + rng.normal(0, 0.1, (18, 8)), labels=y, texts=np.eye(3, 8))
+    else:
+        photos.rename(source)
+    code, out, err = prolip("compare", source, "--method", "zero_shot", *options)
+    assert code == 0, err
+    line = shlex.split(out.splitlines()[-1])
+    assert line[:5] == ["prolip", "fit", str(source), "-o", "my-model"]
+    assert line[5:] == list(options)
+    line[4] = str(tmp_path / "my-model")
+    code, _, err = prolip(*line[1:])
+    assert code == 0, err
 
 
 @pytest.mark.parametrize(
