@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from prolip import methods
+from prolip.api import FewShotClassifier
 from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on
@@ -215,6 +216,18 @@ def test_wrong_use_is_one_line(prolip, photos, arguments, code, message):
 def test_a_method_of_no_such_name_is_refused():
     with pytest.raises(UsageError, match="unknown method"):
         compare_on(make_task(), [Candidate("prolip"), Candidate("no_such")])
+
+
+def test_candidates_in_python_may_be_names():
+    y = [0, 0, 1, 1]
+    clf = FewShotClassifier("arrays")
+    given = {"labels": y, "text": np.eye(2, 5), "candidates": ["gda", Candidate("zero_shot")]}
+    found = clf.compare(np.eye(2, 5)[y] + np.eye(4, 5) / 4, **given)
+    assert {each.candidate.method for each in found.judged} == {"prolip", "gda", "zero_shot"}
+    with pytest.raises(UsageError, match="did you mean 'gda'"):
+        clf.compare(np.eye(2, 5)[y], **given | {"candidates": ["gad"]})
+    with pytest.raises(UsageError, match=r"a list, like \['gda'\]"):
+        clf.compare(np.eye(2, 5)[y], **given | {"candidates": "gda"})
 
 
 def test_text_features_bring_the_text_projection_in():
