@@ -1,6 +1,7 @@
 import dataclasses
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -422,6 +423,15 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         f"{sys.executable} -m prolip methods --json | head -c 1", shell=True, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["methods"], 0), (["methods", "--no-such"], 2)])
+def test_the_exit_code_is_the_same_when_nobody_reads(arguments, code):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "prolip", *arguments], stdout=writing, stderr=writing)
+    os.close(writing)
+    assert done.returncode == code
 
 
 def test_ctrl_c_that_falls_into_a_callback_is_not_lost():
