@@ -107,7 +107,7 @@ def predict(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
         None if groups is None else read_groups(groups, model.classes), together,
     )  # fmt: skip
-    sorting = _sorting(model, asked, sort_into, link, move, unsure)
+    sorting = _sorting(model, asked, images, sort_into, link, move, unsure)
     named, total = _named(model, images, absolute_paths)
     skipped: list[tuple[str, str]] = []
     evidence: list[Evidence] = []
@@ -166,11 +166,18 @@ def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tu
 
 
 def _sorting(
-    model: AdaptedModel, asked: Asked, root: Path | None, link: bool, move: bool, unsure: float | None
+    model: AdaptedModel,
+    asked: Asked,
+    sources: list[str],
+    root: Path | None,
+    link: bool,
+    move: bool,
+    unsure: float | None,
 ) -> Sorting | None:
     """Where images go by their answers, if anywhere."""
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
+    from prolip.data.files import existing
 
     if root is None:
         if link or move or unsure is not None:
@@ -180,6 +187,12 @@ def _sorting(
         raise UsageError("--link and --move exclude each other")
     if not model.encoder.takes_pictures:
         raise UsageError("--sort-into sorts image files: embeddings have none")
+    named = [existing(source).resolve() for source in sources if source != "-"]
+    if named and all(root.resolve() in (path, *path.parents) for path in named):
+        raise UsageError(
+            f"nothing to sort: {sources[0]} lies in {root}, the folder to sort into, where images count as "
+            "sorted; name another --sort-into"
+        )
     classes = model.classes if asked.groups is None else asked.groups.names
     return Sorting(root, classes, "link" if link else "move" if move else "copy", unsure or 0.0)
 
