@@ -413,6 +413,37 @@ def test_the_shell_completes(prolip, monkeypatch):
     assert prolip()[1].split() == ["predict"]
 
 
+@pytest.mark.parametrize("end", [(), ("--out", "none.csv"), ("--json",)])
+@pytest.mark.parametrize("kind", ["jpeg", "png", None])
+def test_standard_input_has_names_of_files(prolip, colour_model, tmp_path, monkeypatch, kind, end):
+    monkeypatch.chdir(tmp_path)
+    colour_model.save("m")
+    content = io.BytesIO()
+    if kind:
+        blotch(COLOURS["red"], 0).save(content, kind)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.getvalue()), encoding="utf-8"))
+    code, out, err = prolip("predict", "m", "-", *end)
+    assert (code, out) == (1, "")
+    assert "- reads names of files, one a line" in err
+    assert len(err.splitlines()) == 1
+    assert not Path("none.csv").exists()
+
+
+def test_names_that_are_no_utf8_come_through_standard_input(prolip, colour_model, tmp_path, monkeypatch):
+    colour_model.save(tmp_path / "m")
+    name = os.fsencode(tmp_path) + b"/\xe9.png"
+    content = io.BytesIO()
+    blotch(COLOURS["red"], 0).save(content, "png")
+    try:
+        Path(os.fsdecode(name)).write_bytes(content.getvalue())
+    except OSError:
+        pytest.skip("no such names here")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(name + b"\n"), encoding="utf-8"))
+    code, out, err = prolip("predict", tmp_path / "m", "-", "--json")
+    assert code == 0, err
+    assert json.loads(out)[0]["class"] == "red"
+
+
 def test_python_m_prolip():
     done = subprocess.run([sys.executable, "-m", "prolip", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout[:7]) == (0, "prolip ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -227,10 +228,24 @@ def _named(
         ]
         return rows, len(rows)
     if sources == ["-"]:
-        lines = (raw.rstrip("\r\n") for raw in sys.stdin)
-        return ((readable(line), line) for line in lines if line), None
+        return ((readable(line), line) for line in _lines()), None
     listed = list_images(sources, absolute_paths=absolute_paths)
     return ((readable(str(image)), image) for image in listed), len(listed)
+
+
+def _lines() -> Iterator[str]:
+    """Names of files from standard input, one a line; bytes in them that are no UTF-8 stay what they are."""
+    from prolip.core import InputError
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    line = None
+    for line in filter(None, (raw.rstrip("\r\n") for raw in sys.stdin)):
+        if "\0" in line:  # in no name, but in every image
+            raise InputError("- reads names of files, one a line, and other bytes came: name the file")
+        yield line
+    if line is None:
+        raise InputError("no images were named: - reads names of files, one a line, and none came")
 
 
 def _show(answers: list[dict[str, Any]], json: bool) -> None:
