@@ -78,6 +78,16 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
     assert "data:image/jpeg;base64," in html
 
 
+def test_a_picture_in_two_classes_names_the_one_in_the_other_class(prolip, textures):
+    train = textures / "train"
+    shutil.copy(train / "dotted" / "dotted1.png", train / "striped" / "dotted1.png")
+    code, out, err = prolip("check", train, "--only", "two-classes", "--json")
+    assert code == 0, err
+    found = [row for row in json.loads(out)["findings"] if "dotted1" in row["path"]]
+    pairs = [(row["label"], row["other"].split("/")[-2]) for row in found]
+    assert pairs == [("dotted", "striped"), ("dotted", "striped"), ("striped", "dotted")]
+
+
 def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, tmp_path):
     (textures / "train" / "cracked" / "broken.png").unlink()
     (textures / "train" / "dotted" / "dotted1 again.png").unlink()
