@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -76,6 +78,16 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
     assert "data:image/jpeg;base64," in html
 
 
+def test_a_picture_in_two_classes_names_the_one_in_the_other_class(prolip, textures):
+    train = textures / "train"
+    shutil.copy(train / "dotted" / "dotted1.png", train / "striped" / "dotted1.png")
+    code, out, err = prolip("check", train, "--only", "two-classes", "--json")
+    assert code == 0, err
+    found = [row for row in json.loads(out)["findings"] if "dotted1" in row["path"]]
+    pairs = [(row["label"], row["other"].split("/")[-2]) for row in found]
+    assert pairs == [("dotted", "striped"), ("dotted", "striped"), ("striped", "dotted")]
+
+
 def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, tmp_path):
     (textures / "train" / "cracked" / "broken.png").unlink()
     (textures / "train" / "dotted" / "dotted1 again.png").unlink()
@@ -101,6 +113,23 @@ def test_what_is_moved_aside_comes_back(prolip, textures, tmp_path):
     assert json.loads(out) == {"back": 2, "left": []}
     assert files(textures) == before
     assert not aside.exists()
+
+
+def test_folders_in_a_class_folder_are_tidied_too(prolip, photos, tmp_path):
+    broken = photos / "train" / "red" / "dark" / "old" / "broken.png"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"no picture")
+    code, _, err = prolip("check", photos, "--move", tmp_path / "aside", "--only", "unreadable")
+    assert code == 0, err
+    assert set(files(tmp_path / "aside")) == {LIST, "train/red/dark/old/broken.png"}
+
+
+def test_images_in_an_archive_are_not_moved(prolip, photos, tmp_path):
+    shutil.copy(photos / "train" / "red" / "0.png", photos / "train" / "red" / "again.png")
+    shutil.make_archive(tmp_path / "photos", "zip", photos / "train")
+    code, _, err = prolip("check", tmp_path / "photos.zip", "--move", tmp_path / "aside", "--only", "copy")
+    assert code == 2
+    assert "only folders per class" in err
 
 
 @pytest.fixture
@@ -131,8 +160,77 @@ def test_a_run_that_is_killed_loses_nothing(heap, tmp_path, monkeypatch, after):
             put_aside(tmp_path / "aside", [(heap / name, "copy") for name in before], heap)
     assert len(files(heap)) == 3 - after
     back, left = put_back(tmp_path / "aside")
-    assert (len(back), left) == (3, [])
+    assert (len(back), left) == (after, [])
     assert files(heap) == before
+
+
+def test_a_run_after_one_that_was_killed_lists_each_file_once(heap, tmp_path, monkeypatch):
+    aside, images = tmp_path / "aside", [(heap / "a/1.png", "copy"), (heap / "a/2.png", "copy")]
+    with monkeypatch.context() as patched:
+        patched.setattr("prolip.api.aside.place", lambda *_: sys.exit(1))
+        with pytest.raises(SystemExit):
+            put_aside(aside, images, heap)
+    put_aside(aside, images, heap)
+    back, left = put_back(aside)
+    assert (len(back), left) == (2, [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_links_that_lead_nowhere_are_moved_and_pipes_stay(heap, tmp_path):
+    os.mkfifo(heap / "a/pipe.png")
+    (heap / "a/nowhere.png").symlink_to("gone.png")
+    (heap / "a/round.png").symlink_to("round.png")
+    names, aside = ["pipe.png", "nowhere.png", "round.png"], tmp_path / "aside"
+    moved, left = put_aside(aside, [(heap / "a" / name, "unreadable") for name in names], heap)
+    assert [one.place for one in moved] == ["a/nowhere.png", "a/round.png"]
+    assert left == [(heap / "a/pipe.png", "it is no regular file")]
+    assert sorted(path.name for path in (heap / "a").iterdir()) == ["1.png", "2.png", "pipe.png"]
+    (heap / "a/nowhere.png").symlink_to("elsewhere.png")
+    back, kept = put_back(aside)
+    assert [one.place for one in back] == ["a/round.png"]
+    assert [one.place for one, _ in kept] == ["a/nowhere.png"]
+    assert (heap / "a/round.png").is_symlink()
+    (heap / "a/nowhere.png").unlink()
+    assert put_back(aside)[1] == []
+    assert os.path.realpath(heap / "a/nowhere.png") == str((heap / "a").resolve() / "gone.png")
+
+
+def test_a_move_that_fails_lists_only_what_came(heap, tmp_path, monkeypatch):
+    from prolip.core import placing
+
+    aside, real = tmp_path / "aside", placing.place
+
+    def full_disk(source, *arguments):
+        if source.name == "2.png":
+            raise InputError("the disk is full")
+        return real(source, *arguments)
+
+    monkeypatch.setattr("prolip.api.aside.place", full_disk)
+    for name, listed in (("a/2.png", set()), ("a/1.png", {LIST, "a/1.png"})):
+        with pytest.raises(InputError, match="full"):
+            put_aside(aside, [(heap / name, "copy"), (heap / "a/2.png", "copy")], heap)
+        assert set(files(aside)) == listed
+        assert aside.exists() == bool(listed)
+    monkeypatch.undo()
+    back, left = put_back(aside)
+    assert ([one.place for one in back], left) == (["a/1.png"], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_the_command_moves_a_link_that_leads_nowhere(prolip, photos, tmp_path):
+    link, aside = photos / "train" / "red" / "dangling.png", tmp_path / "aside"
+    link.symlink_to("/nowhere.png")
+    os.mkfifo(photos / "train" / "red" / "pipe.png")
+    for moved in (1, 0):
+        code, out, err = prolip("check", photos, "--move", aside, "--only", "unreadable", "--json")
+        assert code == 0, err
+        assert json.loads(out)["moved"] == moved
+        assert "pipe.png stays" in err
+        assert not link.is_symlink()
+    code, out, err = prolip("check", "--undo", aside, "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"back": 1, "left": []}
+    assert link.is_symlink()
 
 
 def test_a_file_that_stands_in_the_way_stays_and_so_does_the_other(heap, tmp_path):

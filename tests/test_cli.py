@@ -1,6 +1,7 @@
 import dataclasses
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -412,6 +413,37 @@ def test_the_shell_completes(prolip, monkeypatch):
     assert prolip()[1].split() == ["predict"]
 
 
+@pytest.mark.parametrize("end", [(), ("--out", "none.csv"), ("--json",)])
+@pytest.mark.parametrize("kind", ["jpeg", "png", None])
+def test_standard_input_has_names_of_files(prolip, colour_model, tmp_path, monkeypatch, kind, end):
+    monkeypatch.chdir(tmp_path)
+    colour_model.save("m")
+    content = io.BytesIO()
+    if kind:
+        blotch(COLOURS["red"], 0).save(content, kind)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.getvalue()), encoding="utf-8"))
+    code, out, err = prolip("predict", "m", "-", *end)
+    assert (code, out) == (1, "")
+    assert "- reads names of files, one a line" in err
+    assert len(err.splitlines()) == 1
+    assert not Path("none.csv").exists()
+
+
+def test_names_that_are_no_utf8_come_through_standard_input(prolip, colour_model, tmp_path, monkeypatch):
+    colour_model.save(tmp_path / "m")
+    name = os.fsencode(tmp_path) + b"/\xe9.png"
+    content = io.BytesIO()
+    blotch(COLOURS["red"], 0).save(content, "png")
+    try:
+        Path(os.fsdecode(name)).write_bytes(content.getvalue())
+    except OSError:
+        pytest.skip("no such names here")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(name + b"\n"), encoding="utf-8"))
+    code, out, err = prolip("predict", tmp_path / "m", "-", "--json")
+    assert code == 0, err
+    assert json.loads(out)[0]["class"] == "red"
+
+
 def test_python_m_prolip():
     done = subprocess.run([sys.executable, "-m", "prolip", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout[:7]) == (0, "prolip ")
@@ -422,6 +454,15 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         f"{sys.executable} -m prolip methods --json | head -c 1", shell=True, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["methods"], 0), (["methods", "--no-such"], 2)])
+def test_the_exit_code_is_the_same_when_nobody_reads(arguments, code):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "prolip", *arguments], stdout=writing, stderr=writing)
+    os.close(writing)
+    assert done.returncode == code
 
 
 def test_ctrl_c_that_falls_into_a_callback_is_not_lost():

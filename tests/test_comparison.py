@@ -1,6 +1,7 @@
 """Methods side by side: honest figures, a choice that chance does not make, and how it is shown."""
 
 import json
+import shlex
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from prolip import methods
+from prolip.api import FewShotClassifier
 from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on
@@ -171,6 +173,32 @@ def test_the_command(prolip, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--model", "arrays"),
+        ("--shots", "3", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--skip-bad"),
+    ],
+)
+def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photos, tmp_path, options):
+    source = tmp_path / "my photos"
+    if "arrays" in options:
+        rng, y = np.random.default_rng(0), np.repeat(np.arange(3), 6)
+        source = source.with_suffix(".npz")
+        np.savez(source, images=np.eye(3, 8)[y] + rng.normal(0, 0.1, (18, 8)), labels=y, texts=np.eye(3, 8))
+    else:
+        photos.rename(source)
+    code, out, err = prolip("compare", source, "--method", "zero_shot", *options)
+    assert code == 0, err
+    line = shlex.split(out.splitlines()[-1])
+    assert line[:5] == ["prolip", "fit", str(source), "-o", "my-model"]
+    assert line[5:] == list(options)
+    line[4] = str(tmp_path / "my-model")
+    code, _, err = prolip(*line[1:])
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("--method", "gad"), 2, "gda"),
@@ -188,6 +216,18 @@ def test_wrong_use_is_one_line(prolip, photos, arguments, code, message):
 def test_a_method_of_no_such_name_is_refused():
     with pytest.raises(UsageError, match="unknown method"):
         compare_on(make_task(), [Candidate("prolip"), Candidate("no_such")])
+
+
+def test_candidates_in_python_may_be_names():
+    y = [0, 0, 1, 1]
+    clf = FewShotClassifier("arrays")
+    given = {"labels": y, "text": np.eye(2, 5), "candidates": ["gda", Candidate("zero_shot")]}
+    found = clf.compare(np.eye(2, 5)[y] + np.eye(4, 5) / 4, **given)
+    assert {each.candidate.method for each in found.judged} == {"prolip", "gda", "zero_shot"}
+    with pytest.raises(UsageError, match="did you mean 'gda'"):
+        clf.compare(np.eye(2, 5)[y], **given | {"candidates": ["gad"]})
+    with pytest.raises(UsageError, match=r"a list, like \['gda'\]"):
+        clf.compare(np.eye(2, 5)[y], **given | {"candidates": "gda"})
 
 
 def test_text_features_bring_the_text_projection_in():

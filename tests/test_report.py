@@ -68,6 +68,16 @@ def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, save
     assert "a fit without it" in body_of(page)
 
 
+@pytest.mark.parametrize("support", [True, False])
+def test_answers_that_are_too_good_are_told(prolip, offline, photos, tmp_path, support):
+    """Without the features of its support set, a model cannot be fitted again to answer for it."""
+    FewShotClassifier(offline, lam=0.3, store=False).fit(photos).save(tmp_path / "m", support=support)
+    code, out, err = prolip("report", tmp_path / "m", photos / "train", "-o", tmp_path / "r.html", "--json")
+    assert code == 0, err
+    assert json.loads(out)["held_out"] == (18 if support else 0)
+    assert ("18 of these images were in the support set: the accuracy is too good" in err) == (not support)
+
+
 def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, photos):
     clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
     model = clf.model_

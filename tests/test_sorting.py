@@ -58,6 +58,23 @@ def test_what_lies_in_the_target_is_not_sorted_again(prolip, model, unsorted):
         assert sum(json.loads(out)["sorted"].values()) == 12
 
 
+@pytest.mark.parametrize("inside", ["", "0", "0/b0.png"])
+def test_the_folder_to_sort_into_cannot_be_the_one_that_is_sorted(prolip, model, unsorted, inside):
+    before = sorted_files(unsorted)
+    code, out, err = prolip("predict", model, unsorted / inside, "--sort-into", unsorted)
+    assert (code, out) == (2, "")
+    assert "the folder to sort into" in err
+    assert sorted_files(unsorted) == before
+
+
+def test_images_in_an_archive_are_not_sorted(prolip, model, photos, tmp_path):
+    shutil.make_archive(tmp_path / "photos", "zip", photos)
+    code, _, err = prolip("predict", model, tmp_path / "photos.zip", "--sort-into", tmp_path / "s")
+    assert code == 2
+    assert "unpack" in err
+    assert not (tmp_path / "s").exists()
+
+
 def test_unsure_and_rejected_images_have_folders_of_their_own(prolip, model, unsorted, tmp_path):
     code, out, err = prolip(
         "predict", model, unsorted, "--sort-into", tmp_path / "s", "--unsure", "1", "--reject", "--json"

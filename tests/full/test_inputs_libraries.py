@@ -71,6 +71,20 @@ def test_parquet_with_paths_and_with_bytes(pictures, files, tmp_path, offline):
     assert pixels(list_images(write_parquet(tmp_path / "d.parquet", {"bytes": content}))) == pixels(pictures)
 
 
+def test_parquet_with_paths_in_the_place_of_bytes(hugging_face, pictures, files, tmp_path, offline):
+    rows = {"image": [{"bytes": None, "path": name} for name in files], "label": LABELS}
+    check(write_parquet(tmp_path / "a.parquet", rows), pictures, offline)
+    rows["image"][0] = {"bytes": None, "path": None}
+    with pytest.raises(BadImage, match="neither bytes nor a path"):
+        load_image(list_images(write_parquet(tmp_path / "b.parquet", rows))[0])
+    rows = {"image": [str(tmp_path / name) for name in files], "label": LABELS}
+    written = hugging_face.Dataset.from_dict(rows).cast_column("image", hugging_face.Image())
+    written.to_parquet(tmp_path / "c.parquet")
+    with pytest.raises(BadImage, match="leads out of"):
+        load_image(list_images(tmp_path / "c.parquet")[0])
+    assert pixels(read_images(tmp_path / "c.parquet", absolute_paths=True).images) == pixels(pictures)
+
+
 def test_parquet_that_is_wrong(files, tmp_path):
     outside = write_parquet(tmp_path / "a.parquet", {"path": ["/etc/passwd"] * 2, "label": ["a", "b"]})
     with pytest.raises(InputError, match="leads out of"):

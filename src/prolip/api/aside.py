@@ -2,17 +2,18 @@
 
 The folder for what is put aside holds a list of every file that is to come there, from where, and why. The
 list is written first, whole; then each file is moved under a name that no other has. So whenever a run ends,
-each file is in one of the two places that the list names, and `put_back` finds it.
+each file is in one of the two places that the list names, and `put_back` finds it. A move that fails takes
+what did not come off the list again.
 """
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from prolip.core import InputError, UsageError
-from prolip.core.placing import numbered, place, same_content
+from prolip.core import InputError, ProlipError, UsageError
+from prolip.core.placing import movable, numbered, place, same_content
 from prolip.core.reading import read_json
 from prolip.core.writing import write_json
 
@@ -29,66 +30,83 @@ class Moved:
     why: str
 
 
-def put_aside(folder: Path, images: Sequence[tuple[Path, str]], root: Path) -> list[Moved]:
-    """Move images, each with a reason, into a folder, in the order of folders that they have below `root`."""
+def put_aside(
+    folder: Path, images: Sequence[tuple[Path, str]], root: Path
+) -> tuple[list[Moved], list[tuple[Path, str]]]:
+    """Move images, each with a reason, into a folder, in the order of folders that they have below `root`.
+
+    Those that were moved, and (path, reason) of those that cannot be, such as pipes.
+    """
     folder, root = folder.resolve(), root.resolve()
     if root == folder or root in folder.parents:
         raise UsageError(f"{folder} lies inside {root}, where it would be a class: name a folder elsewhere")
     if folder.is_dir() and not (folder / LIST).exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files: name a new folder")
-    listed = _read(folder) if (folder / LIST).exists() else []
-    taken, moved = {one.place for one in listed}, []
+    listed = _came(folder, _read(folder)) if (folder / LIST).exists() else []
+    taken: set[str] = {one.place for one in listed}
+    moved: list[Moved] = []
+    left: list[tuple[Path, str]] = []
     for image, why in images:
         source = image.parent.resolve() / image.name  # a link is moved, not what it leads to
         if root not in source.parents:
             raise UsageError(f"{source} lies outside {root}: nothing was moved")
+        if not movable(source):
+            left.append((image, "it is no regular file" if source.exists() else "it is not there any more"))
+            continue
         below = _free(folder, source.relative_to(root), taken)
         taken.add(below)
         moved.append(Moved(str(source), below, why))
-    write_json(folder / LIST, _listing(listed + moved))
-    for one in moved:
-        target = folder / one.place
-        place(Path(one.source), target.parent, "move", target.name)
-    return moved
+    _write(folder, listed + moved)
+    try:
+        for one in moved:
+            target = folder / one.place
+            place(Path(one.source), target.parent, "move", target.name)
+    except ProlipError:
+        _write(folder, listed + _came(folder, moved))
+        raise
+    return moved, left
 
 
 def put_back(folder: Path) -> tuple[list[Moved], list[tuple[Moved, str]]]:
-    """Move all back to where they were: those that are back, and (file, reason) of those that are not.
+    """Move all back to where they were: those that were moved, and (file, reason) of those that cannot be.
 
     A file that stands in the way stays, and so does the one that was put aside, until they are told apart.
     """
     folder = folder.resolve()
     back: list[Moved] = []
     left: list[tuple[Moved, str]] = []
-    for one in _read(folder):
+    for one in _came(folder, _read(folder)):
         source, aside = Path(one.source), folder / one.place
-        if not aside.exists() and not aside.is_symlink():
-            if source.exists():
-                back.append(one)  # it was never moved, or is back already
-            else:
-                left.append((one, "it is in neither place"))
+        if not os.path.lexists(aside):
+            left.append((one, "it is in neither place"))
             continue
-        if source.exists() and not same_content(source, aside):
+        if os.path.lexists(source) and not same_content(source, aside):
             left.append((one, f"another file is at {source}"))
             continue
         place(aside, source.parent, "move", source.name)
         back.append(one)
-    if left:
-        write_json(folder / LIST, _listing([one for one, _ in left]))
-    else:
-        (folder / LIST).unlink()
-    _remove_empty(folder)
+    _write(folder, [one for one, _ in left])
     return back, left
+
+
+def _came(folder: Path, listed: Sequence[Moved]) -> list[Moved]:
+    """Those of a list but what was never moved, or is back already."""
+    return [one for one in listed if os.path.lexists(folder / one.place) or not os.path.lexists(one.source)]
 
 
 def _free(folder: Path, below: Path, taken: set[str]) -> str:
     """The path below the folder, or the next one like it that is not taken."""
-    names = (tried.as_posix() for tried in numbered(below) if not (folder / tried).exists())
+    names = (tried.as_posix() for tried in numbered(below) if not os.path.lexists(folder / tried))
     return next(name for name in names if name not in taken)
 
 
-def _listing(moved: Sequence[Moved]) -> dict[str, Any]:
-    return {"format": _FORMAT, "moved": [asdict(one) for one in moved]}
+def _write(folder: Path, moved: Sequence[Moved]) -> None:
+    """The list; nothing stays of a folder in which there is nothing."""
+    if moved:
+        write_json(folder / LIST, {"format": _FORMAT, "moved": [asdict(one) for one in moved]})
+    else:
+        (folder / LIST).unlink(missing_ok=True)
+    _remove_empty(folder)
 
 
 def _read(folder: Path) -> list[Moved]:

@@ -208,10 +208,13 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
     for group in groups(pairs):
         tested = [i for i in group if is_test[i]]
         stays = tested[0] if tested else group[0]
+        torn = len({labels[j] for j in group}) > 1
         for i in group:
             other = stays if i != stays else next(j for j in group if j != i)
+            if torn:
+                other = next(j for j in group if labels[j] != labels[i])
             score = cosine.get((min(i, other), max(i, other)))
-            if len({labels[j] for j in group}) > 1:
+            if torn:
                 findings[TWO_CLASSES].append(Finding(TWO_CLASSES, i, None, score, other))
             elif tested and not is_test[i]:
                 findings[LEAK].append(Finding(LEAK, i, None, score, other))

@@ -18,19 +18,24 @@ def compare(
     labelled: Labelled,
     reading: Reading,
     *,
-    candidates: Sequence[Candidate] | None,
+    candidates: Sequence[Candidate | str] | None,
     shots: int | None,
     progress: Progress | None,
     fitting: Progress | None,
 ) -> Comparison:
     """Cross-validate methods on labelled images, and say which to take.
 
-    Of `recipe`, the method is not looked at: `candidates` are held against the default, None is every one
-    that trains no tower. `progress` and `fitting` are called with (done, total) images and methods.
+    Of `recipe`, the method is not looked at: `candidates`, or methods' names, are held against the default,
+    None is every one that trains no tower. `progress` and `fitting` are called with (done, total) images and
+    methods.
     """
+    chosen = None
     if candidates is not None:
-        candidates = [DEFAULT, *(each for each in candidates if each != DEFAULT)]
-        for each in candidates:  # wrong names and options are refused before any image is encoded
+        if isinstance(candidates, str):
+            raise UsageError(f"candidates are a list, like [{candidates!r}]")
+        named = [Candidate(each) if isinstance(each, str) else each for each in candidates]
+        chosen = [DEFAULT, *(each for each in named if each != DEFAULT)]
+        for each in chosen:  # wrong names and options are refused before any image is encoded
             if isinstance(each.create(recipe.seed), TowerMethod):
                 raise UsageError(
                     f"{each.method} trains through the model itself, minutes at a time: fit it, and compare "
@@ -38,4 +43,4 @@ def compare(
                 )
     encoder, support = read_support(encoder, recipe, labelled, reading, shots=shots, progress=progress)
     task, exports = support.require_task(), lambda fitted: formats(fitted, encoder)
-    return compare_on(task, candidates, seed=recipe.seed, exports=exports, progress=fitting)
+    return compare_on(task, chosen, seed=recipe.seed, exports=exports, progress=fitting)

@@ -1,5 +1,6 @@
 """Images into a folder for each answer."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ class Sorting:
         """(name, path) pairs as they are asked about, but those in `root`, where an earlier run put them."""
         root = self.root.resolve()
         for name, path in images:
+            if not isinstance(path, (str, os.PathLike)):
+                raise UsageError(f"{name} is no file of its own, which could be sorted: unpack it")
             if root not in Path(path).resolve().parents:
                 self.paths[name] = Path(path)
                 yield name, path

@@ -152,16 +152,19 @@ def _move(found: Check, source: Path, aside: Path) -> int:
     why: dict[int, list[str]] = {}
     for one in found.findings:
         why.setdefault(one.image, []).append(one.kind)
-    images = []
+    images, root = [], source.expanduser().parts
     for i, kinds in why.items():
-        path = Path(found.images[i])
-        if path.parent.name != found.labels[i]:
+        path, label = found.images[i], found.labels[i]
+        if not isinstance(path, Path) or label not in path.parts[len(root) : -1]:
             raise UsageError(
-                f"{path} does not lie in a folder called {found.labels[i]!r}: only folders per class can be "
+                f"{found.names[i]} does not lie in a folder called {label!r}: only folders per class can be "
                 "tidied by moving files; mend the table by the list that --out writes"
             )
         images.append((path, ", ".join(kinds)))
-    return len(put_aside(aside, images, source)) if images else 0
+    moved, left = put_aside(aside, images, source) if images else ([], [])
+    for path, reason in left:
+        warn(f"{path} stays: {reason}")
+    return len(moved)
 
 
 def _undo(aside: Path, json: bool) -> None:

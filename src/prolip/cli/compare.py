@@ -1,13 +1,19 @@
 """`prolip compare`: which method for these images?"""
 
+from __future__ import annotations
+
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from prolip.cli import common
 from prolip.cli.console import bar, console, escape, print_json, say, table
 from prolip.cli.fit_options import parse_templates
+
+if TYPE_CHECKING:
+    from prolip.evaluate.comparison import Candidate
 
 
 def compare(
@@ -67,14 +73,27 @@ def compare(
     table(None, list(COLUMNS), [table_row(each) for each in found.judged])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
-    chosen = found.chosen.candidate
-    flags = "" if chosen.method == "prolip" and not chosen.options else f" --method {chosen.method}"
-    flags += "".join(
-        f" --lam {value}" if name == "lam" else f" -O {name}={value}"
-        for name, value in chosen.options.items()
-    )
-    console().print(
-        f"\nTake [bold]{escape(str(chosen))}[/]: {escape(found.why)}.\n"
-        f"[bold]prolip fit {escape(source)} -o my-model{escape(flags)}[/]"
-        + (f"\nPage: [bold]{escape(str(report))}[/]" if report is not None else "")
-    )
+    given: dict[str, Any] = {
+        "model": model, "shots": shots, "seed": seed, "template": template, "descriptions": descriptions,
+        "skip-bad": skip_bad, "absolute-paths": absolute_paths,
+    }  # fmt: skip
+    line = shlex.join(["prolip", "fit", source, "-o", "my-model", *_flags(found.chosen.candidate, given)])
+    console().print(f"\nTake [bold]{escape(str(found.chosen.candidate))}[/]: {escape(found.why)}.")
+    console().print(f"[bold]{escape(line)}[/]", soft_wrap=True)
+    if report is not None:
+        console().print(f"Page: [bold]{escape(str(report))}[/]")
+
+
+def _flags(chosen: Candidate, given: dict[str, Any]) -> list[str]:
+    """The options of a fit like the one that was chosen: its method's, and those given for the comparison."""
+    flags = [] if chosen.method == "prolip" and not chosen.options else ["--method", chosen.method]
+    for name, value in chosen.options.items():
+        flags += ["--lam", str(value)] if name == "lam" else ["-O", f"{name}={value}"]
+    usual = {"model": "offline", "seed": 0, "skip-bad": False, "absolute-paths": False}
+    for name, value in given.items():
+        if value is True:
+            flags.append(f"--{name}")
+        elif value != usual.get(name):
+            for each in value if isinstance(value, list) else [value]:
+                flags += [f"--{name}", str(each)]
+    return flags

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import io
 import json
+import os
 import re
 import sys
 import time
@@ -52,14 +53,19 @@ def console(stderr: bool = False) -> Any:
     """A rich console; wide when the output is not a terminal, so that nothing is cut.
 
     What the stream's encoding lacks, such as a byte of a file name that is no UTF-8, is printed as an escape.
+    Once its reader has seen enough (`| head`), the rest goes nowhere, and the command ends as it would have.
     """
     from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     file = sys.stderr if stderr else sys.stdout
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="backslashreplace")
     width = None if file.isatty() else 120
-    return Console(stderr=stderr, highlight=False, emoji=False, width=width)
+    return Piped(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 class Display:

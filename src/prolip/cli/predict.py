@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ def predict(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
         None if groups is None else read_groups(groups, model.classes), together,
     )  # fmt: skip
-    sorting = _sorting(model, asked, sort_into, link, move, unsure)
+    sorting = _sorting(model, asked, images, sort_into, link, move, unsure)
     named, total = _named(model, images, absolute_paths)
     skipped: list[tuple[str, str]] = []
     evidence: list[Evidence] = []
@@ -166,11 +167,18 @@ def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tu
 
 
 def _sorting(
-    model: AdaptedModel, asked: Asked, root: Path | None, link: bool, move: bool, unsure: float | None
+    model: AdaptedModel,
+    asked: Asked,
+    sources: list[str],
+    root: Path | None,
+    link: bool,
+    move: bool,
+    unsure: float | None,
 ) -> Sorting | None:
     """Where images go by their answers, if anywhere."""
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
+    from prolip.data.files import existing
 
     if root is None:
         if link or move or unsure is not None:
@@ -180,6 +188,12 @@ def _sorting(
         raise UsageError("--link and --move exclude each other")
     if not model.encoder.takes_pictures:
         raise UsageError("--sort-into sorts image files: embeddings have none")
+    named = [existing(source).resolve() for source in sources if source != "-"]
+    if named and all(root.resolve() in (path, *path.parents) for path in named):
+        raise UsageError(
+            f"nothing to sort: {sources[0]} lies in {root}, the folder to sort into, where images count as "
+            "sorted; name another --sort-into"
+        )
     classes = model.classes if asked.groups is None else asked.groups.names
     return Sorting(root, classes, "link" if link else "move" if move else "copy", unsure or 0.0)
 
@@ -214,10 +228,24 @@ def _named(
         ]
         return rows, len(rows)
     if sources == ["-"]:
-        lines = (raw.rstrip("\r\n") for raw in sys.stdin)
-        return ((readable(line), line) for line in lines if line), None
+        return ((readable(line), line) for line in _lines()), None
     listed = list_images(sources, absolute_paths=absolute_paths)
     return ((readable(str(image)), image) for image in listed), len(listed)
+
+
+def _lines() -> Iterator[str]:
+    """Names of files from standard input, one a line; bytes in them that are no UTF-8 stay what they are."""
+    from prolip.core import InputError
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    line = None
+    for line in filter(None, (raw.rstrip("\r\n") for raw in sys.stdin)):
+        if "\0" in line:  # in no name, but in every image
+            raise InputError("- reads names of files, one a line, and other bytes came: name the file")
+        yield line
+    if line is None:
+        raise InputError("no images were named: - reads names of files, one a line, and none came")
 
 
 def _show(answers: list[dict[str, Any]], json: bool) -> None:

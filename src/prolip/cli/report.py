@@ -42,8 +42,9 @@ def report(
 ) -> None:
     """Show what a model does: a page with its confusions, its mistakes as pictures, and how good it is.
 
-    Images that the model was fitted on are answered by fits that did not see them, so that the page never
-    flatters. It is one file, and nothing in it is fetched from anywhere.
+    Images that the model was fitted on are answered by fits that did not see them, so that the page does not
+    flatter; where that cannot be, a warning says so. It is one file, and nothing in it is fetched from
+    anywhere.
 
     prolip report my-model photos/ -o report.html
     """
@@ -61,6 +62,7 @@ def report(
             answers = answer_labelled(model, asked, clf.reading, progress, honest=True)
     name = "its support set" if source is None else str(source)
     write_page(out, model, answers, saved.resolve().name, name, quiet=json)
+    common.warn_of_copies(int((answers.in_support & ~answers.held_out).sum()))
     common.report_skipped(answers.skipped, json)
     told = figures(model, answers)
     if json:

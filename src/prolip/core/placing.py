@@ -24,10 +24,10 @@ def place(source: Path, folder: Path, how: How, name: str | None = None) -> Path
     """Put a file into a folder, under its own name or the next free one like it, and return where it is.
 
     Where the same content is there already under such a name, that is the place: a second run changes
-    nothing.
+    nothing. A link is moved itself, wherever it leads.
     """
     try:
-        if not source.is_file():
+        if not (movable(source) if how == "move" else source.is_file()):
             raise InputError(f"{source} is not there any more, or no file")
         folder.mkdir(parents=True, exist_ok=True)
         for target in numbered(folder / (name or source.name)):
@@ -36,6 +36,11 @@ def place(source: Path, folder: Path, how: How, name: str | None = None) -> Path
     except OSError as error:
         raise write_error(folder, error, "what was there before stays") from error
     raise AssertionError
+
+
+def movable(path: Path) -> bool:
+    """Whether a regular file or a link is there."""
+    return path.is_symlink() or path.is_file()
 
 
 def folder_names(names: Iterable[str]) -> list[str]:
@@ -72,7 +77,7 @@ def numbered(target: Path) -> Iterable[Path]:
 def _put(source: Path, target: Path, how: How) -> bool:
     """Whether the file is at `target` now; not where another one is."""
     if os.path.lexists(target):
-        if not target.is_file() or not same_content(source, target):
+        if not same_content(source, target):
             return False
         if how == "move" and target.is_symlink() and not source.is_symlink():
             return False  # it would lead nowhere
@@ -83,7 +88,7 @@ def _put(source: Path, target: Path, how: How) -> bool:
         if how == "link":
             target.symlink_to(source.resolve())
         elif how == "move" and source.is_symlink():
-            target.symlink_to(source.resolve())
+            target.symlink_to(os.path.realpath(source))  # which takes links that go round, too
             source.unlink()
         elif how == "move" and _hard_link(source, target):
             source.unlink()
@@ -119,5 +124,8 @@ def _flush(path: Path) -> None:
 
 
 def same_content(first: Path, second: Path) -> bool:
-    """Whether two files hold the same bytes."""
+    """Whether two files hold the same bytes, or two links to no file name the same place."""
+    if not (first.is_file() and second.is_file()):
+        links = first.is_symlink() and second.is_symlink()
+        return links and os.path.realpath(first) == os.path.realpath(second)
     return first.samefile(second) or filecmp.cmp(first, second, shallow=False)

@@ -125,9 +125,8 @@ def _from_folder(root: Folder, split: str | None, absolute_paths: bool) -> Image
 
 
 def _from_table(table: Path | LazyImage, folder: Folder, split: str | None, absolute_paths: bool) -> ImageSet:
-    return _from_records(
-        _table_records(table), _files(folder, absolute_paths), str(table), split, folder.name
-    )
+    find = _files(folder, absolute_paths)
+    return _from_records(_table_records(table, find), find, str(table), split, folder.name)
 
 
 def _from_dataset(source: Any, place: str, split: str | None, find: Find) -> ImageSet:
@@ -177,7 +176,8 @@ def _listed(path: Path, absolute_paths: bool) -> list[Any]:
             raise InputError(f"no images in {path} (suffixes like .jpg, .png, .webp are looked for)")
         return inside
     if path.suffix.lower() in TABLE_SUFFIXES:
-        rows = read_rows(_table_records(path), _files(path.parent, absolute_paths), labelled=False)
+        find = _files(path.parent, absolute_paths)
+        rows = read_rows(_table_records(path, find), find, labelled=False)
         if not rows:
             raise InputError(f"no images in {path}: it has no rows")
         return [row.image for row in rows]
@@ -192,12 +192,12 @@ def _rows(records: Iterator[Record]) -> list[TableRow]:
     return read_rows(records, _anywhere(), labelled=False)
 
 
-def _table_records(table: Path | LazyImage) -> Iterator[Record]:
+def _table_records(table: Path | LazyImage, find: Find) -> Iterator[Record]:
     if table.suffix.lower() != ".parquet":
         return text_records(table)
     if not isinstance(table, Path):
         raise InputError(f"{table} is a Parquet table in an archive: unpack it, and name the table")
-    return parquet_records(table)
+    return parquet_records(table, find)
 
 
 def _files(folder: Folder, absolute_paths: bool) -> Find:

@@ -16,18 +16,20 @@ from prolip.core.errors import InputError, ProlipError
 from prolip.core.reading import Unreadable, open_regular
 from prolip.data.lazy import LazyImage
 from prolip.data.libraries import required
-from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Record
+from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
 
 GROUP = 2 << 30  # bytes of a group of rows, unpacked, that fit into memory
 
 
-def parquet_records(table: Path) -> Iterator[Record]:
-    """The records of a Parquet file. Images in it are read when they are asked for."""
+def parquet_records(table: Path, find: Find) -> Iterator[Record]:
+    """The records of a Parquet file. Images in it are read when they are asked for; `find` opens files that
+    stand in the place of their bytes.
+    """
     parquet = required("pyarrow.parquet", "pyarrow", f"to read {table.name}")
     file = open_regular(table)
     try:
         source = parquet.ParquetFile(file)
-        rows = _Rows(table, source, file.close)
+        rows = _Rows(table, source, find, file.close)
         yield from _records(table, source, rows)
     except ProlipError:
         raise
@@ -76,25 +78,27 @@ def _class_labels(schema: Any) -> dict[str, list[str]]:
 class _Rows:
     """Cells of a file by row; the group of rows that was read last is kept."""
 
-    def __init__(self, table: Path, source: Any, close: Any) -> None:
+    def __init__(self, table: Path, source: Any, find: Find, close: Any) -> None:
         groups = [source.metadata.row_group(i) for i in range(source.metadata.num_row_groups)]
         if any(group.total_byte_size > GROUP for group in groups):
             raise Unreadable(
                 table, f"it has a group of rows of more than {GROUP >> 30} GB: write smaller ones"
             )
         self._starts = list(itertools.accumulate((group.num_rows for group in groups), initial=0))
-        self._source, self._lock = source, Lock()
+        self._source, self._find, self._lock = source, find, Lock()
         self._kept: tuple[int, Any] = (-1, None)
         weakref.finalize(self, close)
 
-    def read(self, column: str, row: int) -> bytes:
-        """The bytes of an image."""
+    def read(self, column: str, row: int) -> Any:
+        """The bytes of an image; or its file, where Hugging Face's `datasets` wrote the path alone."""
         group = bisect.bisect_right(self._starts, row) - 1
         with self._lock:
             if self._kept[0] != group:
                 self._kept = group, self._source.read_row_group(group, columns=[column]).column(0)
             value = self._kept[1][row - self._starts[group]].as_py()
-        content = value.get("bytes") if isinstance(value, dict) else value
+        content = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+        if isinstance(content, str):
+            return self._find(content)
         if not isinstance(content, bytes):
-            raise InputError(f"the table holds {type(content).__name__} here, not the bytes of an image")
+            raise InputError("the table has neither bytes nor a path here: fill in one of them")
         return content
