@@ -147,7 +147,7 @@ def test_a_bad_image_stops_the_fit_and_skip_bad_goes_on(prolip, photos, tmp_path
     code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--skip-bad", "--json")
     assert code == 0
     assert json.loads(out)["skipped"] == 1
-    assert "1 images could not be read" in err
+    assert "1 image could not be read and was left out" in err
 
 
 def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path):
@@ -374,7 +374,10 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
     for line in (("-V",), ("fit", "-V"), ("--version", "predict")):
         assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
     saved = tmp_path / "model"
-    prolip("fit", photos, "-o", saved, "--lam", "0.01")
+    for options, told in (((), True), (("-q", "--force"), False)):
+        out = prolip("fit", photos, "-o", saved, "--lam", "0.01", *options)[1]
+        assert "18, 6 of each class" in out
+        assert ("Now: prolip predict" in out) == told
     image = photos / "test" / "red" / "0.png"
     assert prolip("-q", "predict", saved, image)[2] == ""
     out, err = prolip("predict", "-v", saved, image)[1:]

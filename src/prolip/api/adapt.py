@@ -67,8 +67,9 @@ def read_support(
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
     y = [labelled.y[chosen[i]] for i in found.kept]
     fresh = fresh_images(found.hashes, y, classes, {})
-    if len(fresh) < len(y):
-        warnings.warn(f"{len(y) - len(fresh)} images are copies of others and do not count", stacklevel=4)
+    if copies := len(y) - len(fresh):
+        one, more = "1 image is a copy of another and does", f"{copies} images are copies of others and do"
+        warnings.warn(f"{one if copies == 1 else more} not count", stacklevel=4)
     places, y = [chosen[found.kept[i]] for i in fresh], [y[i] for i in fresh]
     missing = [name for k, name in enumerate(classes) if k not in set(y)]
     if missing and encoder.takes_pictures:
@@ -165,9 +166,10 @@ def fresh_images(
             torn.append((seen[key], label))
     if torn:
         first, second = (classes[label] for label in torn[0])
+        one, more = "1 picture is in two classes,", f"{len(torn)} pictures are in two classes, the first in"
         warnings.warn(
-            f"{len(torn)} pictures are in two classes, the first in {first!r} and {second!r}: "
-            f"each counts for the class it was first seen in",
+            f"{one if len(torn) == 1 else more} {first!r} and {second!r}: "
+            f"{'it' if len(torn) == 1 else 'each'} counts for the class it was first seen in",
             stacklevel=5,
         )
     return fresh

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli.common import AbsolutePaths, Device, Json, NoStore, Store
-from prolip.cli.console import bar, console, escape, percent, print_json, say, table, warn
+from prolip.cli.console import bar, console, counted, escape, percent, print_json, say, table, warn
 
 if TYPE_CHECKING:
     from prolip.api.check import Check
@@ -94,7 +94,7 @@ def check(
         console().print(f"\nPage: [bold]{escape(str(report))}[/]")
     if move is not None:
         aside = escape(str(move))
-        console().print(f"\n{moved} images moved to {aside}. Back: [bold]prolip check --undo {aside}[/]")
+        console().print(f"\n{counted(moved)} moved to {aside}. Back: [bold]prolip check --undo {aside}[/]")
 
 
 def _look(
@@ -174,7 +174,7 @@ def _undo(aside: Path, json: bool) -> None:
     if json:
         print_json({"back": len(back), "left": [{"path": one.source, "why": why} for one, why in left]})
     else:
-        say(f"{len(back)} images are back where they were")
+        say(f"{counted(len(back))} moved back")
     for one, why in left:
         warn(f"{one.place} stays in {aside}: {why}")
     if left:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prolip.cli.console import detail, say, warn
+from prolip.cli.console import counted, detail, say, warn
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
@@ -106,7 +106,7 @@ def check_fraction(option: str, value: float | None) -> None:
 def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
     """Tell how many images could not be read, and the first of them."""
     if bad:
-        warn(f"{len(bad)} images could not be read and were left out")
+        warn(f"{counted(len(bad))} could not be read and {'was' if len(bad) == 1 else 'were'} left out")
         for name, reason in bad[:5]:
             say(f"  {name}: {reason}", quiet=quiet or not name)
 
@@ -114,4 +114,5 @@ def report_skipped(bad: list[tuple[str, str]], quiet: bool) -> None:
 def warn_of_copies(count: int) -> None:
     """Tell that test images are not new to the model."""
     if count:
-        warn(f"{count} of these images were in the support set: the accuracy is too good")
+        were = "was" if count == 1 else "were"
+        warn(f"{count} of these images {were} in the support set: the accuracy is too good")

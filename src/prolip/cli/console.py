@@ -165,6 +165,12 @@ def say(message: str, quiet: bool = False) -> None:
         console(stderr=True).print(printable(message), markup=False)
 
 
+def hint(markup: str) -> None:
+    """What to do next, below a result; not with -q."""
+    if VERBOSITY.get() >= 0:
+        console().print(markup)
+
+
 def detail(message: str) -> None:
     """A line for those who asked for more, with -v."""
     if VERBOSITY.get() > 0:
@@ -215,6 +221,11 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     console().print(drawn)
+
+
+def counted(images: int) -> str:
+    """How many images: 1 image, 2 images."""
+    return f"{images:,} image{'' if images == 1 else 's'}"
 
 
 def percent(value: float | None) -> str:

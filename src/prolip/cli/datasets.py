@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from prolip.cli.common import Json
-from prolip.cli.console import console, print_json, table
+from prolip.cli.console import console, hint, print_json, table
 
 
 def datasets(
@@ -54,7 +54,7 @@ def datasets(
     if not found:
         table(None, ["dataset", "folder", "from", "classes", *splits], rows, right=3)
         console().print("\nSplit files and layout: github.com/KaiyangZhou/CoOp, DATASETS.md")
-        console().print("Now: [bold]prolip datasets ROOT[/] says which of them are in a folder.")
+        hint("Now: [bold]prolip datasets ROOT[/] says which of them are in a folder.")
         return
     table(None, ["dataset", "", "classes", *splits], rows, right=2)
     for item in found.values():

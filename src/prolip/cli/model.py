@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from prolip.cli import common
-from prolip.cli.console import bar, console, escape, percent, print_json, printable, table, warn
+from prolip.cli.console import bar, console, escape, hint, percent, print_json, printable, table, warn
 from prolip.cli.fit_options import parse_lam, parse_options, parse_templates
 
 if TYPE_CHECKING:
@@ -165,12 +165,14 @@ def evaluate(
         write_page(report, model, answers, saved.resolve().name, str(source), quiet=json)
     common.warn_of_copies(result["duplicates"])
     common.report_skipped(answers.skipped, json)
+    written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
     if json:
-        written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
         each = {"answers": _answers(clf, tested, source)} if per_image else {}
         print_json({**result, **written, **each})
         return
     _show(result)
+    for name, path in written.items():
+        console().print(f"{'Answers' if name == 'out' else 'Page'}: [bold]{escape(path)}[/]", soft_wrap=True)
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -306,7 +308,7 @@ def _report(clf: FewShotClassifier, out: Path, json: bool) -> None:
     table(None, ["", ""], rows, right=9)
     _per_class(clf)
     name = escape(str(out))
-    console().print(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
+    hint(f"\nNow: [bold]prolip predict {name} IMAGE...[/] or [bold]prolip eval {name} DIR[/]")
 
 
 def _describe(info: dict[str, Any]) -> str:
