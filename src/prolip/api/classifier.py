@@ -156,7 +156,7 @@ class FewShotClassifier(Estimator):
         labels: Any = None,
         *,
         text: Any = None,
-        candidates: Sequence[Candidate] | None = None,
+        candidates: Sequence[Candidate | str] | None = None,
         progress: Progress | None = None,
         fitting: Progress | None = None,
     ) -> Comparison:
