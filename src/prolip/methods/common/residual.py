@@ -34,7 +34,7 @@ from prolip.solvers.regression import SoftmaxRegression
 from prolip.solvers.threads import product
 
 RANK = 1e-3  # singular values of T below this share of the largest are none: two classes of one name
-EVEN = 0.5  # power of deviations; 0.3 to 0.7 are as good
+EVEN = 0.5  # power of deviations; 1/3 and 1 are 0.1 to 0.2 points behind on average, none at all is 0.2
 LEAST = 1e-3  # of the model's own scale: the smallest b, so that W0 is not lost altogether
 
 
@@ -127,10 +127,7 @@ class Residual:
 
 def _evened(f: Array) -> Array:
     """The diagonal of E [Do] for unit rows f [n, Do]."""
-    variances = f.var(axis=0, dtype=np.float64)
-    mean = float(variances.mean())
-    if mean == 0:
-        return np.ones(f.shape[1], np.float32)
-    even = (variances + mean) ** (-EVEN / 2)
-    energy = float(np.square(f, dtype=np.float64).mean(axis=0) @ np.square(even))
-    return (even / math.sqrt(energy)).astype(np.float32)
+    squares = np.einsum("nd,nd->d", f, f, dtype=np.float64) / len(f)
+    variances = np.maximum(squares - np.square(f.mean(axis=0, dtype=np.float64)), 0)
+    even = (variances + variances.mean() + 1e-12) ** (-EVEN / 2)
+    return (even / math.sqrt(squares @ np.square(even))).astype(np.float32)
