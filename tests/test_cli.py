@@ -447,6 +447,12 @@ def test_names_that_are_no_utf8_come_through_standard_input(prolip, colour_model
     assert json.loads(out)[0]["class"] == "red"
 
 
+def test_an_option_without_its_value_points_to_the_help_of_its_command(prolip):
+    code, _, err = prolip("check", "--undo")
+    assert code == 2
+    assert "(help: prolip check --help)" in err
+
+
 def test_python_m_prolip():
     done = subprocess.run([sys.executable, "-m", "prolip", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout[:7]) == (0, "prolip ")

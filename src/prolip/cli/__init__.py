@@ -124,7 +124,7 @@ def _run(arguments: list[str]) -> int:
         if _STOPPED.is_set():
             return _interrupted()
         if hasattr(error, "format_message"):  # of typer's parser
-            return _misused(error)
+            return _misused(error, arguments)
         return _failed(error)
 
 
@@ -185,12 +185,13 @@ def _failed(error: Exception) -> int:
     return getattr(error, "exit_code", 1)
 
 
-def _misused(error: Any) -> int:
+def _misused(error: Any, arguments: list[str]) -> int:
     """An error of typer's parser; an empty one is a group without a command, whose help it has printed."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     if not message:
         return 0
-    fail(f"{message.rstrip('.')} (help: {context.command_path if context else 'prolip'} --help)")
+    command = next((f"prolip {word}" for word in arguments if word in COMMANDS), "prolip")
+    fail(f"{message.rstrip('.')} (help: {context.command_path if context else command} --help)")
     return int(error.exit_code)
 
 
