@@ -214,9 +214,7 @@ class Space:
             cause = error.__cause__ if isinstance(error, Unreadable) else error
             if isinstance(cause, FileNotFoundError):  # merged by another process since the folder was listed
                 return None
-            if isinstance(
-                cause, OSError
-            ):  # what it holds may be sound: too many files are open, for instance
+            if isinstance(cause, OSError):  # what it holds may be sound: too many files are open, say
                 self._unusable.append(f"{file} cannot be opened ({cause}); its images are encoded again")
                 return None
             self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
