@@ -176,7 +176,7 @@ def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
         return ((fresh @ solution.weight @ plain.text.rows.T).argmax(axis=1) == plain.y).mean()
 
     evened = np.mean([right(seed) for seed in range(5)])
-    monkeypatch.setattr(residual, "EVEN", 0.0)
+    monkeypatch.setattr(residual, "EVENING", 0.0)
     assert evened > np.mean([right(seed) for seed in range(5)]) + 0.05
 
 

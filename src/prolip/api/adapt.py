@@ -68,8 +68,7 @@ def read_support(
     y = [labelled.y[chosen[i]] for i in found.kept]
     fresh = fresh_images(found.hashes, y, classes, {})
     if copies := len(y) - len(fresh):
-        one, more = "1 image is a copy of another and does", f"{copies} images are copies of others and do"
-        warnings.warn(f"{one if copies == 1 else more} not count", stacklevel=4)
+        warnings.warn(f"copies of other images, which do not count: {copies}", stacklevel=4)
     places, y = [chosen[found.kept[i]] for i in fresh], [y[i] for i in fresh]
     missing = [name for k, name in enumerate(classes) if k not in set(y)]
     if missing and encoder.takes_pictures:
@@ -166,10 +165,9 @@ def fresh_images(
             torn.append((seen[key], label))
     if torn:
         first, second = (classes[label] for label in torn[0])
-        one, more = "1 picture is in two classes,", f"{len(torn)} pictures are in two classes, the first in"
         warnings.warn(
-            f"{one if len(torn) == 1 else more} {first!r} and {second!r}: "
-            f"{'it' if len(torn) == 1 else 'each'} counts for the class it was first seen in",
+            f"pictures in two classes, which count for the one they were first seen in: {len(torn)}, the "
+            f"first in {first!r} and {second!r}",
             stacklevel=5,
         )
     return fresh

@@ -42,7 +42,7 @@ def put_aside(
         raise UsageError(f"{folder} lies inside {root}, where it would be a class: name a folder elsewhere")
     if folder.is_dir() and not (folder / LIST).exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files: name a new folder")
-    listed = _came(folder, _read(folder)) if (folder / LIST).exists() else []
+    listed = _away(folder, _read(folder)) if (folder / LIST).exists() else []
     taken: set[str] = {one.place for one in listed}
     moved: list[Moved] = []
     left: list[tuple[Path, str]] = []
@@ -62,7 +62,7 @@ def put_aside(
             target = folder / one.place
             place(Path(one.source), target.parent, "move", target.name)
     except ProlipError:
-        _write(folder, listed + _came(folder, moved))
+        _write(folder, listed + _away(folder, moved))
         raise
     return moved, left
 
@@ -75,7 +75,7 @@ def put_back(folder: Path) -> tuple[list[Moved], list[tuple[Moved, str]]]:
     folder = folder.resolve()
     back: list[Moved] = []
     left: list[tuple[Moved, str]] = []
-    for one in _came(folder, _read(folder)):
+    for one in _away(folder, _read(folder)):
         source, aside = Path(one.source), folder / one.place
         if not os.path.lexists(aside):
             left.append((one, "it is in neither place"))
@@ -89,8 +89,8 @@ def put_back(folder: Path) -> tuple[list[Moved], list[tuple[Moved, str]]]:
     return back, left
 
 
-def _came(folder: Path, listed: Sequence[Moved]) -> list[Moved]:
-    """Those of a list but what was never moved, or is back already."""
+def _away(folder: Path, listed: Sequence[Moved]) -> list[Moved]:
+    """The files of a list that are not where they came from: put aside, or lost."""
     return [one for one in listed if os.path.lexists(folder / one.place) or not os.path.lexists(one.source)]
 
 

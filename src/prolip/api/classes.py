@@ -33,9 +33,9 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: boo
     spoken = model.recipe.spoken
     others = {name: words for name, words in spoken.items() if name not in names}
     if retext:
-        model, unmoved = _spoken(model, others), np.arange(len(classes))
+        model, unmoved = _with_spoken(model, others), np.arange(len(classes))
         return _refit(model, classes, unmoved, _texts(model, classes, unmoved))
-    model = _spoken(model, {**others, **{new: spoken.get(old, old) for old, new in names.items()}})
+    model = _with_spoken(model, {**others, **{new: spoken.get(old, old) for old, new in names.items()}})
     return _with_classes(model, classes, range(len(classes)))
 
 
@@ -52,7 +52,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
         raise UsageError("a model needs two classes: one would be left")
     classes = [into if k == merged[0] else model.classes[k] for k in kept]
     _check(model, classes)
-    model = _spoken(model, _left(model, classes))
+    model = _speaking_of(model, classes)
     place_of = np.array([kept.index(merged[0] if k in merged else k) for k in range(len(model.classes))])
     rows = list(kept)
     if into in map(str, model.classes):
@@ -76,7 +76,7 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
     if len(kept) < 2:
         raise UsageError(f"a model needs two classes: {len(kept)} would be left")
     classes = [model.classes[k] for k in kept]
-    model = _spoken(model, _left(model, classes))
+    model = _speaking_of(model, classes)
     task = model.support.task
     if task is None or not np.isin(task.y, list(gone)).any():
         return _with_classes(model, classes, kept)
@@ -101,13 +101,14 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
         class_names(names)
 
 
-def _left(model: AdaptedModel, classes: Sequence[Any]) -> dict[str, str]:
-    """What prompts call those of a model's classes that are among these."""
+def _speaking_of(model: AdaptedModel, classes: Sequence[Any]) -> AdaptedModel:
+    """The model without what prompts called classes that are not among these, or that are new."""
     left = set(map(str, model.classes)) & set(map(str, classes))
-    return {name: words for name, words in model.recipe.spoken.items() if name in left}
+    return _with_spoken(model, {name: it for name, it in model.recipe.spoken.items() if name in left})
 
 
-def _spoken(model: AdaptedModel, spoken: dict[str, str]) -> AdaptedModel:
+def _with_spoken(model: AdaptedModel, spoken: dict[str, str]) -> AdaptedModel:
+    """The model with other words for its classes in prompts, by name."""
     return replace(model, recipe=replace(model.recipe, spoken=spoken))
 
 

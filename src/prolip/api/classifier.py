@@ -259,7 +259,7 @@ class FewShotClassifier(Estimator):
         New classes come after those that are there. `names` are classes to add without an image; with no
         image at all nothing is fitted: the adapted model is asked about one more text.
 
-        Returns what was added, and the accuracy on the old classes, `old_accuracy_before` and `old_accuracy`.
+        Returns what was added, and `old_accuracy_before` and `old_accuracy`: of old classes, held out.
         """
         from prolip.api import grow
 

@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _not_given_up(record: logging.LogRecord) -> bool:
     """Whether a line of the log is more than an answer that was given up."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
@@ -105,7 +105,7 @@ def run(
         timeout_keep_alive=30,
         lifespan="on",
     )
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    logging.getLogger("uvicorn.error").addFilter(_not_given_up)
     try:
         _Server(config, started, ending).run([listening])
     except KeyboardInterrupt:  # raised again by uvicorn once all is closed

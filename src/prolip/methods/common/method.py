@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from prolip.core import Fitted, HeldOut, InputError, Settings, Task, UsageError
+from prolip.core.arrays import own_value
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
@@ -142,7 +143,7 @@ def plain(value: Any) -> Any:
         return [plain(own) for own in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    value = value.item() if hasattr(value, "item") else value  # a scalar of NumPy or torch
+    value = own_value(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise UsageError(

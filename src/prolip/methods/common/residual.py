@@ -34,7 +34,7 @@ from prolip.solvers.regression import SoftmaxRegression
 from prolip.solvers.threads import product
 
 RANK = 1e-3  # singular values of T below this share of the largest are none: two classes of one name
-EVEN = 0.5  # power of deviations; 1/3 and 1 are 0.1 to 0.2 points behind on average, none at all is 0.2
+EVENING = 0.5  # power of deviations; 1/3 and 1 are 0.1 to 0.2 points behind on average, 0 is 0.2
 LEAST = 1e-3  # of the model's own scale: the smallest b, so that W0 is not lost altogether
 
 
@@ -45,7 +45,7 @@ class Residual:
     task: Task
     y: Array  # [n]
     f: Array  # f E [n, Do]
-    even: Array  # the diagonal of E [Do]
+    feature_weights: Array  # the diagonal of E [Do]
     c: float
     u: Array  # U [K, k]
     s: Array  # S [k]
@@ -73,8 +73,8 @@ class Residual:
             fixed = (np.atleast_2d(offset) @ v).astype(np.float32) / units
         outside = np.maximum(squared / units[:, 0] ** 2 - np.square(whole).sum(axis=1), 0)
         f = (x / lengths).astype(np.float32)
-        even = _evened(f)
-        return cls(task, y, f * even, even, c, u, s, v, whole - fixed, fixed, outside)
+        weights = _feature_weights(f)
+        return cls(task, y, f * weights, weights, c, u, s, v, whole - fixed, fixed, outside)
 
     def zero_shot(self, share: float = 1.0) -> Array:
         """(m p + r) T' [n, K]."""
@@ -120,14 +120,14 @@ class Residual:
     def weight(self, coefficients: Array, b: float, share: float) -> Array:
         """W [Do, D] of C [Do, K]."""
         w0 = self.task.linear.weight.astype(np.float64)
-        step = self.even[:, None] * (coefficients @ self.u)
+        step = self.feature_weights[:, None] * (coefficients @ self.u)
         inside = (share - 1) * (w0 @ self.v) + (self.c / b) * step / self.s
         return (w0 + inside @ self.v.T).astype(self.task.linear.weight.dtype)
 
 
-def _evened(f: Array) -> Array:
+def _feature_weights(f: Array) -> Array:
     """The diagonal of E [Do] for unit rows f [n, Do]."""
     squares = np.einsum("nd,nd->d", f, f, dtype=np.float64) / len(f)
     variances = np.maximum(squares - np.square(f.mean(axis=0, dtype=np.float64)), 0)
-    even = (variances + variances.mean() + 1e-12) ** (-EVEN / 2)
-    return (even / math.sqrt(squares @ np.square(even))).astype(np.float32)
+    weights = (variances + variances.mean() + 1e-12) ** (-EVENING / 2)
+    return (weights / math.sqrt(squares @ np.square(weights))).astype(np.float32)
