@@ -183,6 +183,30 @@ def test_pictures_that_wait_together_are_encoded_together():
     batcher.close()
 
 
+def test_pictures_of_callers_who_left_take_room_until_they_are_gone(monkeypatch):
+    entered, go = threading.Semaphore(0), threading.Event()
+
+    def slow(data, shrink):
+        entered.release()
+        assert go.wait(20)
+        return Image.new("RGB", (1, 1))
+
+    monkeypatch.setattr("prolip.app.batcher.decode", slow)
+    monkeypatch.setattr("prolip.app.batcher.cores", lambda: 2)
+    encoder = Slow()
+    encoder.go.set()
+    batcher = Batcher(encoder, room=4)
+    kept = [batcher.submit(b"", tell) for _ in range(2)]
+    assert all(entered.acquire(timeout=20) for _ in kept), "both threads decode"
+    for _ in range(4):
+        batcher.submit(b"", tell).cancel()
+    with pytest.raises(Busy):
+        batcher.submit(b"", tell)
+    go.set()
+    assert [future.result(20)[1] for future in kept] == [0, 0]
+    batcher.close()
+
+
 def test_each_picture_has_its_own_fate_and_closing_waits_for_all():
     encoder = Slow()
     batcher = Batcher(encoder)

@@ -62,7 +62,8 @@ class Batcher:
         with self._change:
             if not self._open:
                 raise Busy("the server is stopping")
-            if self._unanswered >= self._room:
+            held = len(self._waiting) + len(self._ready)  # of callers who left, too
+            if max(self._unanswered, held) >= self._room:
                 raise Busy("too many pictures are waiting: try again in a second")
             self._unanswered += 1
             self._waiting.append(picture)
