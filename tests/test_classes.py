@@ -42,6 +42,8 @@ def test_a_renamed_class_is_read_by_its_old_name_however_the_model_grows(colour_
     grown = FewShotClassifier.load(tmp_path / "model")
     x = model.support.task.x[0]
     before = model.logits(x)
+    with pytest.raises(UsageError, match="'tractor' is still read as 'red'"):
+        grown.add(names="red")
     grown.add(names="dog")
     assert grown.classes_ == ["blue", "green", "tractor", "dog"]
     np.testing.assert_allclose(grown.model_.logits(x)[:, :3], before, atol=1e-3)

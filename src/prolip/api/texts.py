@@ -93,8 +93,15 @@ def weighted_rows(prompts: Sequence[Array], images: Array, y: Array, scale: floa
 
 
 def _names(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-    names = [recipe.spoken.get(name, name) for name in map(str, classes)]
-    return list(class_names(names)) if encoder.takes_pictures else names
+    names = list(map(str, classes))
+    taken = {recipe.spoken[name]: name for name in names if name in recipe.spoken}
+    if twice := next((name for name in names if name in taken and name not in recipe.spoken), None):
+        raise UsageError(
+            f"class {taken[twice]!r} is still read as {twice!r}, as it was called: rename it first, with "
+            "retext=True"
+        )
+    spoken = [recipe.spoken.get(name, name) for name in names]
+    return list(class_names(spoken)) if encoder.takes_pictures else names
 
 
 def _some(names: Sequence[str]) -> str:
