@@ -1,16 +1,23 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
 # make test   set up both environments; run lint, types, layers and tests
 # make clean  remove the environments
+# make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
+# make test-python PYTHON=python3.10   the light tests with another Python
 
 PYTHON ?= python3
 LIGHT := .venv
 FULL := .venv-full
-INSTALL := bin/python -m pip --disable-pip-version-check install --quiet --progress-bar off -c constraints.txt
+INSTALL := bin/python -m pip install --quiet --progress-bar off -c constraints.txt
+# Nothing is left in the home folder, neither by pip nor by the demonstration.
+export PIP_NO_CACHE_DIR := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
+ORDER ?= -p no:randomly
 
 .PHONY: demo test lint light full chromium format clean
 
 demo: $(LIGHT)/.demo
-	$(LIGHT)/bin/prolip demo
+	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
 
 test: lint light full
 
@@ -25,16 +32,17 @@ lint: $(FULL)/.installed
 # The main job, where torch is not installed at all.
 light: $(LIGHT)/.test
 	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
-	$(LIGHT)/bin/pytest -n 2 --ignore tests/full --ignore tests/pages
+	$(LIGHT)/bin/pytest -n 2 $(ORDER) -m "not extras"
 
-# Everything, with every extra; tests of pages in a real browser, where there is one or it can be installed.
+# What needs the extras, and what says something else beside them; tests of pages in a real browser, where there is
+# one or it can be installed.
 full: $(FULL)/.installed chromium
-	$(FULL)/bin/pytest -n 2
+	$(FULL)/bin/pytest -n 2 $(ORDER) -m "extras or every_environment"
 
 # A browser for tests/pages, where it can be installed without asking; elsewhere those tests are skipped.
 chromium:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get install -yqq --no-install-recommends chromium >/dev/null 2>&1; } \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq >/dev/null 2>&1 && apt-get install -yqq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "no chromium here: tests/pages are skipped"
 
 format: $(FULL)/.installed
@@ -58,4 +66,21 @@ $(FULL)/.installed: pyproject.toml constraints.txt | $(FULL)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(LIGHT) $(FULL)
+	rm -rf $(LIGHT) $(FULL) .venv-minimum .venv-py3*
+
+# The light tests elsewhere: with the lowest versions of the dependencies, or with another Python.
+MINIMUM := .venv-minimum
+OTHER = .venv-py$(shell $(PYTHON) -c 'import sys; print("%d%d" % sys.version_info[:2])')
+.PHONY: test-minimum test-python
+
+test-minimum: $(MINIMUM)/.test
+	$(MINIMUM)/bin/pytest -n 2 $(ORDER) -m "not extras"
+
+$(MINIMUM)/.test: pyproject.toml constraints-minimum.txt | $(MINIMUM)/bin/python
+	$(MINIMUM)/$(INSTALL:constraints.txt=constraints-minimum.txt) -e '.[plot,sklearn,tables,datasets,test]'
+	touch $@
+
+test-python:
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/$(INSTALL) -e '.[plot,test]'
+	$(OTHER)/bin/pytest -n 2 $(ORDER) -m "not extras"

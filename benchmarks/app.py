@@ -48,7 +48,7 @@ def program(*arguments, errors=None):
     """A command of prolip that serves; yields the process, its port and its token."""
     run = subprocess.Popen([*MAIN, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
     line = run.stderr.readline()
-    found = re.search(r"127\.0\.0\.1:(\d+)/(?:#(\S+))?", line)
+    found = re.search(r"127\.0\.0\.1:(\d+)/(?:#token=(\S+))?", line)
     assert found, line + run.stderr.read()
     told = []
     reader = threading.Thread(target=lambda: told.extend(run.stderr))

@@ -146,7 +146,7 @@ def show_page(data: Path, count: int = 2000) -> None:
     from prolip.cli.report import write_page
 
     with tempfile.TemporaryDirectory() as folder:
-        write_page(Path(folder) / "r.html", clf.model_, answers, "birds60", str(root), quiet=True)
+        write_page(Path(folder) / "r.html", clf.model_, answers, "birds60", str(root))
         size = (Path(folder) / "r.html").stat().st_size / 1e6
     seconds = time.perf_counter() - started
     report(f"a page about {count:,} images, 60 classes", f"{seconds:.1f} s", "10 s", seconds <= 10)

@@ -14,7 +14,8 @@ from fault_kills import Tally
 from fault_process import Child
 from prolip.api.answer_file import AnswerFile
 from prolip.core import ProlipError
-from prolip.core.writing import MARK, write_folder, write_json
+from prolip.core.locks import MARK
+from prolip.core.writing import write_folder, write_json
 from prolip.export.saved import SavedModel, read_model, write_model
 
 NOTE = "the user's own"

@@ -1,7 +1,7 @@
-"""Trying to break it: kills, several processes, full disks, permissions, vanishing files, damaged files.
+"""Trying to break it: kills, several processes, full disks, permissions, vanishing files.
 
-    python benchmarks/faults.py [--kills 1000] [--inputs 100000] [--at-once 5] [--files 100000] [--seed 1]
-                                [--only library kills once disk user vanish many fuzz] [--folder DIR]
+    python benchmarks/faults.py [--kills 1000] [--at-once 5] [--files 100000] [--seed 1]
+                                [--only library kills once disk user vanish many] [--folder DIR]
                                 [--towers]
     python benchmarks/faults.py --quick
 
@@ -25,9 +25,8 @@ from fault_kills import Kills, Tally, at_once_trials, kill_trials
 from fault_library import library_kills
 from fault_places import full_disk_trials, many_files_trial, permission_trials, vanishing_trials
 from fault_process import share_encoder
-from fault_readers import Readers
 
-ALL = ("library", "kills", "once", "disk", "user", "vanish", "many", "fuzz")
+ALL = ("library", "kills", "once", "disk", "user", "vanish", "many")
 QUICK = ["overwrite", "predict csv", "export over"]
 MEMORY = Path("/dev/shm")  # where trials are made, unless a folder is named: copies are quick there
 KINDS = ("traceback", "hang", "lost or doubled", "silent change", "failure")
@@ -36,7 +35,6 @@ KINDS = ("traceback", "hang", "lost or doubled", "silent change", "failure")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--at-once", type=int, default=5)
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
@@ -47,28 +45,25 @@ def main() -> None:
     given = parser.parse_args()
     quick = QUICK if given.quick else None
     if given.quick:
-        given.kills, given.inputs, given.at_once, given.files = 8, 2000, 1, 500
+        given.kills, given.at_once, given.files = 8, 1, 500
     folder = Path(tempfile.mkdtemp(prefix="prolip-faults-", dir=given.folder))
     os.environ["PROLIP_CACHE"] = str(folder / "cache")
     os.environ["TQDM_DISABLE"] = "1"
     tallies: list[Tally] = []
     try:
-        if set(given.only) - {"fuzz"}:
-            kills = Kills(share_encoder(), folder / "kills", towers=given.towers)
-            kinds: dict[str, Callable[[], list[Tally]]] = {
-                "library": lambda: library_kills(folder / "library"),
-                "kills": lambda: kill_trials(kills, given.kills, given.seed, not quick, quick),
-                "once": lambda: at_once_trials(kills, given.at_once, 4, quick and ["predict csv"]),
-                "disk": lambda: full_disk_trials(kills, 1 + given.kills // 50, given.seed, quick),
-                "user": lambda: [] if quick else permission_trials(kills),
-                "vanish": lambda: vanishing_trials(kills, 1 + given.kills // 20, given.seed),
-                "many": lambda: many_files_trial(kills, given.files),
-            }
-            for kind in given.only:
-                if kind in kinds:
-                    tallies += told(kinds[kind])
-        if "fuzz" in given.only:
-            tallies += told(lambda: Readers(folder / "fuzz").fuzz(given.inputs, given.seed))
+        kills = Kills(share_encoder(), folder / "kills", towers=given.towers)
+        kinds: dict[str, Callable[[], list[Tally]]] = {
+            "library": lambda: library_kills(folder / "library"),
+            "kills": lambda: kill_trials(kills, given.kills, given.seed, not quick, quick),
+            "once": lambda: at_once_trials(kills, given.at_once, 4, quick and ["predict csv"]),
+            "disk": lambda: full_disk_trials(kills, 1 + given.kills // 50, given.seed, quick),
+            "user": lambda: [] if quick else permission_trials(kills),
+            "vanish": lambda: vanishing_trials(kills, 1 + given.kills // 20, given.seed),
+            "many": lambda: many_files_trial(kills, given.files),
+        }
+        for kind in given.only:
+            if kind in kinds:
+                tallies += told(kinds[kind])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     total = Tally("all")

@@ -77,7 +77,7 @@ def measure(count, seed):
         root = Path(folder)
         places = prepare(root)
         os.environ["PROLIP_CACHE"] = str(root / "cache")
-        FewShotClassifier(lam=0.3).fit(places["source"]).save(places["saved"])
+        FewShotClassifier(lam=0.3).fit(places["source"]).save(places["path"])
         (root / "here").mkdir()
         os.chdir(root / "here")
         signal.signal(signal.SIGALRM, hang)

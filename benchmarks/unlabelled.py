@@ -1,4 +1,4 @@
-"""What unlabelled images bring: `fit --unlabelled` and `predict --together` beside the plain answer.
+"""What unlabelled images bring: `fit --unlabelled` and `predict --transductive` beside the plain answer.
 
     python benchmarks/unlabelled.py [--data ../shared/data] [--sets birds60 ..] [--shots 1 4 16] [--seeds 3]
                                     [--reported] [--scale 100000]

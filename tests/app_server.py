@@ -49,7 +49,7 @@ def running(make):
     """A running server of the application `make(port)`; yields the port."""
     import uvicorn
 
-    from prolip.app.run import bind
+    from prolip.app.run import bind, config
 
     with bind("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
@@ -60,8 +60,8 @@ def running(make):
                 await super().startup(sockets)
                 ready.set()
 
-        config = uvicorn.Config(make(port), log_level="error", lifespan="on", timeout_graceful_shutdown=5)
-        server = Told(config)
+        settings = config(make(port))
+        server = Told(settings)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         assert ready.wait(30)

@@ -1,25 +1,121 @@
+"""A world for each test: its own home, cache, configuration, working folder; no network but loopback."""
+
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from pictures import COLOURS, blotch
 
-# What needs torch stands in full/, and is left out where there is none.
+# What needs torch stands in full/, and is left out where there is none; pages/ needs a browser.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["full"]
+EXTRAS = ("full", "pages")
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
+SANDBOX = Path(__file__).parent / "sandbox"
+OURS = (
+    "PROLIP_",
+    "_PROLIP_",
+    "HF_",
+    "TRANSFORMERS_",
+    "XDG_",
+    "RAY_",
+    "MPL",
+)  # prefixes of settings that tests own
+HOMES = ("HOME", "USERPROFILE", "LOCALAPPDATA", "APPDATA")
+TRUE_HOME = pytest.StashKey[tuple[Path, set[tuple[str, ...]]]]()
+SESSION_HOME = pytest.StashKey[Path]()
 
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory):
-    """Every test process keeps its own features, far from the user's."""
-    folder = tmp_path_factory.mktemp("cache")
-    os.environ["PROLIP_CACHE"] = str(folder)
-    return folder
+
+def pytest_configure(config):
+    """Leave the home of whoever runs the tests; processes of pytest-xdist start from here and inherit it."""
+    if hasattr(config, "workerinput"):
+        return
+    home = Path.home()
+    config.stash[TRUE_HOME] = home, _entries(home)
+    own = Path(tempfile.mkdtemp(prefix="prolip-tests-"))
+    config.stash[SESSION_HOME] = own
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        del os.environ[name]
+    for name in HOMES:
+        os.environ[name] = str(own)
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(own / "hypothesis")
+    os.environ["MPLCONFIGDIR"] = str(own / "matplotlib")
+    os.environ["PROLIP_CACHE"] = str(own / "cache")
+    os.environ["PROLIP_TEST_SANDBOX"] = "1"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SANDBOX), os.environ.get("PYTHONPATH")]))
+    sys.path.insert(0, str(SANDBOX))
+    sys.modules.pop("sitecustomize", None)
+    importlib.import_module("sitecustomize")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what runs only with the extras, so that `make test` runs every other test in one environment."""
+    for item in items:
+        if item.path.parent.name in EXTRAS:
+            item.add_marker("extras")
+
+
+def pytest_sessionfinish(session):
+    """Fail the run if the true home has other entries than before."""
+    if TRUE_HOME not in session.config.stash:
+        return
+    home, before = session.config.stash[TRUE_HOME]
+    if changed := sorted(before ^ _entries(home)):
+        sys.stderr.write(f"\nThe tests changed {home}: {changed[:10]}\n")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config):
+    """Remove the home of the run."""
+    if SESSION_HOME in config.stash:
+        shutil.rmtree(config.stash[SESSION_HOME], ignore_errors=True)
+
+
+def _entries(home):
+    """Entries of a home two levels deep, and everything in our own folders with size and time."""
+    found = set()
+    for pattern in ("*", "*/*"):
+        found |= {(str(path.relative_to(home)),) for path in home.glob(pattern)}
+    for ours in (home / ".cache" / "prolip", home / "prolip-project"):
+        for path in ours.rglob("*"):
+            about = path.lstat()
+            found.add((str(path.relative_to(home)), str(about.st_size), str(about.st_mtime_ns)))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch):
+    """A home, an empty working folder, and a cache that has the encoder's derived weights, for one test."""
+    derived = Path(os.environ["PROLIP_CACHE"])
+    world = Path(tempfile.mkdtemp(dir=derived.parent))
+    for name in ("home", "work", "cache"):
+        (world / name).mkdir()
+    for weights in derived.glob("*.safetensors"):
+        shutil.copy(weights, world / "cache")
+    for name in HOMES:
+        monkeypatch.setenv(name, str(world / "home"))
+    monkeypatch.setenv("PROLIP_CACHE", str(world / "cache"))
+    monkeypatch.chdir(world / "work")
+    attempts = sys.modules["sitecustomize"].attempts
+    attempts.clear()
+    yield world
+    monkeypatch.undo()  # leave the working folder before it goes
+    shutil.rmtree(world, ignore_errors=True)
+    assert attempts == [], "outside the sandbox"
+
+
+@pytest.fixture
+def cache(world):
+    """The cache folder of one test."""
+    return world / "cache"
 
 
 @pytest.fixture(scope="session")

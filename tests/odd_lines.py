@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from pictures import COLOURS, blotch
-from prolip.cli import app
+from prolip.cli import root
+from prolip.cli.parameters import FilePath
 
-NUMBERS = ["x", "", "1.5", "nan", "1e400", "-7", "0x10", "\uff19x", "1_", "9" * 5000]
-FRACTIONS = ["x", "", "nan", "inf", "-0.1", "1", "1e400", "2"]
+NUMBERS = ["x", "1.5", "nan", "1e400", "-7", "0x10", "\uff19x", "1_", "9" * 5000]
+FRACTIONS = ["x", "nan", "inf", "-0.1", "1e400", "2"]
 PATHS = ["x" * 300, "~nosuchuser/x", "/dev/null/x", "y/" * 3000]
 WORDS: dict[str, list[str]] = {
     "source": [*PATHS, "nowhere", "https://example.org/a.zip", "/dev/zero", "-"],
-    "images": [*PATHS, "nowhere.jpg", "s3://bucket/a", "~nosuchuser/x.jpg"],
+    "sources": [*PATHS, "nowhere.jpg", "s3://bucket/a", "~nosuchuser/x.jpg"],
     "model": [
         "nosuch",
-        "",
         "open_clip:",
         "hf:",
         "hf:../../etc",
@@ -34,20 +34,20 @@ WORDS: dict[str, list[str]] = {
         "\x1b[31m",
         "arrays:y",
     ],
-    "method": ["nosuch", "", "prolip+", "+", "a:b:c", "os:system", "x" * 300, "\x1b]0;x\x07"],
-    "lam": ["-1", "nan", "inf", "1e400", "x", "", "1/N^3"],
+    "method": ["nosuch", "prolip+", "+", "a:b:c", "os:system", "x" * 300, "\x1b]0;x\x07"],
+    "lam": ["-1", "nan", "inf", "1e400", "x", "1/N^3"],
     "template": [
         "{:>2000000000}",
         "{0.__class__}",
         "{{}} {:>2000000000}",
         "none at all",
         "{} {}",
-        "",
         "x" * 99999,
     ],
-    "option": [
+    "method_options": [
         "x",
         "=1",
+        "x=",
         "nosuch=1",
         "lr=1e400",
         "alpha=1e308",
@@ -55,26 +55,27 @@ WORDS: dict[str, list[str]] = {
         "lam=-Infinity",
         "seed=" + "9" * 5000,
     ],
-    "device": ["nosuch", "", "abacus:0", "cuda:x:y", "x" * 300],
-    "to": ["nosuch", "", "onnx,hf"],
+    "device": ["nosuch", "abacus:0", "x" * 300],
     "shard": ["0/1", "2/1", "1", "1/0", "-1/2", "/", "a/b", "1/2/3", "²/³"],
-    "dtype": ["float8", "", "object", "int32"],
-    "style": ["nosuch", "", "html"],
-    "test_time": ["nosuch", ""],
-    "against": ["nosuch", ""],
-    "name": ["nosuch", "", "x" * 300],
-    "datasets": ["nosuch", "x" * 300],
+    "test_time": ["nosuch"],
+    "against": ["nosuch"],
+    "name": ["nosuch", "x" * 300],
+    "datasets": ["nosuch", ",", "photos,", "x" * 300],
     "methods": ["nosuch", "x" * 300],
     "shots": ["0", "-1", "x", "1e9", "9" * 5000],
-    "seeds": ["0", "-1", "x", "5-1", "1-", "9" * 5000],
+    "seeds": ["0", "-1", "x", "5-1", "1-", "1,,2", "9" * 5000],
+    "only": ["nosuch"],
+    "rename": ["x", "=", "red=", "=red", "nosuch=x"],
+    "merge": ["x", "red,green=", "nosuch,red=x"],
+    "remove": ["nosuch"],
+    "host": ["nosuch.invalid", "0.0.0.0"],
 }
-UNTRIED = {"ray", "name_only"}  # a cluster's address, which takes its time; a name may be anything
 
 
 def commands() -> dict[tuple[str, ...], Any]:
     """Every command by the words that call it."""
     found: dict[tuple[str, ...], Any] = {}
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app))]
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
     while waiting:
         path, command = waiting.pop()
         if hasattr(command, "commands"):
@@ -85,38 +86,47 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def odd_values(option: Any) -> list[str]:
-    """What cannot be meant by this option or argument."""
-    kind = option.type_descriptor.annotation
-    if option.name in UNTRIED or getattr(option, "is_flag", False):
+    """What cannot be meant by this option or argument: for every one that has a value, an empty one."""
+    kind = option.type
+    if getattr(option, "is_flag", False):
         return []
-    if option.name in WORDS and kind is not int:
-        return WORDS[option.name]
-    if kind is Path:
-        return PATHS
-    if kind is float:
-        return FRACTIONS
-    if kind is int:
-        least, most = option.min, option.max
-        beyond = [] if most is None else [str(most + 1), "9" * 30]
-        return [*NUMBERS, *beyond, *([] if least is None else [str(least - 1), "-" + "9" * 30])]
-    return []
+    if option.name in WORDS and not isinstance(kind, click.IntRange):
+        return ["", *WORDS[option.name]]
+    if isinstance(kind, FilePath):
+        wrong = [f"out.{suffix}" for suffix in ("html", "csv", "exe") if f".{suffix}" not in kind.suffixes]
+        return ["", *PATHS, *(wrong if kind.suffixes else [])]
+    if isinstance(kind, click.Choice):
+        return ["", "nosuch", ",".join(kind.choices), kind.choices[0].upper()]
+    if isinstance(kind, click.FloatRange):
+        return ["", *FRACTIONS, *(["1"] if kind.max_open else [])]
+    if isinstance(kind, click.IntRange):
+        beyond = [] if kind.max is None else [str(kind.max + 1), "9" * 30]
+        return ["", *NUMBERS, *beyond, *([] if kind.min is None else [str(kind.min - 1), "-" + "9" * 30])]
+    return [""]
 
 
 def prepare(root: Path) -> dict[str, str]:
     """Three colours of two pictures each, and what every parameter that is needed may be; `root` is empty.
 
-    The model is to be put at `saved`.
+    The model is to be put at `path`.
     """
     for k, (name, colour) in enumerate(COLOURS.items()):
         (root / "photos" / name).mkdir(parents=True)
         for i in range(2):
             blotch(colour, 10 * k + i, size=8).save(root / "photos" / name / f"{i}.png")
     names = {
-        "saved": "model", "source": "photos", "images": "photos", "store": "nowhere", "out": "out",
-        "predict out": "out.csv", "curve out": "out.svg", "plot out": "out.svg", "reproject out": "out.npy",
-        "results": "results.sqlite",
+        "path": "model", "models": "model", "source": "photos", "sources": "photos", "store": "nowhere",
+        "out": "out", "predict out": "out.csv", "eval out": "out.csv", "check out": "out.csv",
+        "report out": "out.html", "curve out": "out.svg", "plot out": "out.svg", "reproject out": "out.npy",
+        "results": "results.sqlite", "folder": "project",
     }  # fmt: skip
-    words = {"convert source": "hf:nosuch", "name": "validation_free", "to": "adapter", "convert to": "hf"}
+    words = {
+        "convert source": "hf:nosuch",
+        "name": "validation_free",
+        "to": "adapter",
+        "convert to": "hf",
+        "port": "0",
+    }
     return {**{key: str(root / name) for key, name in names.items()}, **words, "root": str(root)}
 
 
@@ -125,7 +135,8 @@ def usual(path: tuple[str, ...], command: Any, places: dict[str, str], without: 
     words = [*path]
     for option in command.params:
         value = places.get(f"{path[-1]} {option.name}", places.get(option.name))
-        needed = option.required or option.name in ("dry_run", "out", "results")
+        # A server that starts in spite of its odd option takes a free port and a project of its own.
+        needed = option.required or option.name in ("dry_run", "out", "results", "port", "folder")
         if option.name == without or not needed:
             continue
         if option.param_type_name == "argument":
@@ -150,9 +161,8 @@ def every_line(places: dict[str, str]) -> Iterator[list[str]]:
 def random_lines(places: dict[str, str], count: int, seed: int) -> Iterator[list[str]]:
     """Lines with several odd values, words in the wrong place, options twice or without a value."""
     rng = random.Random(seed)
-    known = [
-        item for item in commands().items() if item[0] != ("demo",)
-    ]  # which needs no argument, and a minute
+    lasting = {("demo",), ("app",), ("serve",)}  # those that begin without an argument, or do not end
+    known = [item for item in commands().items() if item[0] not in lasting]
     for _ in range(count):
         path, command = rng.choice(known)
         line = usual(path, command, places)

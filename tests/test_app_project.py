@@ -1,19 +1,19 @@
 """A project on disk: changes are values, kept before they are told, undone in order, and read back whole."""
 
+import json
 import os
-import signal
-import subprocess
-import sys
-import textwrap
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.app import edits
-from prolip.app.project import Project
+from prolip.app.project import FORMAT, BaseModel, ForeignFile, Project
 from prolip.app.state import Change, ClassRow, ImageRow, State
-from prolip.core import InputError, UsageError
+from prolip.core import InputError, ProlipError, UsageError
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
 
@@ -61,7 +61,7 @@ def test_a_picture_that_is_there_moves_to_where_it_was_dropped():
 @pytest.mark.parametrize(
     ("edit", "error"),
     [
-        (lambda s: edits.add_class(s, "  "), "at least one letter"),
+        (lambda s: edits.add_class(s, "  "), "no name left"),
         (lambda s: edits.add_class(s, "x" * 101), "100 characters"),
         (lambda s: edits.add_class(s, "cat"), "both read"),
         (lambda s: edits.edit_class(s, "2", name="cat"), "both read"),
@@ -77,7 +77,7 @@ def test_what_cannot_be_done_is_refused(edit, error):
 
 def test_names_are_one_line_of_text():
     change = edits.add_class(State(), "<b>\u202ecat\n\x00")
-    assert change.classes["1"].name == "<b> cat"
+    assert change.classes["1"].name == "<b>cat"
 
 
 names = st.sampled_from(["cat", "dog", "cow"])
@@ -114,11 +114,14 @@ def test_a_foreign_journal_is_refused(line):
         Change.from_json(line)
 
 
+def add(project, content=b"content", label=None, group=""):
+    return project.add_image(content, b"small", "x.jpg", label, group)[0]
+
+
 def test_a_project_comes_back_as_it_was(tmp_path):
     with Project.open(tmp_path / "p") as project:
         project.commit(lambda s: edits.add_class(s, "cat"))
-        image = project.keep_image(b"content", b"small")
-        project.commit(lambda s: edits.add_image(s, image, "x.jpg", "1"))
+        image = add(project, label="1")
         state = project.state
     with Project.open(tmp_path / "p") as again:
         assert again.state == state
@@ -146,7 +149,7 @@ def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     place = tmp_path / "p"
-    with Project.open(place), pytest.raises(UsageError, match="is being written"), Project.open(place):
+    with Project.open(place), pytest.raises(ProlipError), Project.open(place):
         pass
 
 
@@ -157,62 +160,138 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
 
-@pytest.mark.parametrize("wrong", ["ofline", "arrays"])
-def test_a_model_that_cannot_be_loaded_is_not_kept(tmp_path, prolip, wrong):
-    for module in ("starlette", "uvicorn", "python_multipart"):
-        pytest.importorskip(module, reason="the extra `app` is not installed")
-    with Project.open(tmp_path / "old"):
+def test_the_name_is_that_of_the_folder_wherever_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "birds").mkdir()
+    monkeypatch.chdir(tmp_path / "birds")
+    with Project.open(Path()) as project:
+        assert project.name == "birds"
+        assert project.folder == tmp_path / "birds"
+
+
+def test_a_model_that_is_named_is_recorded(tmp_path):
+    mine = SimpleNamespace(name="hf:mine", fingerprint="f" * 16)
+    assert Project.base_model(tmp_path / "p") == BaseModel("offline")
+    for encoder, expected in ((None, "offline"), (mine, "hf:mine"), (None, "hf:mine")):
+        with Project.open(tmp_path / "p", encoder) as project:
+            assert project.model == expected
+        assert Project.base_model(tmp_path / "p").name == expected
+    assert Project.base_model(tmp_path / "p").fingerprint == "f" * 16
+
+
+@pytest.mark.parametrize(
+    "about", ["[]", "{", '{"format": 2}', '{"format": 2, "model": ""}', '{"format": 1, "model": "offline"}']
+)
+def test_a_foreign_description_is_refused(tmp_path, about):
+    (tmp_path / "project.json").write_text(about)
+    with pytest.raises(ProlipError), Project.open(tmp_path):
         pass
-    for name in ("old", "new"):
-        code, _, told = prolip("app", tmp_path / name, "--model", wrong, "--no-browser", "--port", 0)
-        assert code != 0, told
-    assert not (tmp_path / "new").exists()
-    assert Project.model_of(tmp_path / "old") == "offline"
+    assert [path.name for path in tmp_path.iterdir()] == ["project.json"]
 
 
-def test_a_model_that_is_named_is_kept(tmp_path):
-    for named, expected in ((None, "offline"), ("hf:mine", "hf:mine"), (None, "hf:mine")):
-        with Project.open(tmp_path / "p", named) as project:
-            assert project.model == Project.model_of(tmp_path / "p") == expected
-
-
-def test_half_a_line_is_dropped_and_a_damaged_one_named(tmp_path):
+@pytest.fixture
+def made_project(tmp_path):
+    """A closed project with two pictures, one of them removed."""
     with Project.open(tmp_path / "p") as project:
-        project.commit(lambda s: edits.add_class(s, "cat"))
-    journal = tmp_path / "p" / "journal.jsonl"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + whole[: len(whole) // 2])
-    with Project.open(tmp_path / "p") as project:
-        assert project.revision == 1
-    journal.write_bytes(b"nonsense\n" + whole)
-    with pytest.raises(InputError, match="line 1"), Project.open(tmp_path / "p"):
+        add(project)
+        image = add(project, b"other")
+        project.commit(lambda s: edits.remove_images(s, [image]))
+    (tmp_path / "p" / "features").mkdir()
+    return tmp_path / "p"
+
+
+def snapshot_of(folder):
+    """Everything below a folder: what it is and what it holds."""
+    return {
+        path.relative_to(folder): path.readlink()
+        if path.is_symlink()
+        else path.is_file() and path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["journal-0.jsonl", "project.json", "images", "thumbnails", "features", "images/ab", "snapshot.json"],
+)
+def test_a_project_with_a_link_is_refused_and_nothing_changes(tmp_path, made_project, name):
+    outside = tmp_path / "documents"
+    outside.mkdir()
+    (outside / "thesis").write_bytes(b"years of work, on one line")
+    place = made_project / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(outside / "thesis" if place.suffix else outside)
+    before = snapshot_of(tmp_path)
+    with pytest.raises(ForeignFile) as error, Project.open(made_project):
+        pass
+    assert error.value.path == place
+    assert snapshot_of(tmp_path) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_a_project_is_refused(made_project):
+    os.mkfifo(made_project / "images" / "pipe")
+    with pytest.raises(ForeignFile), Project.open(made_project):
         pass
 
 
-def test_a_killed_writer_loses_nothing_that_it_told(tmp_path):
-    """Kill -9 between any two steps; every line that was printed is there, and the next open is clean."""
-    program = textwrap.dedent("""
-        import sys
-        from pathlib import Path
-        from prolip.app import edits
-        from prolip.app.project import Project
-        with Project.open(Path(sys.argv[1])) as project:
-            while True:
-                image = project.keep_image(project.revision.to_bytes(4, "big"), b"small")
-                project.commit(lambda s: edits.add_image(s, image, "x", None))
-                print(image, flush=True)
-    """)
-    told = []
-    for moment in (1, 3, 17):
-        run = subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path / "p")], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(moment):
-            told.append(run.stdout.readline().strip())
-        os.kill(run.pid, signal.SIGKILL)
-        told += run.stdout.read().split()
-        run.wait()
-        run.stdout.close()
-    with Project.open(tmp_path / "p") as project:
-        assert set(told) <= set(project.state.images)
+def files_of(folder):
+    return {
+        path.name
+        for part in ("images", "thumbnails")
+        for path in (folder / part).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_pictures_that_undo_cannot_bring_back_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 3)
+    place = tmp_path / "p"
+    with Project.open(place) as project:
+        first, second, taken_back = add(project), add(project, b"other"), add(project, b"third")
+        project.undo()
+        project.commit(lambda s: edits.remove_images(s, [second]))
+        for name in ("cat", "dog"):
+            project.commit(lambda s, name=name: edits.add_class(s, name))
+    with Project.open(place) as project:  # removing it is the third last change
+        assert files_of(place) == {name for image in (first, second) for name in (image, f"{image}.jpg")}
+        project.commit(lambda s: edits.add_class(s, "cow"))
+    with Project.open(place) as project:
+        assert files_of(place) == {first, f"{first}.jpg"}
+        assert add(project, b"third") == taken_back
+        assert add(project, b"other") == second
+    with Project.open(place) as project:
+        assert set(project.state.images) == {first, second, taken_back}
         assert all(project.image(image).is_file() for image in project.state.images)
+
+
+def test_a_picture_that_arrives_is_not_deleted_by_compaction(tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 1)
+    with Project.open(tmp_path / "p") as project:
+        image = add(project)
+        project.commit(lambda s: edits.remove_images(s, [image]))
+
+        def between(image, thumbnail):  # the picture is on disk again, and its row is not yet written
+            monkeypatch.setattr("prolip.app.journal.Journal.is_long", True)
+            for name in ("cat", "dog"):
+                project.commit(lambda s, name=name: edits.add_class(s, name))
+
+        monkeypatch.setattr(project, "write_thumbnail", between)
+        add(project)
+        assert project.image(image).read_bytes() == b"content"
+
+
+def test_text_that_cannot_be_written_is_refused_as_it_is_read(tmp_path):
+    half = "\ud800"
+    whole = edits.add_class(State(), "cat").as_json()
+    for change in (
+        {**whole, "about": half},
+        {**whole, "classes": {"1": {"name": half, "text": ""}}},
+        {**whole, "images": {A: {"name": half, "label": None, "checked": False}}},
+    ):
+        with pytest.raises(InputError):
+            Change.from_json(change)
+    (tmp_path / "project.json").write_text(json.dumps({"format": FORMAT, "model": half}))
+    with pytest.raises(InputError), Project.open(tmp_path):
+        pass

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from pictures import COLOURS, blotch
 from prolip.app.batcher import Batcher, Busy
 from prolip.app.guard import Access
 from prolip.app.run import is_loopback, require_token
-from prolip.app.serve import OPEN_PATHS, Server
+from prolip.app.serve import OPEN_PATHS, Server, load_models
 from prolip.core import InputError, UsageError
 from prolip.encoders.preprocess import Preprocess
 from prolip.features import BadImage
@@ -84,6 +85,9 @@ def test_none_of_these(server):
         ("/predict?top=many", b"", "image/png", 400),
         ("/predict?reject=maybe", b"", "image/png", 400),
         ("/predict?top=0", b"", "image/png", 400),
+        ("/predict?top=", b"", "image/png", 400),
+        ("/predict?reject=", b"", "image/png", 400),
+        ("/predict?model=", b"", "image/png", 400),
         (f"/predict?top={'9' * 5000}", b"", "image/png", 400),
         ("/predict", b'{"image": "***"}', "application/json", 422),
         ("/predict", b'{"images": []}', "application/json", 422),
@@ -97,6 +101,15 @@ def test_what_is_wrong_is_told_in_a_sentence(server, path, body, kind, status):
     found, _, answer = server.raw("POST", path, body, {"Content-Type": kind})
     assert found == status, answer
     assert json.loads(answer)["error"]
+
+
+def test_base64_may_have_line_breaks(server):
+    """As the command `base64` and mail programs write it."""
+    text = base64.encodebytes(png(PICTURES[0])).decode().replace("\n", "\r\n")
+    assert text.count("\n") > 1
+    for form in (text, f"data:image/png;base64,{text}"):
+        status, found = server.json("POST", "/predict", {"image": form}, {"Content-Type": "application/json"})
+        assert (status, found["class"]) == (200, "red")
 
 
 def test_one_bad_picture_does_not_spoil_the_others(server):
@@ -186,7 +199,7 @@ def test_pictures_that_wait_together_are_encoded_together():
 def test_pictures_of_callers_who_left_take_room_until_they_are_gone(monkeypatch):
     entered, go = threading.Semaphore(0), threading.Event()
 
-    def slow(data, shrink):
+    def slow(data, shrink, max_pixels):
         entered.release()
         assert go.wait(20)
         return Image.new("RGB", (1, 1))
@@ -264,6 +277,60 @@ def test_others_need_a_token(host, own):
         with pytest.raises(UsageError, match="16 characters"):
             require_token(host, "short")
         require_token(host, "x" * 16)
+
+
+@pytest.mark.parametrize("models", [{}, {"": None}, {" ": None}])
+def test_models_need_names(models):
+    with pytest.raises(UsageError):
+        Server(models, Access(None, None))
+
+
+def test_an_empty_path_is_not_the_working_folder(colour_model, tmp_path, monkeypatch):
+    colour_model.save(tmp_path / "colours")
+    monkeypatch.chdir(tmp_path / "colours")
+    assert list(load_models(["."])) == ["colours"]
+    with pytest.raises(UsageError):
+        load_models([""])
+
+
+def jpeg_of(width, height):
+    """A JPEG of one colour; a large one is quick to make and to decode."""
+    made = io.BytesIO()
+    Image.new("L", (width, height), 9).save(made, "JPEG")
+    return made.getvalue()
+
+
+def test_large_pictures_wait_for_each_other_and_nobody_waits_for_them(server, monkeypatch):
+    from prolip.app import batcher, pictures
+
+    entered, go = threading.Semaphore(0), threading.Event()
+    large, count = jpeg_of(6000, 4500), 4
+    real = pictures.decode
+
+    def slow(data, shrink, max_pixels):
+        image = real(data, shrink, max_pixels)
+        if data == large:  # past the check of its size
+            entered.release()
+            assert go.wait(60)
+        return image
+
+    monkeypatch.setattr(batcher, "decode", slow)
+    with ThreadPoolExecutor(count) as threads:
+        waiting = [threads.submit(server.raw, "POST", "/predict", large) for _ in range(count)]
+        try:
+            assert entered.acquire(timeout=60)
+            status, _, answer = server.raw("POST", "/predict", png(PICTURES[0]))
+            assert (status, json.loads(answer)["class"]) == (200, "red")
+            assert not entered.acquire(blocking=False), "one at a time"
+        finally:
+            go.set()
+        assert [each.result(60)[0] for each in waiting] == [200] * count
+
+
+def test_a_picture_above_the_limit_is_refused(server):
+    status, _, answer = server.raw("POST", "/predict", jpeg_of(9000, 8000))
+    assert status == 422
+    assert "9000 x 8000" in json.loads(answer)["error"]
 
 
 def test_the_command_serves_and_stops_when_told(colour_model, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from prolip.app import teacher
 from prolip.app.guard import Access
 from prolip.app.page import OPEN_PATHS, Page
 from prolip.app.project import Project
+from prolip.core import ProlipError
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offli
 
     status, headers, packed = page.raw("GET", "/api/export/prolip")
     assert status == 200
-    assert headers["content-disposition"].endswith('p-prolip.zip"')
+    assert headers["content-disposition"].endswith("p-prolip.zip")
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
     model = tmp_path / "out" / "p-prolip"
     assert "red" in (model / "README.md").read_text()
@@ -141,6 +144,42 @@ def test_what_fails_once_is_told_and_tried_again(tmp_path, offline, monkeypatch,
     assert told[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}
 
 
+def test_features_that_cannot_be_written_are_learned_from_and_every_page_says_so(page, tmp_path, monkeypatch):
+    from prolip.features.store import Space
+
+    def full(*arguments):
+        raise ProlipError("no space left on the disk")
+
+    monkeypatch.setattr(Space, "add", full)
+    monkeypatch.setattr(teacher, "PAUSE", 0.01)
+    ids = teach(page)
+    found = page.json("GET", "/api/project")[1]
+    assert found["figures"]["ready"]
+    assert "no space left" in found["trouble"]
+    monkeypatch.undo()
+    page.upload(png(blotch(COLOURS["red"], 99)), ids["red"])
+    until(page, lambda found: found["waiting"] == 0 and found["trouble"] == "")
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "Vögel \u202e 'and' \"more\"", "..."])
+def test_a_project_of_any_name_exports(tmp_path, offline, name):
+    with Project.open(tmp_path / name) as project:
+
+        def make(port):
+            return Page(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
+
+        with running(make) as port:
+            page = Client(port)
+            teach(page, 2)
+            assert page.json("GET", "/api/project")[1]["name"] == name
+            status, headers, packed = page.raw("GET", "/api/export/adapter")
+    assert status == 200
+    shown = unquote(headers["content-disposition"].partition("utf-8''")[2])
+    names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
+    assert {name.partition("/")[0] for name in names} == {shown.removesuffix(".zip")}
+    assert re.fullmatch(r"\w[\w.-]*-adapter\.zip", shown)
+
+
 def test_pages_hear_of_every_change_in_order(page):
     import http.client
 
@@ -168,7 +207,7 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
         text=True,
     )
     page = Client(int(run.stderr.readline().split("127.0.0.1:")[1].split("/")[0]))
-    assert "is kept in" in run.stderr.readline()
+    assert "Everything is in" in run.stderr.readline()
     assert page.json("POST", "/api/classes", {"name": "cat"})[0] == 200
     with socket.create_connection(("127.0.0.1", page.port)) as upload:  # which never ends
         head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}"
@@ -178,7 +217,7 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
         time.sleep(0.4)
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
-        assert run.wait(20) == 0
+        assert run.wait(5) == 0, "it does not wait for the upload"
     assert run.stderr.read() == ""
     run.stderr.close()
     with Project.open(tmp_path / "p") as project:

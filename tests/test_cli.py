@@ -1,23 +1,28 @@
+import csv
 import dataclasses
+import inspect
 import io
 import json
 import os
-import signal
+import re
+import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
+import click
 import pytest
 
+from odd_lines import commands
 from pictures import COLOURS, blotch
 from prolip import solvers
-from prolip.cli import console
+from prolip.cli import console, root
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
 
 
+@pytest.mark.every_environment
 def test_help_teaches_and_loads_no_heavy_library():
     program = (
         "import sys; sys.argv = ['prolip', '--help']\n"
@@ -31,6 +36,7 @@ def test_help_teaches_and_loads_no_heavy_library():
     assert "Learn the classes of a folder" in done.stdout
 
 
+@pytest.mark.every_environment
 def test_predicting_loads_no_library_that_it_does_not_need(colour_model, photos, tmp_path):
     colour_model.save(tmp_path / "model")
     picture = photos / "test" / "red" / "0.png"
@@ -41,10 +47,19 @@ def test_predicting_loads_no_library_that_it_does_not_need(colour_model, photos,
         "except SystemExit as stop: assert not stop.code\n"
         "print({'torch', 'scipy', 'sklearn', 'matplotlib', 'rich.progress'} & set(sys.modules))\n"
     )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)  # fills the cache
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "red" in done.stdout
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.fixture
+def output():
+    """A function that sets what -q, -v and --json say."""
+    before = console.OUTPUT.get()
+    yield lambda **options: console.OUTPUT.set(console.Output(**options))
+    console.OUTPUT.set(before)
 
 
 class Terminal(io.StringIO):
@@ -52,12 +67,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_is_drawn_on_a_terminal_where_there_is_something_to_wait_for(monkeypatch):
+def test_a_bar_is_drawn_on_a_terminal_where_there_is_something_to_wait_for(monkeypatch, output):
     monkeypatch.setenv("TERM", "xterm")
 
     def shown(stream, *steps, quiet=False):
         monkeypatch.setattr(sys, "stderr", stream)
-        with console.bar("counting", quiet=quiet) as bar:
+        output(quiet=quiet)
+        with console.bar("counting") as bar:
             for step in steps:
                 bar.beside("beside", "fits")(*step)
         return stream.getvalue()
@@ -69,12 +85,13 @@ def test_a_bar_is_drawn_on_a_terminal_where_there_is_something_to_wait_for(monke
     assert shown(io.StringIO(), (0, 3)) == ""
 
 
-def test_a_log_has_a_line_every_ten_seconds(monkeypatch):
+def test_a_log_has_a_line_every_ten_seconds(monkeypatch, output):
     now, stream = [100.0], io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     for quiet in (False, True):
-        with console.bar("counting", quiet=quiet) as bar:
+        output(quiet=quiet)
+        with console.bar("counting") as bar:
             for done in range(0, 2500, 100):
                 bar(done, 2500)
                 now[0] += 1
@@ -252,7 +269,7 @@ def test_a_curve_is_drawn_in_the_format_of_its_name(prolip, colour_model, tmp_pa
 def test_a_curve_in_another_format_is_refused_before_any_work(prolip, tmp_path, name):
     code, _, err = prolip("curve", tmp_path / "no-model", "-o", tmp_path / name)
     assert code == 2
-    assert "a plot is a .png, .pdf or .svg file" in err
+    assert "does not end in .png or .pdf or .svg" in err
 
 
 @pytest.mark.parametrize("count", [0, -3])
@@ -397,23 +414,40 @@ def test_no_arguments_show_help_and_a_wrong_command_is_guessed(prolip):
     assert (code, "Usage: prolip bench" in out) == (0, True)
     code, out, err = prolip("predcit", "a")
     assert (code, out) == (2, "")
-    assert "Did you mean 'predict'" in err
+    assert "did you mean 'predict'" in err
 
 
-def test_help_calls_models_models_and_flags_nothing(prolip, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    for command in ("eval", "predict", "add", "curve", "suggest", "export", "reproject"):
-        out = prolip(command, "--help")[1]
-        assert "MODEL" in out.splitlines()[1], out
-        assert "<bool>" not in out
-    assert "<bool>" not in prolip("--help")[1]
+def test_help_lists_every_command_with_a_whole_sentence(prolip):
+    out = prolip("--help")[1]
+    listed = out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == list(root.commands)
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_describes_arguments_and_options_and_shows_examples_as_they_are_typed(prolip, path):
+    out = prolip(*path, "-h")[1]
+    assert out.startswith(f"Usage: prolip {' '.join(path)} [OPTIONS]")
+    described = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
+    for parameter in commands()[path].params:
+        if isinstance(parameter, click.Argument):
+            assert parameter.human_readable_name.split()[0] in described
+        elif not parameter.hidden:
+            assert parameter.help
+            assert parameter.opts[-1] in out
+    source = inspect.getsource(inspect.unwrap(commands()[path].callback))
+    for example in re.findall(r"^    \$ (.*)$", source, re.MULTILINE):
+        assert f"\n    {example}\n" in out
 
 
 def test_the_shell_completes(prolip, monkeypatch):
-    monkeypatch.setenv("_PROLIP_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "prolip pre")
+    monkeypatch.setenv("_PROLIP_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert prolip()[1].split() == ["predict"]
+    monkeypatch.setenv("COMP_WORDS", "prolip pre")
+    assert prolip()[1].split() == ["plain,predict"]
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("COMP_WORDS", "prolip predict --tra")
+    assert prolip()[1].split() == ["plain,--transductive"]
 
 
 @pytest.mark.parametrize("end", [(), ("--out", "none.csv"), ("--json",)])
@@ -474,6 +508,90 @@ def test_the_exit_code_is_the_same_when_nobody_reads(arguments, code):
     assert done.returncode == code
 
 
+CLOSED = {
+    "stdin": ("", "- <&-", 1),
+    "stdout": ("", "PICTURE >&-", 0),
+    "stderr": ("", "PICTURE 2>&-", 0),
+    "all": ("", "PICTURE <&- >&- 2>&-", 0),
+    "stdout, with JSON": ("--json", "PICTURE >&-", 0),
+    "stderr, with an error": ("", "nowhere.jpg 2>&-", 1),
+    "all, with wrong use": ("--nosuch", "PICTURE <&- >&- 2>&-", 2),
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the streams")
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_streams_change_neither_the_work_nor_the_exit_code(colour_model, tmp_path, closed):
+    colour_model.save(tmp_path / "model")
+    blotch(COLOURS["red"], 0).save(tmp_path / "a.png")
+    option, rest, code = CLOSED[closed]
+    line = f"{sys.executable} -m prolip predict model {option} {rest.replace('PICTURE', 'a.png')}"
+    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if "2>&-" not in rest:
+        assert len(done.stderr.splitlines()) == (code != 0)
+    if ">&-" not in rest and code == 0:
+        assert "red" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "model"]
+
+
+def test_streams_that_are_none_as_under_pythonw():
+    program = (
+        "import sys; sys.argv = ['prolip', 'methods']\n"
+        "sys.stdin = sys.stdout = sys.stderr = None\n"
+        "from prolip.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("check", "photos", "-o", "findings.html"),
+        ("check", "photos", "--report", "page.csv"),
+        ("eval", "model", "photos", "--out", "answers.html"),
+        ("eval", "model", "photos", "--report", "page.csv"),
+        ("predict", "model", "photos", "--out", "answers.html"),
+        ("report", "model", "-o", "page.csv"),
+        ("compare", "photos", "--report", "page.svg"),
+        ("reproject", "store", "model", "-o", "index.csv"),
+        ("curve", "model", "-o", "curve.html"),
+        ("bench", "plot", "views", "-o", "plot.html"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_of_another_kind_is_refused_before_anything_is_read(prolip, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)  # where there is neither a model nor a folder of photos
+    code, _, err = prolip(*line)
+    assert code == 2
+    assert f"{line[-1]!r} does not end in" in err
+    assert not list(tmp_path.iterdir())
+
+
+FORMULAS = ("=HYPERLINK(1)", "@SUM(1)", "+red")
+
+
+def test_names_that_are_formulas_are_text_in_every_csv(prolip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, colour in zip(FORMULAS, COLOURS.values(), strict=True):
+        Path("photos", name).mkdir(parents=True)
+        for i in range(4):
+            blotch(colour, i, size=8).save(Path("photos", name, f"{i % 3}{name}.png"))
+    assert prolip("fit", "photos", "-o", "model", "--lam", "0.01")[0] == 0
+    picture = Path("photos", FORMULAS[1], f"0{FORMULAS[1]}.png")
+    Path("photos", FORMULAS[0], "copy.png").write_bytes(picture.read_bytes())
+    assert prolip("check", "photos", "-o", "check.csv", "--saved", "model")[0] == 0
+    assert prolip("eval", "model", "photos", "-o", "eval.csv")[0] == 0
+    assert prolip("predict", "model", "photos", "-o", "predict.csv")[0] == 0
+    for table, column in (("check.csv", "label"), ("eval.csv", "truth"), ("predict.csv", "class")):
+        with Path(table).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        assert {row[column] for row in rows} <= {f"'{name}" for name in FORMULAS}
+
+
 def test_ctrl_c_that_falls_into_a_callback_is_not_lost():
     program = """
 import signal, time, weakref
@@ -498,21 +616,55 @@ except KeyboardInterrupt:
     assert (found.stdout, found.stderr) == ("stopped\n", "")
 
 
-@pytest.mark.parametrize("after", [0.2, 1.0, 2.0])
-def test_ctrl_c_is_one_line(colour_model, tmp_path, after):
+INTERRUPTED = """
+import os, signal, sys, time
+from prolip.__main__ import main
+
+moment = sys.argv.pop(1)
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)  # ends when the signal is handled
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == moment:
+            interrupt()
+
+class Input:
+    def __iter__(self):
+        interrupt()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+sys.meta_path.insert(0, Finder())
+sys.stdin = Input()
+main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["numpy", "prolip.api", "onnxruntime", "while it waits for input"])
+def test_ctrl_c_is_one_line(colour_model, tmp_path, moment):
     colour_model.save(tmp_path / "model")
-    command = [sys.executable, "-m", "prolip", "predict", tmp_path / "model", "-"]
-    running = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    )  # fmt: skip
-    time.sleep(after)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert running.returncode in (130, -signal.SIGINT)  # before Python listens, the signal itself
-    assert out == ""
-    told = err.splitlines()
-    assert len(told) <= 1
-    if after >= 1:
-        assert "interrupted; the same command starts from what was kept" in told[0]
+    command = [sys.executable, "-c", INTERRUPTED, moment, "predict", tmp_path / "model", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: interrupted")
+
+
+@pytest.mark.parametrize(
+    ("started", "on_path", "typed"),
+    [
+        ("/venv/bin/prolip", "/venv/bin/prolip", "prolip"),
+        (".venv/bin/prolip", None, ".venv/bin/prolip"),
+        (".venv/bin/prolip", "/usr/bin/prolip", ".venv/bin/prolip"),
+        ("/src/prolip/__main__.py", None, "/my venv/bin/python -m prolip"),
+        ("/src/prolip/__main__.py", "/my venv/bin/prolip", "prolip"),
+    ],
+)
+def test_commands_that_are_printed_can_be_typed(monkeypatch, started, on_path, typed):
+    monkeypatch.setattr(sys, "argv", [started])
+    monkeypatch.setattr(sys, "executable", "/my venv/bin/python")
+    monkeypatch.setattr(shutil, "which", lambda name: on_path)
+    assert console.program() == typed.replace("/my venv/bin/python", "'/my venv/bin/python'")

@@ -203,7 +203,7 @@ def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photo
     [
         (("--method", "gad"), 2, "gda"),
         (("--method", "coop"), 2, "trains through the model itself"),
-        (("--report", "plot.gif"), 2, "a page is an .html file"),
+        (("--report", "plot.gif"), 2, "does not end in .html"),
         (("--shots", "1"), 1, "none can be held out"),
     ],
 )

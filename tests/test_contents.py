@@ -85,7 +85,7 @@ def test_another_view_or_encoder_reads_the_file(photos, tmp_path, opened):
 
 def test_a_file_that_changed_a_moment_ago_is_not_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SETTLED", 2.0)
-    contents, now = Contents(tmp_path / "contents.sqlite"), file_state(tmp_path.stat())
+    contents, now = Contents(tmp_path / "contents.sqlite"), file_state(tmp_path)
     contents.add([("a", now, b"k" * 32)])
     assert contents.get("a", now) is None
     contents.add([("a", STATE, b"k" * 32)])
@@ -144,3 +144,26 @@ def test_threads_and_processes_share_a_table(tmp_path):
     assert [other.wait(60) for other in others] == [0, 0]
     assert all(contents.get(f"{j}-{i}", STATE) for j in range(4) for i in range(25))
     assert all(contents.get(f"{name}{i}", (1, 2, 3)) for name in "xy" for i in range(50))
+
+
+def test_a_table_that_another_process_has_locked_costs_one_short_wait(photos, tmp_path, monkeypatch):
+    store = FeatureStore(tmp_path / "store")
+    extract(Fake(), photos, store=store)
+    monkeypatch.setattr(module, "_TIMEOUT", 0.05)
+    with sqlite3.connect(store.contents.path) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        waited = []
+        monkeypatch.setattr(Contents, "_pause", _counted(Contents._pause, waited))
+        found = extract(Fake(), photos, store=FeatureStore(tmp_path / "store"))
+        other.rollback()
+    other.close()
+    assert (found.encoded, len(waited)) == (0, 1)
+    assert len(found.kept) == len(photos)
+
+
+def _counted(function, calls):
+    def counting(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return counting

@@ -15,8 +15,6 @@ THIRD_PARTY = {
     "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",
-    "option.metavar",  # typer: what every command's options have in common has no other place
-    "option.callback",
     "block.forward",  # torch: wrapped for a while, then put back
     "model.ir_version",  # a message of protobuf
     "ray.data.DataContext.get_current().enable_progress_bars",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from prolip.core.errors import InputError, ModelError, UsageError
+from prolip.core.errors import InputError, UsageError
+from prolip.core.extras import MissingPackageError
 from prolip.data import builtin
 
 DRAWN = ("textures", "numbers")
@@ -79,8 +80,9 @@ def outline(image):
 
 def test_digits_name_the_package_that_they_need(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModelError, match=r"pip install 'prolip\[sklearn\]'"):
+    with pytest.raises(MissingPackageError) as raised:
         builtin("digits", 1)
+    assert (raised.value.package, raised.value.extra) == ("scikit-learn", "sklearn")
 
 
 def test_what_there_is_not():

@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,6 @@ from prolip.data import (
 )
 
 LISTED = [name for name, dataset in DATASETS.items() if dataset.kind == "split"]
-SPLITS = Path(__file__).parents[2] / "shared" / "data" / "splits"
 
 
 def touch(path):
@@ -227,19 +225,3 @@ def test_sampling_draws_what_the_authors_program_draws(tmp_path):
     expected = [place for places in by_label.values() for place in random.sample(places, 4)]
 
     assert sample_few_shot(labels, 4, seed=3, short="repeat") == expected
-
-
-@pytest.mark.skipif(not SPLITS.is_dir(), reason="the real split files are not here")
-@pytest.mark.parametrize("name", LISTED)
-def test_real_split_files_have_the_known_counts(tmp_path, name):
-    dataset = DATASETS[name]
-    if not (SPLITS / dataset.split_file).is_file():
-        pytest.skip(f"{dataset.split_file} is not among the files")
-    (tmp_path / dataset.folder).mkdir()
-    (tmp_path / dataset.folder / dataset.split_file).symlink_to(SPLITS / dataset.split_file)
-
-    benchmark = read_dataset(name, tmp_path)
-
-    assert {split: len(images) for split, images in benchmark.splits.items()} == dataset.sizes
-    assert len(set(benchmark.names)) == dataset.classes
-    assert not any("_" in name for name in benchmark.names)

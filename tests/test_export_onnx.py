@@ -91,6 +91,7 @@ def test_the_text_graph_reads_prompts_of_any_length_and_language(offline, models
         np.testing.assert_allclose(graph.run(None, tokens)[0], expected[some], atol=1e-5)
 
 
+@pytest.mark.every_environment
 def test_no_torch_and_no_onnx_package_are_needed(offline, models, tmp_path, monkeypatch):
     for name in ("torch", "onnx", "onnxscript"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -407,12 +408,12 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monk
 
     writer = writing.bytes_writer
 
-    def full(payload):
+    def full(payload, durable):
         def half(made):
             made.write_bytes(payload[: len(payload) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        return half if b"features" in payload[:400] else writer(payload)
+        return half if b"features" in payload[:400] else writer(payload, durable)
 
     with monkeypatch.context() as patch:
         patch.setattr(writing, "bytes_writer", full)
@@ -482,12 +483,13 @@ def test_many_small_shards_become_one(store, monkeypatch):
     space, reader = store.space(Fake()), None
     for i in range(13):
         space.add(keys[i : i + 1], [i], rows[i : i + 1])
-        reader = reader or store.space(Fake())
+        reader = reader or FeatureStore(store.root).space(Fake())  # as another process would
     assert len(shards(store)) <= 6
     for here in (space, store.space(Fake())):
         assert len(here) == 13
         assert all(np.array_equal(here.get(keys[i], i), rows[i]) for i in range(13))
     assert np.array_equal(reader.get(keys[0], 0), rows[0])  # though its file is gone
+    assert reader.take_problems() == []
 
 
 def test_keys_with_the_same_beginning_are_told_apart(store):
@@ -527,7 +529,40 @@ def test_embed_reads_a_touched_picture_but_does_not_encode_it(photos, tmp_path):
     embed(Fake(), photos, tmp_path / "store")
     os.utime(photos[2], ns=(0, 0))
     done = embed(Fake(), photos, tmp_path / "store")
-    assert (done.images, done.encoded, done.already) == (1, 0, 9)
+    assert (done.images, done.encoded, done.already) == (0, 0, 10)
+
+
+def test_embed_notices_another_picture_of_the_same_size_and_time(photos, tmp_path, monkeypatch):
+    """As `cp -p`, `rsync -t` or a backup put it there."""
+    monkeypatch.setattr("prolip.features.contents._SETTLED", -60.0)
+    first, other = tmp_path / "x.bmp", tmp_path / "y.bmp"
+    noise(1).save(first)
+    noise(2).save(other)
+    before = first.stat()
+    embed(Fake(), [first], tmp_path / "store")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert other.stat().st_size == before.st_size
+    other.replace(first)
+    assert embed(Fake(), [first], tmp_path / "store").images == 1
+    assert_same(features_of(tmp_path / "store")[str(first)], Fake().by_hand(noise(2)))
+
+
+def test_embed_reads_a_picture_again_that_changed_a_moment_before_it_was_listed(photos, tmp_path):
+    embed(Fake(), photos, tmp_path / "store")
+    (line, *_) = (tmp_path / "store" / "index-1-of-1.jsonl").read_text().splitlines()
+    assert json.loads(line)["state"] is None
+
+
+def test_the_last_line_counts_whatever_the_clock_says(photos, tmp_path, monkeypatch):
+    root = tmp_path / "store"
+    embed(Fake(), photos, root)
+    noise(99).save(photos[2])
+    past = time.time_ns() - 10**18
+    monkeypatch.setattr("time.time_ns", lambda: past)
+    monkeypatch.setattr("time.time", lambda: past / 1e9)
+    assert embed(Fake(), photos, root).images == 1
+    assert embed(Fake(), photos, root).images == 0
+    assert_same(features_of(root)[str(photos[2])], Fake().by_hand(noise(99)))
 
 
 def test_the_line_listed_last_counts_in_whichever_shard(photos, tmp_path):

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip.api.reading import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
+from prolip.core.reading import Unreadable
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image
 from prolip.features.images import BadImage
+from test_reading import zip_entry
 
 
 def png(image):
@@ -258,7 +261,7 @@ def test_names_come_back_from_a_csv_as_they_were(tmp_path):
             (tmp_path / name).touch()
             writer.writerow([f"'{name}" if name.startswith("=") else name, f"line\n{k}"])
     assert [path.name for path in list_images(tmp_path / "list.csv")] == names
-    assert read_images(tmp_path / "list.csv").classes == [f"line\n{k}" for k in range(len(names))]
+    assert read_images(tmp_path / "list.csv").classes == [f"line {k}" for k in range(len(names))]
 
 
 def test_a_list_to_predict_needs_no_labels_and_takes_every_split(folder, expected):
@@ -339,6 +342,49 @@ def test_limits_of_archives(folder, tmp_path, monkeypatch):
     for place in places:
         with pytest.raises(BadImage, match="it unpacks to 0 MB, 0 MB are the limit"):
             load_image(list_images(place)[0])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_of_a_zip_are_stored_or_deflated(folder, tmp_path, method):
+    with pytest.raises(Unreadable, match="pack it again with deflate"):
+        read_images(zipped(folder, tmp_path / "p.zip", compression=method))
+
+
+def test_no_more_comes_out_of_a_zip_than_it_claims(tmp_path):
+    zip_entry(tmp_path / "p.zip", "a/1.png", bytes(50 << 20), zipfile.ZIP_DEFLATED, 1000)
+    (image,) = list_images(tmp_path / "p.zip")
+    tracemalloc.start()
+    try:
+        assert image.load() == bytes(1000)
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_two_files_of_one_name_in_a_zip_are_refused(folder, tmp_path):
+    place = zipped(folder, tmp_path / "p.zip")
+    with zipfile.ZipFile(place, "a") as archive:
+        archive.writestr("red\\0.png", b"another")
+    with pytest.raises(Unreadable, match=r"two files called 'red/0\.png'"):
+        read_images(place)
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_given_up(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "UNPACKED", 1 << 20)
+    with gzip.open(tmp_path / "p.tar.gz", "wb") as file:
+        file.write(bytes(10 << 20))
+    with pytest.raises(Unreadable, match="unpacks to more than"):
+        read_images(tmp_path / "p.tar.gz")
+
+
+def test_pictures_in_a_csv_may_be_large(tmp_path):
+    rng = np.random.default_rng(0)
+    picture = png(Image.fromarray(rng.integers(0, 255, (256, 256, 3), dtype=np.uint8)))
+    assert len(picture) > 150_000
+    content = base64.encodebytes(picture).decode()  # with line breaks
+    (tmp_path / "p.csv").write_text(f'bytes,label\n"{content}",a\n"{content}",b\n')
+    images = read_images(tmp_path / "p.csv")
+    assert load_image(images.images[1]).size == (256, 256)
 
 
 def test_a_header_that_claims_gigabytes_is_not_read(tmp_path):

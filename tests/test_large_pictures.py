@@ -135,8 +135,8 @@ def test_pipes_devices_and_links_to_themselves_are_no_pictures(tmp_path):
     (tmp_path / "zero.jpg").symlink_to("/dev/zero")
     (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
     for name, reason in (
-        ("pipe", "no regular file"),
-        ("zero", "no regular file"),
+        ("pipe", "not a regular file"),
+        ("zero", "not a regular file"),
         ("loop", "symbolic links"),
     ):
         with pytest.raises(BadImage, match=reason):

@@ -191,6 +191,7 @@ def test_waiting_takes_no_processor_time(offline, pixels):
     assert time.process_time() - before < 0.05
 
 
+@pytest.mark.every_environment
 def test_predicting_loads_neither_torch_nor_the_text_tower(offline):
     program = (
         "import sys, numpy; from prolip.encoders import load; encoder = load('offline');"

@@ -1,11 +1,15 @@
 """Files into other folders: never over another, never half, and a second run changes nothing."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from prolip.core import InputError
+from prolip.core import InputError, ProlipError
 from prolip.core.placing import folder_names, place
+
+LINK = os.link
 
 
 @pytest.fixture
@@ -38,22 +42,86 @@ def test_another_file_of_the_same_name_is_never_touched(photo, tmp_path, how):
     assert found == {"a.jpg": b"two", "a-2.jpg": b"three", "a-3.jpg": b"one"}
 
 
-def test_a_move_that_was_cut_short_is_finished(photo, tmp_path):
-    """Killed between the second name and the end of the first: both are there, as one file."""
+@pytest.mark.parametrize("how", ["copied", "hard link"])
+def test_a_move_never_takes_a_file_that_is_there_for_its_own(photo, tmp_path, how):
+    """It may be the source under another path: what is there stays, and so does one more file."""
+    target = tmp_path / "out" / "a.jpg"
+    target.parent.mkdir()
+    target.write_bytes(b"one") if how == "copied" else os.link(photo, target)
+    assert place(photo, tmp_path / "out", "move").name == "a-2.jpg"
+    assert {path.name: path.read_bytes() for path in target.parent.iterdir()} == {
+        "a.jpg": b"one",
+        "a-2.jpg": b"one",
+    }
+    assert not photo.exists()
+
+
+def test_a_move_within_one_folder_keeps_the_file(photo, tmp_path):
+    (tmp_path / "out").symlink_to(photo.parent)
+    place(photo, tmp_path / "out", "move")
+    assert [path.read_bytes() for path in photo.parent.iterdir()] == [b"one"]
+
+
+def other_disk(source, target, **_):
+    """`os.link` between two disks."""
+    if Path(source).parent != Path(target).parent:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+    LINK(source, target)
+
+
+def no_links(source, target, **_):
+    """`os.link` on FAT."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("link", [other_disk, no_links])
+@pytest.mark.parametrize("how", ["copy", "move"])
+def test_files_come_to_other_disks_and_to_those_without_links(photo, tmp_path, monkeypatch, how, link):
+    monkeypatch.setattr("prolip.core.placing.os.link", link)
     (tmp_path / "out").mkdir()
-    os.link(photo, tmp_path / "out" / "a.jpg")
-    assert place(photo, tmp_path / "out", "move").read_bytes() == b"one"
-    assert not photo.exists()
+    (tmp_path / "out" / "a.jpg").write_bytes(b"two")
+    assert place(photo, tmp_path / "out", how).read_bytes() == b"one"
+    assert photo.exists() == (how == "copy")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a-2.jpg", "a.jpg"]
 
 
-def test_a_move_across_disks_is_a_copy_and_then_the_end_of_the_first(photo, tmp_path, monkeypatch):
+@pytest.mark.parametrize("link", [os.link, other_disk, no_links])
+def test_a_source_that_cannot_be_removed_is_not_doubled(photo, tmp_path, monkeypatch, link):
+    """Windows refuses while another program has the file open."""
+
+    def refuse(path, *arguments, **_):
+        if Path(path) == photo:
+            raise PermissionError(errno.EACCES, "The process cannot access the file")
+        return unlink(path) if not arguments else replace(path, *arguments)
+
+    unlink, replace = os.unlink, os.replace
+    monkeypatch.setattr("prolip.core.placing.os.link", link)
+    monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: refuse(self))
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(ProlipError):
+        place(photo, tmp_path / "out", "move")
+    assert photo.read_bytes() == b"one"
+    assert not (tmp_path / "out" / "a.jpg").exists()
+
+
+def test_where_symbolic_links_are_refused_there_are_hard_ones(photo, tmp_path, monkeypatch):
+    """Windows asks for a privilege."""
+
     def refuse(*_, **__):
-        raise OSError(18, "Invalid cross-device link")
+        raise OSError(errno.EINVAL, "A required privilege is not held by the client")
 
-    monkeypatch.setattr(os, "link", refuse)
-    assert place(photo, tmp_path / "out", "move").read_bytes() == b"one"
-    assert not photo.exists()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jpg"]
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    target = place(photo, tmp_path / "out", "link")
+    assert target.samefile(photo)
+    monkeypatch.setattr("prolip.core.placing.os.link", no_links)
+    with pytest.raises(ProlipError):
+        place(photo, tmp_path / "elsewhere", "link")
+
+
+def test_a_file_where_a_folder_should_be_is_an_error(photo, tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ProlipError):
+        place(photo, tmp_path / "out", "copy")
 
 
 def test_a_link_is_moved_and_not_what_it_leads_to(photo, tmp_path):
@@ -78,7 +146,7 @@ def test_what_is_not_there_is_told(tmp_path):
 
 def test_every_name_becomes_a_folder_of_its_own(tmp_path):
     names = ["cat", "Cat", "a/b", "a\\b", "..", ".", "", "CON", "nul.txt", "x" * 300, "ü" * 150, "end. "]
-    names += ["a\nb", ".hidden", "<script>", "犬"]
+    names += ["a\nb", ".hidden", "<script>", "COM\u00b9", "con .x", "caf\u00e9", "cafe\u0301", "犬"]
     found = folder_names(names)
     assert len({name.casefold() for name in found}) == len(names)
     for name in found:

@@ -145,12 +145,17 @@ def test_an_installed_method_goes_by_its_name(example, photos, prolip):
         ("nowhere_at_all:Method", "cannot be imported"),
         ("broken:Method", "division"),
         ("math:pi", "no class pi"),
+        ("aliases:Alias", "no class Alias"),
+        ("aliases:Function", "no class Function"),
         ("prolip.core:Head", "no class Head that extends Method"),
         ("odd-name:Method", "unknown method"),
     ],
 )
 def test_what_is_no_method_is_refused(site, place, said):
     (site / "broken.py").write_text("1 / 0")
+    (site / "aliases.py").write_text(
+        "from collections.abc import Callable\nAlias, Function = dict[str, int], Callable[[int], int]"
+    )
     with pytest.raises(UsageError, match=said):
         methods.get(place)
 

@@ -1,18 +1,24 @@
 """Files from outside end in an error of ours, soon, and without much memory, whatever they hold."""
 
+import csv
 import io
+import json
 import os
 import random
+import tracemalloc
 import zipfile
+import zlib
 from functools import partial
 
 import numpy as np
 import pytest
 
-from prolip.core import ProlipError
+from prolip.core import ProlipError, reading
 from prolip.core.reading import (
     Unreadable,
+    UnsupportedCompression,
     open_regular,
+    parse_json,
     read_array,
     read_arrays,
     read_json,
@@ -75,7 +81,7 @@ def test_objects_bombs_and_claims_are_refused_by_their_headers(tmp_path):
         read_array(tmp_path / "o.npy")
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(100 << 20, np.uint8))
     assert (tmp_path / "bomb.npz").stat().st_size < 1 << 20
-    with pytest.raises(Unreadable, match="no file of features"):
+    with pytest.raises(Unreadable, match="save it uncompressed"):
         read_arrays(tmp_path / "bomb.npz")
     np.save(tmp_path / "c.npy", np.zeros(4, np.float32))
     claimed = (tmp_path / "c.npy").read_bytes().replace(b"(4,), }     ", b"(4000000000,)}")[:140]
@@ -160,3 +166,85 @@ def test_an_archive_that_lies_about_sizes(tmp_path):
     (tmp_path / "a.npz").write_bytes(data.replace(size.to_bytes(4, "little"), (200).to_bytes(4, "little")))
     with pytest.raises(Unreadable):
         read_arrays(tmp_path / "a.npz")
+
+
+def zip_entry(path, name, content, method, claimed=None):
+    """A .zip of one member that claims another size than it has."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr(name, content)
+    if claimed is None:
+        return
+    data = bytearray(path.read_bytes())
+    for signature, crc, size in ((b"PK\3\4", 14, 22), (b"PK\1\2", 16, 24)):
+        place = data.index(signature)
+        data[place + crc : place + crc + 4] = zlib.crc32(content[:claimed]).to_bytes(4, "little")
+        data[place + size : place + size + 4] = claimed.to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+def array(shape, dtype=np.uint8):
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(shape, dtype))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["<U1", "|S1", "<f4"])
+def test_an_empty_array_does_not_claim_billions_of_empty_rows(tmp_path, kind):
+    header = (
+        f"{{'descr': '{kind}', 'fortran_order': False, 'shape': (2147483647, 2147483647, 0), }}\n".encode()
+    )
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(Unreadable):
+        read_array(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_arrays_are_stored_or_deflated(tmp_path, method):
+    zip_entry(tmp_path / "a.npz", "x.npy", array(1000), method)
+    with pytest.raises(UnsupportedCompression) as caught:
+        read_arrays(tmp_path / "a.npz")
+    assert caught.value.method == method
+
+
+def test_no_more_is_decompressed_than_an_archive_claims(tmp_path, monkeypatch):
+    """The member has 50 MB; whoever asks for its header, of which it claims more, gets no more than 1000."""
+    content = b"\x93NUMPY\2\0" + (2**32 - 1).to_bytes(4, "little") + bytes(50 << 20)
+    zip_entry(tmp_path / "a.npz", "x.npy", content, zipfile.ZIP_DEFLATED, 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unreadable):
+            read_arrays(tmp_path / "a.npz")
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", array(3))
+        archive.writestr("x", array(4))
+    with pytest.raises(Unreadable, match="two arrays"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_texts_in_arrays_rows_and_values_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "TEXTS", 10)
+    monkeypatch.setattr(reading, "CELLS", 10)
+    monkeypatch.setattr(reading, "JSON_ITEMS", 10)
+    np.save(tmp_path / "a.npy", np.array(["a"] * 11))
+    with pytest.raises(Unreadable):
+        read_array(tmp_path / "a.npy")
+    for text in ("a\n" * 11, "a," * 11):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(Unreadable):
+            read_rows(tmp_path / "a.csv")
+    with pytest.raises(ValueError, match="values"):
+        parse_json("[" + "[]," * 11 + "0]")
+    assert parse_json(json.dumps(["," * 100, '"[{'])) == ["," * 100, '"[{']
+
+
+def test_a_cell_may_be_long_and_the_limit_of_the_process_stays(tmp_path):
+    before = csv.field_size_limit()
+    (tmp_path / "a.csv").write_text("a," + "x" * 200_000)
+    assert len(read_rows(tmp_path / "a.csv")[0][1]) == 200_000
+    assert csv.field_size_limit() == before

@@ -1,14 +1,18 @@
 """Images into a folder for each answer, and answers by group of classes."""
 
 import json
+import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prolip.api.groups import Groups, read_groups
-from prolip.api.sorting import Sorting
+from prolip.api.sorting import SameFolderError, Sorting
 from prolip.core import InputError, UsageError
+from prolip.core.locks import MARK
 
 
 @pytest.fixture
@@ -67,6 +71,70 @@ def test_the_folder_to_sort_into_cannot_be_the_one_that_is_sorted(prolip, model,
     assert sorted_files(unsorted) == before
 
 
+def linked_class(photos, out):
+    """A class folder of the target is a link to the source."""
+    out.mkdir()
+    for colour in ("red", "green", "blue"):
+        (out / colour).symlink_to(photos / "test" / colour)
+
+
+def linked_root(photos, out):
+    out.symlink_to(photos / "test")
+
+
+def mounted(photos, out):
+    """The same folder mounted twice."""
+    out.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "--bind", photos / "test", out], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("this user mounts nothing here")
+
+
+@pytest.fixture
+def unmounting(tmp_path):
+    yield
+    if shutil.which("umount"):
+        subprocess.run(["umount", tmp_path / "sorted"], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("alias", [linked_class, linked_root, mounted])
+@pytest.mark.usefixtures("unmounting")
+def test_a_folder_is_not_moved_into_itself_under_another_path(prolip, model, photos, tmp_path, alias):
+    before = sorted_files(photos)
+    alias(photos, tmp_path / "sorted")
+    code, out, err = prolip("predict", model, photos / "test", "--sort-into", tmp_path / "sorted", "--move")
+    assert (code, out) == (2, ""), err
+    assert sorted_files(photos) == before
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(MARK)]
+
+
+@pytest.mark.parametrize("alias", [linked_class, linked_root])
+def test_two_mounts_of_a_network_disk_are_recognised_as_one_folder(photos, tmp_path, monkeypatch, alias):
+    """Their devices and inodes differ, as do their resolved paths."""
+    alias(photos, tmp_path / "sorted")
+    monkeypatch.setattr(Path, "samefile", lambda self, other: False)
+    monkeypatch.setattr(os.path, "realpath", lambda path, **_: str(Path(path).absolute()))
+    sorting = Sorting(tmp_path / "sorted", ["red", "green", "blue"], "move")
+    images = [(str(path), path) for path in sorted(photos.rglob("test/*/*.png"))]
+    with pytest.raises(SameFolderError) as refused:
+        next(sorting.remember(images))
+    assert (refused.value.source / "red" / "0.png").exists() or refused.value.source.name in sorting.classes
+
+
+def test_copies_of_one_picture_are_all_moved(prolip, model, photos, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "heap" / name).mkdir(parents=True)
+        shutil.copy(photos / "test" / "red" / "0.png", tmp_path / "heap" / name / "x.png")
+    code, _, err = prolip("predict", model, tmp_path / "heap", "--sort-into", tmp_path / "s", "--move")
+    assert code == 0, err
+    assert sorted(sorted_files(tmp_path / "s")) == ["red/x-2.png", "red/x.png"]
+    assert not sorted_files(tmp_path / "heap")
+
+
 def test_images_in_an_archive_are_not_sorted(prolip, model, photos, tmp_path):
     shutil.make_archive(tmp_path / "photos", "zip", photos)
     code, _, err = prolip("predict", model, tmp_path / "photos.zip", "--sort-into", tmp_path / "s")
@@ -108,7 +176,7 @@ def test_classes_called_like_the_other_folders_do_not_mix_with_them(tmp_path):
     [
         (["--move"], "add that option"),
         (["--sort-into", "s", "--link", "--move"], "exclude each other"),
-        (["--sort-into", "s", "--unsure", "2"], "0 to 1"),
+        (["--sort-into", "s", "--unsure", "2"], "0<=x<=1"),
     ],
 )
 def test_wrong_use_is_told(prolip, model, unsorted, options, told):

@@ -267,8 +267,8 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     np.testing.assert_allclose(back.predict_proba(new), clf.predict_proba(new), atol=1e-4)
     assert back.info_["unlabelled"] == told
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
-    assert plain.predict(pool[:36], together=True) == [name for name in COLOURS for _ in range(12)]
-    assert "of 12 held-out" in plain.together(pool[:36]).evidence.why
+    assert plain.predict(pool[:36], transductive=True) == [name for name in COLOURS for _ in range(12)]
+    assert "of 12 held-out" in plain.transductive(pool[:36]).evidence.why
     with pytest.raises(UsageError, match="calibrate"):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 
@@ -279,7 +279,7 @@ def test_brought_embeddings_have_pools_too():
     (x, y), (more, _) = draw(4), draw(50)
     clf = FewShotClassifier("arrays").fit(x @ dims, y, text=text, unlabelled=more @ dims)
     assert clf.info_["unlabelled"]["images"] == 200
-    assert len(clf.predict(more @ dims, together=True)) == 200
+    assert len(clf.predict(more @ dims, transductive=True)) == 200
 
 
 def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
@@ -290,19 +290,21 @@ def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
     code, out, _ = prolip("fit", photos, "-o", model, "--unlabelled", tmp_path / "pool")
     assert code == 0
     assert "39 images used: of 18 held-out" in " ".join(out.split())
-    code, out, err = prolip("predict", model, tmp_path / "pool", "--together", "--out", tmp_path / "a.csv")
+    code, out, err = prolip(
+        "predict", model, tmp_path / "pool", "--transductive", "--out", tmp_path / "a.csv"
+    )
     assert code == 0
     assert "classified together: of 18" in " ".join((out + err).split())
-    code, out, err = prolip("predict", model, tmp_path / "pool" / "00.png", "--together")
+    code, out, err = prolip("predict", model, tmp_path / "pool" / "00.png", "--transductive")
     assert code == 0
     assert "classified one by one: " in " ".join((out + err).split())
-    again = ("predict", model, tmp_path / "pool", "--together", "--out", tmp_path / "a.csv")
+    again = ("predict", model, tmp_path / "pool", "--transductive", "--out", tmp_path / "a.csv")
     code, _, err = prolip(*again)
     assert code == 2
     assert "name a new file" in " ".join(err.split())
     code, out, _ = prolip(
-        "predict", model, tmp_path / "pool", "--together", "--json", "-o", tmp_path / "b.csv"
+        "predict", model, tmp_path / "pool", "--transductive", "--json", "-o", tmp_path / "b.csv"
     )
-    assert json.loads(out)["together"]["used"]
-    code, _, err = prolip("predict", model, tmp_path / "pool", "--together", "--test-time", "prolip")
+    assert json.loads(out)["transductive"]["used"]
+    code, _, err = prolip("predict", model, tmp_path / "pool", "--transductive", "--test-time", "prolip")
     assert code == 2

@@ -26,7 +26,10 @@ def _interrupt_again(ignored: Any) -> None:
 
     def soon() -> None:
         time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        if sys.platform == "win32":  # where os.kill ends the process
+            signal.raise_signal(signal.SIGINT)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
     _thread.start_new_thread(soon, ())
 

@@ -242,5 +242,5 @@ def test_no_name_and_no_library(monkeypatch):
         load("hf:", "cpu")
     for missing in ("transformers", "torch"):
         monkeypatch.setitem(sys.modules, missing, None)
-        with pytest.raises(ModelError, match=rf"needs {missing}.* pip install 'prolip\[hf\]'"):
+        with pytest.raises(ModelError, match=rf"needs {missing}.* pip install .*\[hf\]"):
             load("hf:openai/clip-vit-base-patch32", "cpu")

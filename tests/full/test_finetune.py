@@ -190,7 +190,7 @@ def test_lora_merged_is_lora_unmerged(encoders, kind):
 def test_lora_without_peft(encoders, monkeypatch):
     task, _ = tower_task(encoders["vit"])
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ModelError, match=r"needs peft.* pip install 'prolip\[lora\]'"):
+    with pytest.raises(ModelError, match=r"needs peft.* pip install .*\[lora\]"):
         methods.create("clip_lora").fit(task)
 
 
@@ -198,7 +198,7 @@ def test_lora_without_peft(encoders, monkeypatch):
 def test_training_without_torch(encoders, monkeypatch, name):
     task, _ = tower_task(encoders["vit"])
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"needs torch.* pip install 'prolip\[torch\]'"):
+    with pytest.raises(ModelError, match=r"needs torch.* pip install .*\[torch\]"):
         methods.create(name).fit(task)
 
 

@@ -9,7 +9,9 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.reading import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.data import list_images, read_images
+from prolip.core.reading import Unreadable
+from prolip.data import list_images, parquet_pages, read_images
+from prolip.data import parquet as parquet_module
 from prolip.features import load_image
 from prolip.features.images import BadImage
 
@@ -99,6 +101,50 @@ def test_parquet_that_is_wrong(files, tmp_path):
     for image in listed:
         with pytest.raises(BadImage, match=r"e\.parquet:"):
             load_image(image)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+@pytest.mark.parametrize("data_page_version", ["1.0", "2.0"])
+def test_a_parquet_file_is_refused_by_what_its_pages_unpack_to(
+    tmp_path, monkeypatch, use_dictionary, data_page_version
+):
+    content = bytes(100_000)
+    rows = {"image": [{"bytes": content, "path": None}] * 4, "label": list("abab")}
+    options = {"use_dictionary": use_dictionary, "data_page_version": data_page_version}
+    table = write_parquet(tmp_path / "a.parquet", rows, compression="zstd", **options)
+    assert table.stat().st_size < 10_000
+    image = list_images(table)[3]
+    assert image.load() == content
+    monkeypatch.setattr(parquet_pages, "LIMIT", 90_000)
+    images = list_images(table)  # labels are small
+    with pytest.raises(Unreadable):
+        images[0].load()
+    rows = {"bytes": [b""] * 4, "label": ["a" * 100_000, "b"] * 2}
+    with pytest.raises(Unreadable):
+        read_images(write_parquet(tmp_path / "b.parquet", rows, compression="zstd", **options))
+
+
+def test_a_parquet_file_has_limits_of_rows_and_encodings(tmp_path, monkeypatch):
+    rows = {"image": [b"a", b"b"], "label": ["a", "b"]}
+    options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}
+    table = write_parquet(tmp_path / "a.parquet", rows, **options)
+    with pytest.raises(Unreadable, match="plain encoding"):
+        list_images(table)[0].load()
+    monkeypatch.setattr(parquet_module, "ROWS", 1)
+    with pytest.raises(Unreadable, match="more than 1 rows"):
+        list_images(table)
+
+
+def test_equal_images_of_a_parquet_file_are_in_memory_once(tmp_path):
+    size, copies = 10 << 20, 24
+    rows = {"image": [{"bytes": bytes(size), "path": None}] * copies, "label": ["a", "b"] * (copies // 2)}
+    table = write_parquet(tmp_path / "a.parquet", rows, compression="zstd")
+    images = list_images(table)
+    arrow = pytest.importorskip("pyarrow")
+    before = arrow.total_allocated_bytes()
+    assert len(images[11].load()) == size
+    # Arrow holds buffers of its own beside the one image, for as long as its threads like.
+    assert arrow.total_allocated_bytes() - before < size * copies // 2
 
 
 def test_damaged_parquet_is_an_error_of_ours(pictures, tmp_path):

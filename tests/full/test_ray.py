@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 import time
 import warnings
@@ -23,10 +24,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 @pytest.fixture(scope="module")
 def cluster():
-    """One for all tests: starting it is what takes time."""
-    with warnings.catch_warnings():
+    """One for all tests: starting it is what takes time. Its folder has a short path, as sockets need it."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="ray") as folder:
         warnings.simplefilter("ignore")
-        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local",
+            num_cpus=3,
+            include_dashboard=False,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
         yield
         ray.shutdown()
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -14,13 +15,14 @@ def browser_path():
 
 @pytest.fixture(scope="session")
 def browser():
+    """One browser for all tests of a process: Playwright cannot be started twice in it."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="pages are tested with playwright: pip install it"
     )
     if browser_path() is None:
         pytest.skip("no chromium was found: apt-get install chromium, or set CHROMIUM to its path")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=browser_path(), args=FLAGS)
         yield browser
         browser.close()
 

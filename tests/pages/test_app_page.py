@@ -4,7 +4,6 @@ import base64
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +16,6 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if CHROMIUM is None:
-    pytest.skip("no chromium: apt-get install chromium", allow_module_level=True)
 
 from app_server import png  # noqa: E402
 from pictures import COLOURS, blotch  # noqa: E402
@@ -28,7 +24,6 @@ from prolip.api import FewShotClassifier  # noqa: E402
 pytestmark = pytest.mark.slow
 
 TOKEN = "a-token-of-the-browser-tests"
-FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 expect = sync_api.expect
 expect.set_options(timeout=30_000)
 
@@ -44,19 +39,11 @@ DROP = """(element, files) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
 @contextmanager
-def program(folder, port=0):
+def program(folder, port=0, token=TOKEN):
     """`prolip app` as a user starts it; yields the process and its address."""
     command = "from prolip.cli import main; main()"
-    arguments = ["app", str(folder), "--port", str(port), "--token", TOKEN, "--no-browser"]
+    arguments = ["app", str(folder), "--port", str(port), "--token", token, "--no-browser"]
     run = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True)
     try:
         yield run, re.search(r"http://\S+", run.stderr.readline())[0]
@@ -81,16 +68,18 @@ def page(browser, address):
 
 
 @contextmanager
-def opened(browser, address, errors_allowed=False):
-    """The page; it asks no other server for anything, and its scripts do not fail."""
+def opened(browser, address, title="project"):
+    """The page; it asks no other server for anything, and its scripts do not fail. None: another page."""
     context = browser.new_context(accept_downloads=True)
     page = context.new_page()
     origin, elsewhere, failures = address.partition("#")[0], [], []
-    page.on("request", lambda request: own(request.url, origin) or elsewhere.append(request.url))
+    if title is not None:
+        page.on("request", lambda request: own(request.url, origin) or elsewhere.append(request.url))
     page.on("pageerror", lambda error: failures.append(str(error)))
     page.on("dialog", lambda dialog: failures.append(f"a dialog: {dialog.message}"))
     page.goto(address)
-    expect(page.locator("app-header h1")).to_have_text("project")
+    if title is not None:
+        expect(page.locator("app-header h1")).to_have_text(title)
     yield page
     context.close()
     assert elsewhere == []
@@ -260,9 +249,59 @@ def test_the_server_dies_and_comes_back(browser, tmp_path):
 def test_a_page_of_an_earlier_run_is_told_what_to_do(browser, address):
     context = browser.new_context()
     page = context.new_page()
-    page.goto(address.partition("#")[0] + "#an-old-token-1")
+    page.goto(address.partition("#")[0] + "#token=an-old-token-1")
     expect(page.get_by_role("alert")).to_contain_text("earlier run")
     context.close()
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["correcthorsebatterystaple", "correct horse & battery", "schlüssel 100% <b>", "%41%2Fpercent", "鍵"],
+)
+def test_any_token_logs_in_beside_any_cookie(browser, tmp_path, token):
+    foreign = {"prefs": '{"dark":true}', "theme": "dark mode", "name": "müller", "large": "x" * 3000}
+    with (
+        program(tmp_path / "project", token=token) as (_, address),
+        opened(browser, "about:blank", None) as page,
+    ):
+        origin = address.partition("#")[0]
+        page.goto(f"{origin}static/icon.svg")
+        for name, value in foreign.items():
+            page.evaluate("([name, value]) => { document.cookie = `${name}=${value}` }", [name, value])
+        page.goto(address)
+        expect(page.locator("app-header h1")).to_have_text("project")
+        add_class(page, "cat")
+        assert "token" not in page.url
+        page.goto(origin)  # by its cookie alone
+        expect(card(page, "cat")).to_be_visible()
+        page.goto(f"{origin}#classes")
+        page.reload()
+        expect(card(page, "cat")).to_be_visible()
+        expect(page.locator("connection-banner div")).to_be_hidden()
+
+
+def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
+    from prolip.app.run import redirect_file
+
+    with redirect_file(address, tmp_path) as file, opened(browser, file.as_uri(), None) as page:
+        expect(page.locator("app-header h1")).to_have_text("project")
+        expect(page.locator("connection-banner div")).to_be_hidden()
+
+
+def test_a_page_opened_later_says_what_is_wrong(browser, address):
+    """A full disk, say, of which the server told the pages that were open then."""
+
+    def with_trouble(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "trouble": "no space left on the disk"})
+
+    with opened(browser, address) as page:
+        page.route("**/api/project", with_trouble)
+        page.reload()
+        expect(page.locator("connection-banner div")).to_have_text("no space left on the disk")
+        page.unroute("**/api/project")
+        page.reload()
+        expect(page.locator("connection-banner div")).to_be_hidden()
 
 
 def test_two_windows_agree(browser, page, address):

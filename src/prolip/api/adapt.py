@@ -57,10 +57,6 @@ def read_support(
     classes = labelled.classes
     check_texts(encoder, recipe, classes)
     if not encoder.takes_pictures:
-        if labelled.text is None:
-            raise InputError(
-                "embeddings need class text rows (text): an array in the file, or an argument of fit"
-            )
         encoder = BroughtEmbeddings(Text(labelled.text, tuple(map(str, classes))))
     warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)

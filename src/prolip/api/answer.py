@@ -41,13 +41,15 @@ class Asked:
     false_accept: float | None = None
     test_time: str | None = None  # a way to adapt to each image first
     groups: Groups | None = None  # to answer with, in the place of the classes
-    together: bool = False  # whether all images are classified together
+    transductive: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise UsageError(f"top must be at least 1, got {self.top}")
-        if self.together and self.test_time:
-            raise UsageError("together=True looks at all images at once, test_time at each alone: choose one")
+        if self.transductive and self.test_time:
+            raise UsageError(
+                "transductive=True looks at all images at once, test_time at each alone: choose one"
+            )
 
 
 def features(
@@ -57,7 +59,7 @@ def features(
     return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
 
 
-def together(model: AdaptedModel, x: Array) -> JointAnswers:
+def transductive(model: AdaptedModel, x: Array) -> JointAnswers:
     """Probabilities of features [n, width], classified together where that helps; and the evidence."""
     from prolip.evaluate.unlabelled import answer_together
 
@@ -67,7 +69,7 @@ def together(model: AdaptedModel, x: Array) -> JointAnswers:
 def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
     """The most probable class of each of features [n, width]; None for what is rejected."""
     # From the probabilities, whose rounding may make two classes equal, so that both always agree.
-    probabilities = together(model, x).probabilities if asked.together else model.probabilities(x)
+    probabilities = transductive(model, x).probabilities if asked.transductive else model.probabilities(x)
     answers = probabilities.argmax(axis=1)
     refused = [False] * len(answers)
     if asked.reject:
@@ -114,7 +116,7 @@ def answers(
     """
     source, done = iter(images), 0
     size, most = (CHUNK_ADAPTED, CHUNK_ADAPTED) if asked.test_time else (FIRST_CHUNK, CHUNK)
-    while batch := list(itertools.islice(source, None if asked.together else size)):
+    while batch := list(itertools.islice(source, None if asked.transductive else size)):
         began = time.monotonic()
         names, pictures = [name for name, _ in batch], [image for _, image in batch]
 
@@ -152,8 +154,8 @@ def _chunk(
     else:
         found = features(model, images, reading, progress)
         x = found.features[0]
-        if asked.together:
-            joint = together(model, x)
+        if asked.transductive:
+            joint = transductive(model, x)
             probabilities = joint.probabilities
             if evidence is not None:
                 evidence.append(joint.evidence)

@@ -1,7 +1,5 @@
 """What to mend in labelled images: wrong labels, copies, pictures of no class, unreadable ones."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +12,7 @@ from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
+from prolip.core.names import csv_row
 from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.evaluate import metrics
@@ -83,13 +82,8 @@ class Check:
 
     def csv(self) -> str:
         """The findings as a .csv."""
-        text = io.StringIO(newline="")
-        table = csv.DictWriter(
-            text, ["kind", "path", "label", "suggestion", "score", "other"], lineterminator="\n"
-        )
-        table.writeheader()
-        table.writerows(self.rows())
-        return text.getvalue()
+        columns = ["kind", "path", "label", "suggestion", "score", "other"]
+        return "".join(map(csv_row, [columns, *([row[name] for name in columns] for row in self.rows())]))
 
 
 def check_images(

@@ -9,6 +9,7 @@ import numpy as np
 from prolip.api.model import Recipe
 from prolip.core import Fitted, HeldOut, SavedModelError, Settings, Task
 from prolip.core.arrays import Array
+from prolip.core.names import normalize_label
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
@@ -32,9 +33,10 @@ def _count(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    """Classes: words, numbers or truth values, no two of them the same."""
+    """Classes: normalised text, numbers or truth values, no two of them the same."""
     known = isinstance(value, list) and all(
-        _text(name) or _number(name) or isinstance(name, bool) for name in value
+        name == normalize_label(name) if _text(name) else _number(name) or isinstance(name, bool)
+        for name in value
     )
     return known and bool(value) and len(set(map(str, value))) == len(value)
 
@@ -107,7 +109,7 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     """The recipe, as far as it can be checked without importing the method."""
     saved = config["recipe"]
     _check("its recipe", saved, _RECIPE, exact=True)
-    templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"])
+    templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"] or None)
     return Recipe(**{**saved, "templates": templates, "descriptions": descriptions})
 
 

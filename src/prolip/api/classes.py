@@ -14,6 +14,7 @@ from prolip.api.texts import class_texts
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import check_name
+from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
@@ -27,6 +28,9 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: boo
     Nothing is fitted and no answer changes: prompts go on calling them by their old names, when the model
     grows too. With `retext` the new names are read, and the model is fitted again from the kept features.
     """
+    if not names:
+        raise UsageError("no classes to rename were named")
+    names = {normalize_name(old): normalize_name(new) for old, new in names.items()}
     places = {_place(model, old): new for old, new in names.items()}
     classes = [places.get(k, name) for k, name in enumerate(model.classes)]
     _check(model, classes)
@@ -44,6 +48,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
 
     `into` takes the place of the first of them. Where it is one of `names`, its text row stays.
     """
+    into = normalize_name(into)
     merged = sorted({_place(model, name) for name in names})
     if len(merged) < 2:
         raise UsageError(f"merging takes at least two classes, got {', '.join(map(repr, names))}")
@@ -71,6 +76,8 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
     It is fitted again from the kept features. Where it was saved without them, or none of its images are of
     these classes, an open-class model is asked about fewer texts, and nothing is fitted.
     """
+    if not names:
+        raise UsageError("no classes to remove were named")
     gone = {_place(model, name) for name in names}
     kept = [k for k in range(len(model.classes)) if k not in gone]
     if len(kept) < 2:
@@ -87,7 +94,7 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
 
 def _place(model: AdaptedModel, name: str) -> int:
     names = list(map(str, model.classes))
-    check_name("class", name, names)
+    check_name("class", name := normalize_name(name), names)
     return names.index(name)
 
 

@@ -17,6 +17,7 @@ from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
+from prolip.encoders.base import check_device
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction
 
@@ -42,8 +43,7 @@ class FewShotClassifier(Estimator):
     method
         A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
-        Weight of the pull towards the pretrained matrix: "auto", "1/N", "1/N^2" or a number. None is the
-        method's own default.
+        Weight of the pull towards the pretrained matrix: "auto", "1/N", "1/N^2", a number, or None.
     views
         Views of each support image: the centre crop, and views - 1 augmented ones.
     seed
@@ -53,8 +53,7 @@ class FewShotClassifier(Estimator):
     templates
         A prompt with a `{}` for the class name, or several; or the name of a benchmark dataset, for its own.
     descriptions
-        Sentences by class beside the templates, a mapping or a JSON or CSV file; weighted by how well they
-        fit the support images.
+        Sentences by class beside the templates, a mapping or a JSON or CSV file, weighted by their fit.
     device
         Of the towers: "auto", "cpu", "cuda" or "mps".
     store
@@ -182,27 +181,27 @@ class FewShotClassifier(Estimator):
         reject: bool = False,
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
-        together: bool = False,
+        transductive: bool = False,
     ) -> list[Any]:
         """The most probable class of each image; with `reject`, None where it seems to belong to no class.
 
         Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
-        about that fraction of images of unknown classes is let pass. With `together`, as `together` answers.
+        about that fraction of images of unknown classes is let pass. For `transductive`, see that method.
         """
-        asked = Asked(1, reject, false_reject, false_accept, together=together)
+        asked = Asked(1, reject, false_reject, false_accept, transductive=transductive)
         return answer.predict(self._model(), self.features(images).features[0], asked)
 
     def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
         return softmax(self.logits(images))
 
-    def together(self, images: Any, *, progress: Progress | None = None) -> JointAnswers:
+    def transductive(self, images: Any, *, progress: Progress | None = None) -> JointAnswers:
         """Probabilities of images that are classified together, each by all the others too.
 
         Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
         tells which it was, and why.
         """
-        return answer.together(self._model(), self.features(images, progress=progress).features[0])
+        return answer.transductive(self._model(), self.features(images, progress=progress).features[0])
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
@@ -292,7 +291,7 @@ class FewShotClassifier(Estimator):
 
         With `support`, features go along (0.5 MB for 200 images): the model can grow without the old images.
         """
-        keep.save(self._model(), Path(path), support=support, card=card)
+        keep.save(self._model(), path, support=support, card=card)
 
     @classmethod
     def load(
@@ -307,10 +306,10 @@ class FewShotClassifier(Estimator):
         trust_base: bool = False,
     ) -> FewShotClassifier:
         """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
-        model = keep.load(Path(path), device, base=base, trust_base=trust_base)
-        how: dict[str, Any] = {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode}
-        asked = {name: value for name, value in vars(model.recipe).items() if name != "spoken"}
-        clf = cls(model.encoder, **asked, device=device, **how)
+        model = keep.load(path, device, base=base, trust_base=trust_base)
+        asked = {**vars(model.recipe), "descriptions": model.recipe.descriptions or None}
+        asked |= {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode, "device": device}
+        clf = cls(model.encoder, **{name: asked[name] for name in asked if name != "spoken"})
         clf.model_ = model
         return clf
 
@@ -326,8 +325,8 @@ class FewShotClassifier(Estimator):
 
         `evaluation`, from `evaluate`, goes into the model card in the place of figures on held-out images.
         """
-        targets = [to] if isinstance(to, str) else list(to)
-        return keep.export(self._model(), Path(path), targets, force=force, evaluation=evaluation)
+        targets = [to] if isinstance(to, str) or to is None else list(to)
+        return keep.export(self._model(), path, targets, force=force, evaluation=evaluation)
 
     @property
     def reading(self) -> Reading:
@@ -336,8 +335,9 @@ class FewShotClassifier(Estimator):
 
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Encoder, Recipe, Labelled]:
         """What a fit starts from; wrong options are refused before a model is loaded."""
-        options, templates = dict(self.options or {}), tuple(as_templates(self.templates))
-        texts = templates, as_descriptions(self.descriptions)
+        check_device(self.device)
+        options = {} if self.options is None else self.options
+        texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
         recipe = Recipe(self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate)
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may be a file's, not the user's

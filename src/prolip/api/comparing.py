@@ -33,6 +33,8 @@ def compare(
     if candidates is not None:
         if isinstance(candidates, str):
             raise UsageError(f"candidates are a list, like [{candidates!r}]")
+        if not candidates:
+            raise UsageError("candidates are empty: name methods, or leave them out for every method")
         named = [Candidate(each) if isinstance(each, str) else each for each in candidates]
         chosen = [DEFAULT, *(each for each in named if each != DEFAULT)]
         for each in chosen:  # wrong names and options are refused before any image is encoded

@@ -12,6 +12,7 @@ import numpy as np
 from prolip.core import InputError
 from prolip.core.arrays import Array, one_hot_sum
 from prolip.core.errors import check_name
+from prolip.core.names import normalize_name
 from prolip.core.reading import read_json, read_rows
 
 _HEADERS = ("class", "group")
@@ -28,6 +29,7 @@ class Groups:
     def of(cls, group_of: Mapping[str, str], classes: Sequence[Any]) -> Groups:
         """From the group of each class by name; a class that is not named stays by itself."""
         known = set(map(str, classes))
+        group_of = {normalize_name(name): normalize_name(group) for name, group in group_of.items()}
         for name in group_of:
             check_name("class among the groups", name, known)
         own = [group_of.get(str(name), name) for name in classes]
@@ -60,11 +62,11 @@ def read_groups(path: Path, classes: Sequence[Any]) -> Groups:
             rows = rows[1:]
         if short := next((row for row in rows if len(row) != 2), None):
             raise InputError(f"{path}: a line has two columns, class and group, got {','.join(short)!r}")
-        pairs = [(row[0].strip(), row[1].strip()) for row in rows]
+        pairs = [(row[0], row[1]) for row in rows]
     else:
         raise InputError(f"groups are read from .csv, .tsv or .json, not from {path.name}")
     group_of: dict[str, str] = {}
-    for name, group in pairs:
+    for name, group in ((normalize_name(name), normalize_name(group)) for name, group in pairs):
         if group_of.setdefault(name, group) != group:
             raise InputError(f"{path}: class {name!r} is in two groups, {group_of[name]!r} and {group!r}")
     return Groups.of(group_of, classes)

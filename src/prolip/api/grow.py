@@ -13,6 +13,7 @@ from prolip.api.model import AdaptedModel, Support
 from prolip.api.reading import Labelled, Progress, Reading
 from prolip.api.texts import class_texts
 from prolip.core import HeldOut, Task, Text, UsageError
+from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
@@ -37,6 +38,7 @@ def add_images(
         raise UsageError(
             f"{recipe.method} trains through the model itself, and needs all images to fit again"
         )
+    names = [normalize_name(name) for name in names]
     known = labelled.classes + [name for name in names if name not in labelled.classes]
     class_names(map(str, known))
     before = _accuracy(held_out_answers(model), model)
@@ -64,7 +66,8 @@ def add_images(
 
 def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:
     """The model with classes by their names alone: it is asked about more texts, nothing is fitted."""
-    new = [name for name in names if name not in model.classes]
+    names = [normalize_name(name) for name in names]
+    new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     known = [*model.classes, *new]
@@ -103,6 +106,8 @@ def suggest(
     model: AdaptedModel, images: Any, count: int, reading: Reading, progress: Progress | None = None
 ) -> list[Suggestion]:
     """Which of these unlabelled images to label next; `index` counts in `images`."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"count must be a whole number from 1 on, got {count!r}")
     task, found = support_of(model), features(model, images, reading, progress)
     seen = set(model.support.hashes)
     fresh = [i for i, key in enumerate(found.hashes) if key not in seen]

@@ -14,6 +14,7 @@ from prolip.api import check_saved
 from prolip.api.adapt import support_task
 from prolip.api.model import AdaptedModel, Support
 from prolip.core import ModelError, SavedModelError, Text, UsageError
+from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
 from prolip.encoders import Encoder
@@ -50,13 +51,19 @@ def describe(model: AdaptedModel) -> dict[str, Any]:
 
 
 def save(
-    model: AdaptedModel, path: Path, *, support: bool = True, card: bool = False, over: str | None = None
+    model: AdaptedModel,
+    path: str | Path,
+    *,
+    support: bool = True,
+    card: bool = False,
+    over: str | None = None,
 ) -> None:
     """Write a folder that `load` reads; with `support` also the features that a later fit needs.
 
     `over`, from `prolip.export.saved.version`, is the model there that this one grew from: none other is
     replaced.
     """
+    path = as_path(path, "path")
     hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
     tensors = {
         **model.fitted.tensors(),
@@ -76,12 +83,13 @@ def save(
 
 
 def load(
-    path: Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
+    path: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
 ) -> AdaptedModel:
     """Read a saved model; refuse one whose base model is not the one it was fitted on.
 
     `base` and `trust_base` are those of `prolip.export.base_model.load_base`.
     """
+    path = as_path(path, "path")
     saved = read_model(path)
     with _damage_told(path):
         check_saved.check_config(saved.config)
@@ -141,7 +149,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
 
 def export(
     model: AdaptedModel,
-    path: Path,
+    path: str | Path,
     to: Sequence[str],
     *,
     force: bool = False,
@@ -152,8 +160,10 @@ def export(
 
     if not model.encoder.takes_pictures:
         raise UsageError("embeddings have no model behind them that could be exported")
+    if evaluation is not None and not evaluation:
+        raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
     config = {**describe(model), "evaluation": evaluation}
-    return write(path, model.encoder, model.fitted, config, to, force=force)
+    return write(as_path(path, "path"), model.encoder, model.fitted, config, to, force=force)
 
 
 def _half(x: Array) -> Array:

@@ -1,7 +1,5 @@
 """How good a model is on labelled images: accuracy, calibration, and what it would refuse."""
 
-import csv
-import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.files import readable
+from prolip.core.names import csv_row
 from prolip.core.writing import write_bytes
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
@@ -171,16 +170,14 @@ def write_answers(
         tables.append((groups.sum(probabilities), groups.labels(answers.y)))
         names.append(groups.names)
         header += ["truth_group", "answer_group", "probability_group"]
-    text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(header)
+    rows = [csv_row(header)]
     for i, name in enumerate(answers.names):
         cells: list[Any] = [name]
         for own, (p, y) in zip(names, tables, strict=True):
             best = int(p[i].argmax())
             cells += [own[y[i]], own[best], round(float(p[i, best]), 6)]
-        rows.writerow(cells)
-    write_bytes(path, text.getvalue().encode())
+        rows.append(csv_row(cells))
+    write_bytes(path, "".join(rows).encode())
 
 
 def _can_hold_out(model: AdaptedModel) -> bool:

@@ -2,6 +2,7 @@
 returns another.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,8 @@ class Recipe:
         """Numbers of NumPy become Python's own, which can be saved."""
         for name in ("lam", "views", "seed"):
             object.__setattr__(self, name, own_value(getattr(self, name)))
+        if not isinstance(self.options, Mapping):
+            raise UsageError(f"options must be a mapping of names to values, got {self.options!r:.80}")
         options = {name: own_value(value) for name, value in self.options.items()}
         object.__setattr__(self, "options", options)
 

@@ -11,8 +11,10 @@ from typing import Any
 from PIL import Image
 
 from prolip.core import InputError, UsageError
+from prolip.core.arguments import as_path
 from prolip.core.arrays import own_value
 from prolip.core.files import cache_dir
+from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
@@ -20,6 +22,7 @@ from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
+from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.extract import Progress
 
 
@@ -45,7 +48,7 @@ def shared_store(named: str | Path | bool | None) -> FeatureStore | None:
     """The store in a folder, the user's own for None and True, none for False; opened once for a process."""
     if named is False:
         return None
-    return _opened(None if named in (None, True) else str(named), cache_dir())
+    return _opened(None if named in (None, True) else str(as_path(named, "store")), cache_dir())
 
 
 @lru_cache(maxsize=8)
@@ -101,12 +104,12 @@ def _single(image: Any) -> Any:
     if isinstance(image, io.IOBase):
         if image.seekable():
             image.seek(0)
-        content = image.read()
+        content = image.read(FILE_LIMIT + 1)
         if not isinstance(content, bytes):
             raise UsageError("a file of an image must be opened in binary mode ('rb')")
         return content
     if isinstance(image, str):
-        refuse_url(image)
+        refuse_url(str(as_path(image, "an image")) and image)
     return image
 
 
@@ -127,6 +130,8 @@ def read_labelled(
     """
     if not encoder.takes_pictures:
         return _labelled_embeddings(images, labels, classes, text)
+    if text is not None:
+        raise UsageError(f"text is for embeddings (model='arrays'): {encoder.name} reads the class names")
     if labels is None and not isinstance(images, ImageSet):
         if not isinstance(images, (str, os.PathLike)) and not is_source(images):
             raise UsageError("labels are needed with a list of images; a folder per class brings its own")
@@ -135,7 +140,7 @@ def read_labelled(
         return _numbered(
             list(images.images), _as_known([images.classes[k] for k in images.labels], classes), classes
         )
-    source, given = as_images(images), [own_value(each) for each in labels]
+    source, given = as_images(images), [normalize_label(own_value(each)) for each in labels]
     if len(source) != len(given) or not source:
         raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
     return _numbered(source, given, classes)
@@ -173,9 +178,12 @@ def _labelled_embeddings(images: Any, labels: Any, classes: Sequence[Any] | None
     brought = read_embeddings(images, labels, text)
     if brought.y is None:
         raise InputError("embeddings need labels: an array in the file, or an argument")
+    if classes is None and brought.text is None:
+        raise InputError(
+            "embeddings need class text rows (text): an array in the file, or an argument of fit"
+        )
     y: list[int] = brought.y.tolist()
-    count = max(y) + 1 if brought.text is None else len(brought.text)
-    named = list(brought.classes or classes or range(count))
+    named = list(brought.classes or classes or range(len(brought.text)))
     if max(y) >= len(named):
         raise InputError(f"label {max(y)} is not among the {len(named)} classes of this model")
     if classes is None:

@@ -3,15 +3,26 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from prolip.core import UsageError
+from prolip.core.files import lies_in
 from prolip.core.placing import How, folder_names, place
+from prolip.core.writing import temporary, write_error
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
+
+
+class SameFolderError(UsageError):
+    """Images are to be moved from `source` to `target`, which are one folder under two paths."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        super().__init__(f"{source} and {target} are the same folder: nothing was moved, name another")
+        self.source, self.target = source, target
 
 
 @dataclass(frozen=True)
@@ -38,14 +49,48 @@ class Sorting:
         return UNSURE if answer["probability"] < self.unsure else self._folders[answer["class"]]
 
     def remember(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """(name, path) pairs as they are asked about, but those in `root`, where an earlier run put them."""
-        root = self.root.resolve()
-        for name, path in images:
-            if not isinstance(path, (str, os.PathLike)):
-                raise UsageError(f"{name} is no file of its own, which could be sorted: unpack it")
-            if root not in Path(path).resolve().parents:
-                self.paths[name] = Path(path)
-                yield name, path
+        """(name, path) pairs as they are asked about, but those in `root`, where an earlier run put them.
+
+        Before images are moved all of them are looked at; a SameFolderError if one lies where it is to go.
+        """
+        found = self._outside(images)
+        if self.how == "move":
+            found = iter(list(found))
+            self._check_folders({path.parent for path in self.paths.values()})
+        yield from found
+
+    def _outside(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        sorted_before: dict[Path, bool] = {}  # by folder
+        for name, image in images:
+            if not isinstance(image, (str, os.PathLike)):
+                raise UsageError(f"{name} is not a file of its own, which could be sorted: unpack it")
+            path = Path(image)
+            if path.parent not in sorted_before:
+                sorted_before[path.parent] = lies_in(path.parent, self.root)
+            if not sorted_before[path.parent]:
+                self.paths[name] = path
+                yield name, image
+
+    def _check_folders(self, sources: set[Path]) -> None:
+        """Refuse to move files within one folder.
+
+        A folder can have two paths: by links, by mounts, by letters that the file system does not tell apart.
+        Not all of these can be told from device and inode, two mounts of one network disk for instance. But a
+        new file that is seen in both is in one folder.
+        """
+        names = (NONE_OF_THESE, UNSURE, *self._folders.values())
+        with ExitStack() as stack:
+            try:
+                targets = [
+                    folder for folder in (self.root, *map(self.root.joinpath, names)) if folder.is_dir()
+                ]
+                probes = {stack.enter_context(temporary(folder)).name: folder for folder in targets}
+            except OSError as error:
+                raise write_error(self.root, error) from error
+            for source in {place for each in sources for place in (each, *each.resolve().parents)}:
+                for probe, folder in probes.items():
+                    if (source / probe).exists():
+                        raise SameFolderError(source, folder)
 
     def place_all(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Answers, each handed on once its image lies in its folder; see `core.placing.place`."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from prolip.app.batcher import Busy
 from prolip.app.edits import Gone
-from prolip.app.guard import TooLarge, read_body
+from prolip.app.guard import TooLarge, TooSlow, read_body
+from prolip.app.pictures import LARGE_PIXELS, PIXEL_LIMIT, LargePicture
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.core.machine import cores
 from prolip.core.reading import parse_json
@@ -24,15 +25,16 @@ JSON_LIMIT = 4 << 20
 HEARTBEAT = 15.0  # seconds between signs of life on a stream of events
 BACKLOG = 256  # events that a page may be behind; beyond them it is disconnected, and reads everything anew
 
+CLOSE = {"connection": "close"}  # the rest of a body would be taken for the next request
 _STATUS: dict[type[Exception], int] = {
-    Busy: 503, Gone: 409, InputError: 422, UsageError: 400, ProlipError: 500, TooLarge: 413,
+    Busy: 503, Gone: 409, InputError: 422, UsageError: 400, ProlipError: 500, TooLarge: 413, TooSlow: 408,
 }  # fmt: skip
 
 
 def error_answer(request: Request, error: Exception) -> Response:
     """An error of ours as a status and a sentence."""
     status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-    headers = {503: {"retry-after": "1"}, 413: {"connection": "close"}}.get(status)
+    headers = {503: {"retry-after": "1"}, 413: CLOSE, 408: CLOSE}.get(status)
     message = f"cannot read it: {error.reason}" if isinstance(error, BadImage) else str(error)
     return JSONResponse({"error": message}, status, headers)
 
@@ -51,6 +53,7 @@ def hung_up(request: Request, error: Exception) -> Response:
 ERRORS: dict[Any, Callable[[Request, Exception], Response]] = {
     ProlipError: error_answer,
     TooLarge: error_answer,
+    TooSlow: error_answer,
     HTTPException: http_error_answer,
     ClientDisconnect: hung_up,
 }
@@ -103,6 +106,27 @@ class Pool:
     def close(self) -> None:
         """Finish what is under way."""
         self._threads.shutdown()
+
+
+class Turns:
+    """Large pictures one at a time: never do they take all threads, or the memory of all others."""
+
+    def __init__(self, room: int = 16) -> None:
+        self._turn, self._room, self._waiting = asyncio.Lock(), room, 0
+
+    async def run(self, work: Callable[[int], Awaitable[T]]) -> T:
+        """The result of work that gets the number of pixels that a picture may have at present."""
+        try:
+            return await work(LARGE_PIXELS)
+        except LargePicture:
+            if self._waiting >= self._room:
+                raise Busy("too many large pictures are waiting: try again in a second") from None
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await work(PIXEL_LIMIT)
+        finally:
+            self._waiting -= 1
 
 
 class Events:

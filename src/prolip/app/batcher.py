@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.app.pictures import decode
+from prolip.app.pictures import PIXEL_LIMIT, decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.core.machine import cores
@@ -36,6 +36,7 @@ class _Picture:
 
     data: bytes
     finish: Finish
+    max_pixels: int
     result: Future[Any] = field(default_factory=Future)
 
 
@@ -53,12 +54,13 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, data: bytes, finish: Finish) -> Future[Any]:
+    def submit(self, data: bytes, finish: Finish, max_pixels: int = PIXEL_LIMIT) -> Future[Any]:
         """What `finish` makes of a picture's features, or a `BadImage`, some time from now.
 
-        It gets the features [b, width] of pictures that ran together, and returns a result for each.
+        It gets the features [b, width] of pictures that ran together, and returns a result for each. A
+        picture of more than `max_pixels` is a `LargePicture`.
         """
-        picture = _Picture(data, finish)
+        picture = _Picture(data, finish, max_pixels)
         with self._change:
             if not self._open:
                 raise Busy("the server is stopping")
@@ -110,7 +112,7 @@ class Batcher:
             return
         try:
             preprocess = self.encoder.preprocess
-            pixels = preprocess.centre(decode(picture.data, preprocess.shrink))
+            pixels = preprocess.centre(decode(picture.data, preprocess.shrink, picture.max_pixels))
         except BaseException as error:
             picture.result.set_exception(error)
             return

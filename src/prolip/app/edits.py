@@ -6,6 +6,7 @@ from dataclasses import replace
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError
 from prolip.core.files import readable
+from prolip.core.names import normalize_name
 from prolip.data import class_names
 
 NAME_LIMIT = 100  # characters; a longer one is no name, and text towers read a few dozen words
@@ -22,7 +23,7 @@ def add_class(state: State, name: str) -> Change:
     """Add a class, with a name that no other has."""
     if len(state.classes) >= CLASS_LIMIT:
         raise InputError(f"a project holds {CLASS_LIMIT} classes at most")
-    row = ClassRow(_text(name, NAME_LIMIT, "a class name"))
+    row = ClassRow(_class_name(name))
     key = str(state.next_class)
     _require_distinct(state, key, row)
     return Change(f"added the class {row.name}", {key: row})
@@ -33,7 +34,7 @@ def edit_class(state: State, key: str, name: str | None = None, text: str | None
     row = require_class(state, key)
     new = row
     if name is not None:
-        new = replace(new, name=_text(name, NAME_LIMIT, "a class name"))
+        new = replace(new, name=_class_name(name))
     if text is not None:
         new = replace(new, text=_text(text, TEXT_LIMIT, "a description") if text.strip() else "")
     if new == row:
@@ -112,6 +113,13 @@ def _require_distinct(state: State, key: str, row: ClassRow) -> None:
 
 def _count(number: int) -> str:
     return f"{number} picture{'' if number == 1 else 's'}"
+
+
+def _class_name(given: str) -> str:
+    name = normalize_name(readable(given))
+    if len(name) > NAME_LIMIT:
+        raise InputError(f"a class name has {NAME_LIMIT} characters at most, got {len(name)}")
+    return name
 
 
 def _text(given: str, limit: int, what: str, cut: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 import numpy as np
 from starlette.applications import Starlette
@@ -22,7 +24,7 @@ import prolip
 from prolip.api import keep
 from prolip.api.model import AdaptedModel
 from prolip.app import edits
-from prolip.app.answers import ERRORS, Events, Pool, list_field, read_object, text_field
+from prolip.app.answers import ERRORS, Events, Pool, Turns, list_field, read_object, text_field
 from prolip.app.batcher import Batcher
 from prolip.app.guard import Access, Guard, read_body
 from prolip.app.pictures import LARGE, THUMBNAIL, UPLOAD_LIMIT, thumbnail
@@ -47,7 +49,8 @@ class Page:
 
     def __init__(self, project: Project, encoder: Encoder, access: Access) -> None:
         self.project, self.encoder, self.access = project, encoder, access
-        self.events, self.pool, self.batcher = Events(), Pool(), Batcher(encoder)
+        self.events, self.batcher = Events(), Batcher(encoder)
+        self.pool, self.drawing, self.turns = Pool(), Pool(), Turns()  # changes do not wait for pictures
         self.teacher = Teacher(project, encoder, self.events.publish)
         project.subscribe(self._changed)
 
@@ -82,6 +85,7 @@ class Page:
         yield
         self.teacher.close()
         self.batcher.close()
+        self.drawing.close()
         self.pool.close()
 
     # The page and its state
@@ -93,10 +97,10 @@ class Page:
     async def session(self, request: Request) -> Response:
         """Take the token of the printed address into a cookie that scripts cannot read."""
         token = text_field(await read_object(request), "token") or ""
-        if not self.access.knows([token]):
+        if not self.access.is_token(token):
             return JSONResponse({"error": "this address is of an earlier run: open the new one"}, 401)
         answer = JSONResponse({})
-        answer.set_cookie(self.access.cookie, token, httponly=True, samesite="strict")
+        answer.set_cookie(self.access.cookie, self.access.session, httponly=True, samesite="strict")
         return answer
 
     async def everything(self, request: Request) -> Response:
@@ -105,7 +109,7 @@ class Page:
         return JSONResponse(
             {
                 "revision": project.revision,
-                "name": project.folder.name,
+                "name": project.name,
                 "folder": str(project.folder),
                 "model": project.model,
                 "version": prolip.__version__,
@@ -117,6 +121,7 @@ class Page:
                 "slow": teacher.slow,
                 "waiting": len(teacher.waiting()),
                 "bad": teacher.bad,
+                "trouble": teacher.trouble,
                 "targets": targets(self.encoder),
             }
         )
@@ -168,16 +173,11 @@ class Page:
         asked = request.query_params
         name, label, group = asked.get("name", ""), asked.get("label"), asked.get("group", "")
         data = await read_body(request, UPLOAD_LIMIT)
-        return await self.pool.run(self._keep, data, name, label, group)
-
-    def _keep(self, data: bytes, name: str, label: str | None, group: str) -> Response:
         if label is not None:
             edits.require_class(self.project.state, label)
-        image = self.project.keep_image(data, thumbnail(data))
-        before = self.project.state.images.get(image)
-        change = self.project.commit(lambda state: edits.add_image(state, image, name, label, group))
-        told = "kept" if before is None else "moved" if change else "known"
-        return JSONResponse({"image": image, "result": told, "revision": self.project.revision})
+        small = await self._draw(data, THUMBNAIL)
+        image, result = await self.pool.run(self.project.add_image, data, small, name, label, group)
+        return JSONResponse({"image": image, "result": result, "revision": self.project.revision})
 
     async def _commit(self, edit: Any) -> Response:
         return _kept(await self.pool.run(self.project.commit, edit))
@@ -197,7 +197,7 @@ class Page:
         path = self.project.thumbnail(image)
         if not (path.is_file() and path.stat().st_size):
             path.unlink(missing_ok=True)
-            self.project.keep_thumbnail(image, await self.pool.run(self._draw, image, THUMBNAIL))
+            self.project.write_thumbnail(image, await self._draw(await self._read(image), THUMBNAIL))
         return FileResponse(path, media_type="image/jpeg", headers=FOREVER)
 
     async def large(self, request: Request) -> Response:
@@ -205,11 +205,14 @@ class Page:
         image = request.path_params["image"]
         if image not in self.project.state.images:
             return JSONResponse({"error": "there is no such picture"}, 404)
-        drawn = await self.pool.run(self._draw, image, LARGE)
+        drawn = await self._draw(await self._read(image), LARGE)
         return Response(drawn, media_type="image/jpeg", headers=FOREVER)
 
-    def _draw(self, image: str, side: int) -> bytes:
-        return thumbnail(read_bytes(self.project.image(image), UPLOAD_LIMIT), side)
+    async def _read(self, image: str) -> bytes:
+        return await self.pool.run(read_bytes, self.project.image(image), UPLOAD_LIMIT)
+
+    async def _draw(self, data: bytes, side: int) -> bytes:
+        return await self.turns.run(partial(self.drawing.run, thumbnail, data, side))
 
     async def answer(self, request: Request) -> Response:
         """What a picture is; it is not kept."""
@@ -218,7 +221,8 @@ class Page:
         if taught.model is None:
             raise UsageError("give two classes some pictures first")
         describe = partial(answers_of, taught, taught.model)
-        return JSONResponse(await asyncio.wrap_future(self.batcher.submit(data, describe)))
+        found = await self.turns.run(lambda n: asyncio.wrap_future(self.batcher.submit(data, describe, n)))
+        return JSONResponse(found)
 
     async def export(self, request: Request) -> Response:
         """The model as a .zip, checked as it is written, with a card."""
@@ -227,10 +231,16 @@ class Page:
             raise UsageError("give two classes some pictures first")
         if target not in targets(self.encoder):
             return JSONResponse({"error": f"there is no export called {target[:40]!r} for this model"}, 404)
-        name = f"{self.project.folder.name}-{target}".encode("ascii", "replace").decode().replace('"', "")
+        name = f"{file_name(self.project.name)}-{target}"
         packed, size = await self.pool.run(pack, model, target, self.project.folder, name)
-        headers = {"content-disposition": f'attachment; filename="{name}.zip"', "content-length": str(size)}
+        shown = f"filename*=utf-8''{quote(name)}.zip"
+        headers = {"content-disposition": f"attachment; {shown}", "content-length": str(size)}
         return StreamingResponse(_blocks(packed), media_type="application/zip", headers=headers)
+
+
+def file_name(name: str) -> str:
+    """A name that any system takes for a file: letters and digits of any script, and - . _"""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "project"
 
 
 def targets(encoder: Encoder) -> list[str]:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from prolip.api import keep
 from prolip.api.answer import one_answer
 from prolip.api.model import AdaptedModel
-from prolip.app.answers import ERRORS, read_object
+from prolip.app.answers import ERRORS, Turns, read_object
 from prolip.app.batcher import Batcher, Finish
 from prolip.app.guard import Access, Guard, read_body
 from prolip.app.openapi import description
@@ -36,7 +36,7 @@ from prolip.features import BadImage
 
 OPEN_PATHS = ("/healthz",)
 MANY = 64  # pictures in one request
-YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 DIGITS = 9  # of `top`: more than there are classes, fewer than Python reads
 REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 
@@ -64,6 +64,8 @@ class Models:
 
     def __init__(self, models: Mapping[str, AdaptedModel]) -> None:
         self.models = dict(models)
+        if not self.models or not all(map(str.strip, self.models)):
+            raise UsageError(f"models to serve need a name each, got {list(self.models)}")
         self._batchers: dict[str, Batcher] = {}
         self._finish = {
             (name, reject): partial(_answer, model, reject)
@@ -97,14 +99,16 @@ def _encoder(model: AdaptedModel) -> Encoder:
 
 
 def load_models(
-    paths: Sequence[Path], device: str = "auto", base: str | None = None, trust_base: bool = False
+    paths: Sequence[str | Path], device: str = "auto", base: str | None = None, trust_base: bool = False
 ) -> dict[str, AdaptedModel]:
     """Saved models by the names of their folders; the options are those of `prolip.api.keep.load`."""
-    names = [path.resolve().name for path in paths]
+    if "" in paths:
+        raise UsageError("a model to serve must be the path of a folder, got an empty text")
+    names = [Path(path).resolve().name for path in paths]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two models are called {twice[0]!r}: rename one of the folders")
     return {
-        name: keep.load(path, device, base=base, trust_base=trust_base)
+        name: keep.load(Path(path), device, base=base, trust_base=trust_base)
         for name, path in zip(names, paths, strict=True)
     }
 
@@ -113,7 +117,7 @@ class Server:
     """Answers requests about loaded models: `prolip serve` without its socket."""
 
     def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
-        self.models, self.access = Models(models), access
+        self.models, self.access, self.turns = Models(models), access, Turns()
 
     def application(self) -> Guard:
         """The whole, with its checks around it."""
@@ -179,9 +183,11 @@ class Server:
     async def _answer(self, model: AdaptedModel, question: Question, given: Given) -> dict[str, Any]:
         if given.fault is not None:
             return {"image": given.name, "error": given.fault}
-        finish = self.models.finish(question.model, question.reject)
+        finish, batcher = self.models.finish(question.model, question.reject), self.models.batcher(model)
         try:
-            row, refused = await asyncio.wrap_future(self.models.batcher(model).submit(given.data, finish))
+            row, refused = await self.turns.run(
+                lambda max_pixels: asyncio.wrap_future(batcher.submit(given.data, finish, max_pixels))
+            )
         except BadImage as bad:
             return {"image": given.name, "error": f"cannot read it: {bad.reason}"}
         return one_answer(model.classes, given.name, row, question.top, refused)
@@ -199,7 +205,8 @@ async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         fields = await read_object(request, REQUEST_LIMIT)
-        many, images = "images" in fields, fields.pop("images", None) or [fields.pop("image", None)]
+        many = "images" in fields
+        images = fields.pop("images") if many else [fields.pop("image", None)]
         if not isinstance(images, list) or not all(isinstance(each, str) for each in images):
             raise InputError('give {"image": base64} or {"images": [base64, ...]}')
         given = [_from_base64(str(i), each) for i, each in enumerate(images)]
@@ -217,8 +224,8 @@ async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
 
 
 def _from_base64(name: str, text: str) -> Given:
-    """A picture of base64, alone or as a data: URL."""
+    """A picture of base64, alone or as a data: URL; lines may be broken anywhere."""
     try:
-        return Given(name, base64.b64decode(text.rpartition(",")[2], validate=True))
+        return Given(name, base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True))
     except (binascii.Error, ValueError) as error:
         return Given(name, b"", f"it is not base64: {error}")

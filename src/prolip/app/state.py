@@ -7,14 +7,25 @@ line, applied in one step by the server and by every open page, and undone by th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.core import InputError
+from prolip.core.files import readable
 
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}")  # the SHA-256 of its content
 _CLASS_ID = re.compile(r"[1-9][0-9]{0,8}")
+
+
+def is_text(value: Any) -> bool:
+    """Whether this is text that can be written: JSON may hold halves of characters."""
+    return isinstance(value, str) and readable(value) == value
+
+
+def _require_types(row: Any, right: bool) -> None:
+    if not right:
+        raise TypeError(f"wrong types in {str(row)[:200]!r}")
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,9 @@ class ClassRow:
 
     name: str
     text: str = ""
+
+    def __post_init__(self) -> None:
+        _require_types(self, is_text(self.name) and is_text(self.text))
 
     @property
     def spoken(self) -> str:
@@ -37,6 +51,10 @@ class ImageRow:
     name: str
     label: str | None = None
     checked: bool = False
+
+    def __post_init__(self) -> None:
+        named = is_text(self.name) and (self.label is None or is_text(self.label))
+        _require_types(self, named and isinstance(self.checked, bool))
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,8 @@ class Change:
         """The change as JSON has it."""
         return {
             "about": self.about,
-            "classes": {key: row and asdict(row) for key, row in self.classes.items()},
-            "images": {key: row and asdict(row) for key, row in self.images.items()},
+            "classes": write_rows(self.classes),
+            "images": write_rows(self.images),
             "group": self.group,
             "undoes": self.undoes,
         }
@@ -66,26 +84,29 @@ class Change:
     def from_json(cls, value: Any) -> Change:
         """The inverse of `as_json`; anything else is an error, as a project may come from someone else."""
         try:
-            classes = {key: _row(ClassRow, row, str, str) for key, row in value["classes"].items()}
-            images = {key: _row(ImageRow, row, str, str | None, bool) for key, row in value["images"].items()}
-            about, group = str(value["about"]), str(value["group"])
+            classes, images = read_rows(value, ClassRow), read_rows(value, ImageRow)
+            about, group = value["about"], value["group"]
+            _require_types(value, is_text(about) and is_text(group))
             undoes = bool(value["undoes"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"it is no change of a project ({type(error).__name__}: {error})") from error
-        for pattern, keys in ((_CLASS_ID, classes), (_IMAGE_ID, images)):
-            if wrong := [key for key in keys if not pattern.fullmatch(key)]:
-                raise InputError(f"{wrong[0][:80]!r} is no id")
+            raise InputError(f"not a change of a project ({type(error).__name__}: {error})") from error
         return cls(about, classes, images, group, undoes)
 
 
-def _row(kind: type[Any], row: Any, *types: Any) -> Any:
-    if row is None:
-        return None
-    made = kind(**row)
-    for value, expected in zip(vars(made).values(), types, strict=True):
-        if not isinstance(value, expected):
-            raise TypeError(f"{value!r} in {kind.__name__}")
-    return made
+def write_rows(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows by id as JSON has them."""
+    return {key: row and dict(vars(row)) for key, row in rows.items()}
+
+
+def read_rows(value: Any, kind: type[Any]) -> dict[str, Any]:
+    """The inverse of `write_rows`, for the rows of one kind in a JSON object."""
+    pattern, table = (_CLASS_ID, "classes") if kind is ClassRow else (_IMAGE_ID, "images")
+    rows = {}
+    for key, row in value[table].items():
+        if not pattern.fullmatch(key):
+            raise InputError(f"{key[:80]!r} cannot be an id in {table}")
+        rows[key] = None if row is None else kind(**row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -100,8 +121,8 @@ class State:
         """The state once these changes are applied, in order."""
         classes, images, following = dict(self.classes), dict(self.images), self.next_class
         for change in changes:
-            _put(classes, change.classes)
-            _put(images, change.images)
+            put(classes, change.classes)
+            put(images, change.images)
             following = max([following, *(int(key) + 1 for key in change.classes)])
         return State(classes, images, following)
 
@@ -124,7 +145,8 @@ class State:
         return sorted(self.classes, key=int)
 
 
-def _put(table: dict[str, Any], rows: dict[str, Any]) -> None:
+def put(table: dict[str, Any], rows: dict[str, Any]) -> None:
+    """Put rows into a table, and take those away that are None."""
     for key, row in rows.items():
         if row is None:
             table.pop(key, None)

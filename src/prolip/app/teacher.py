@@ -56,6 +56,8 @@ class Teacher:
         self.slow: dict[str, Any] = {"type": "slow"}
         self.features: dict[str, Array] = {}  # [width] by picture
         self.bad: dict[str, str] = {}  # why a picture cannot be encoded
+        self._failure = self._unsaved = ""  # what is wrong with the last step, and with writing features
+        self._retry = 0.0  # when features may be written again
         self._publish = publish
         self._store = FeatureStore(project.folder / "features")
         self._texts: dict[str, Array] = {}  # [templates, Dt] by what is read
@@ -89,6 +91,11 @@ class Teacher:
         left = [key for key in images if key not in self.features and key not in self.bad]
         return sorted(left, key=lambda key: images[key].label is None)
 
+    @property
+    def trouble(self) -> str:
+        """What cannot be done at present, for people; empty where all is well."""
+        return self._failure or self._unsaved
+
     # The thread
 
     def _run(self) -> None:
@@ -97,20 +104,21 @@ class Teacher:
             self._attempt(self._step)
 
     def _attempt(self, work: Callable[[], None]) -> None:
+        before, failure = self.trouble, ""
         try:
             work()
         except Interrupted:
             return
         except ProlipError as error:
-            self._tell(str(error))
+            failure = str(error)
         except Exception as error:  # the page stays usable, and says what happened
-            self._tell(f"{type(error).__name__}: {error}")
-
-    def _tell(self, trouble: str) -> None:
-        """Say what went wrong, and leave it be for a while, unless something changes."""
-        self._publish({"type": "trouble", "message": trouble})
-        with self._changed:
-            self._changed.wait_for(lambda: self._stale or self._closed, timeout=PAUSE)
+            failure = f"{type(error).__name__}: {error}"
+        self._failure = failure
+        if self.trouble != before:
+            self._publish({"type": "trouble", "message": self.trouble})
+        if failure:  # try again in a while, or when something changes
+            with self._changed:
+                self._changed.wait_for(lambda: self._stale or self._closed, timeout=PAUSE)
 
     def _step(self) -> None:
         with self._changed:
@@ -140,12 +148,12 @@ class Teacher:
     def _encode(self, images: list[str]) -> None:
         paths: list[Path] = [self.project.image(image) for image in images]
         try:
-            found = extract(self.encoder, paths, store=self._store, skip_bad=True)
-            kept = {images[i]: row for i, row in zip(found.kept, found.features[0], strict=True)}
-            bad = dict(found.bad)
-        except NoImageLeft as none:
-            kept, bad = {}, dict(none.bad)
-        self.features = {**self.features, **kept}
+            rows, bad = self._extract(paths, store := self._store if time.monotonic() > self._retry else None)
+            self._unsaved = self._unsaved if store is None else ""
+        except ProlipError as error:  # such as a full disk: what cannot be written is learned all the same
+            rows, bad = self._extract(paths, None)
+            self._unsaved, self._retry = str(error), time.monotonic() + PAUSE
+        self.features = {**self.features, **{images[i]: row for i, row in rows.items()}}
         self.bad = {
             **self.bad,
             **{image: bad[str(path)] for image, path in zip(images, paths, strict=True) if str(path) in bad},
@@ -153,6 +161,16 @@ class Teacher:
         left = len(self.waiting())
         total = len(self.project.state.images)
         self._publish({"type": "progress", "done": total - left, "total": total, "bad": self.bad})
+
+    def _extract(
+        self, paths: list[Path], store: FeatureStore | None
+    ) -> tuple[dict[int, Array], dict[str, str]]:
+        """Features [width] of pictures by their place, and the reasons why others cannot be read by path."""
+        try:
+            found = extract(self.encoder, paths, store=store, skip_bad=True)
+        except NoImageLeft as none:
+            return {}, dict(none.bad)
+        return dict(zip(found.kept, found.features[0], strict=True)), dict(found.bad)
 
     def _fit(self) -> None:
         started, state, revision = time.perf_counter(), self.project.state, self.project.revision

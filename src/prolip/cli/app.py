@@ -1,119 +1,88 @@
 """`prolip app` and `serve`: the page, and a server of saved models."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from prolip.cli.common import Base, Device, TrustBase
+from prolip.cli import options
 from prolip.cli.console import say
+from prolip.cli.parameters import PATH, argument, command, flag, option
 
-Host = Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs --token.")]
-Port = Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")]
+PORT = click.IntRange(0, 65535)
+host = option(
+    "--host", default="127.0.0.1", help="Address to listen at; others than this machine's own need --token."
+)
 
 
+@command("app", json=False)
+@argument(
+    "folder", "[PROJECT]", "Folder of the project; ~/prolip-project by default.", type=PATH, required=False
+)
+@option(
+    "--model", show_default="the project's, or offline", help="offline, open_clip:ARCH/TAG or hf:ID-or-PATH."
+)
+@host
+@option("--port", type=PORT, default=8765, help="Port to listen at; 0 takes a free one.")
+@option("--token", envvar="PROLIP_TOKEN", show_default="a random one", help="What opens the page.")
+@flag("--no-browser", help="Print the address, and do not open it.")
+@options.device
 def open_page(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[PROJECT]", help="Folder of the project; ~/prolip-project unless named."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="offline, open_clip:ARCH/TAG, hf:ID-or-PATH; as it was, or offline, unless named."),
-    ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
-    token: Annotated[
-        str | None, typer.Option(envvar="PROLIP_TOKEN", help="Drawn anew at every start unless named.")
-    ] = None,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address, and do not open it.")
-    ] = False,
-    device: Device = "auto",
+    folder: Path | None,
+    model: str | None,
+    host: str,
+    port: int,
+    token: str | None,
+    no_browser: bool,
+    device: str,
 ) -> None:
-    """Teach a model in the browser, on this machine: drop photos, see what it learns, take it along.
+    """Teach a model in the browser, on this machine.
 
-    prolip app
-
-    prolip app birds --port 9000
+    $ prolip app
+    $ prolip app birds --port 9000
     """
-    import secrets
-
     _require_web()
-    from prolip import encoders
-    from prolip.app import run
-    from prolip.app.guard import Access
-    from prolip.app.page import OPEN_PATHS, Page
-    from prolip.app.project import Project
-    from prolip.core import UsageError
-    from prolip.solvers.threads import single_thread
+    import webbrowser
 
-    run.require_token(host, token)
-    key = token or secrets.token_urlsafe(24)
-    place = folder or Path.home() / "prolip-project"
-    with single_thread():
-        name = model or Project.model_of(place)
-        encoder = encoders.load(name, device)  # before a folder is made, or a name kept that may be wrong
-        if not encoder.takes_pictures:
-            raise UsageError(f"{name!r} stands for embeddings that you have: name a model of pictures")
-        with Project.open(place, name) as project, run.bind(host, port) as listening:
-            at = listening.getsockname()[1]
-            page = Page(project, encoder, Access.at(host, at, key, OPEN_PATHS))
-            link = f"{run.address(host, at)}#{key}"
+    from prolip.app.start import open_app
 
-            def started() -> None:
-                say(f"Open {link}")
-                say(f"Everything is kept in {project.folder.resolve()}; Ctrl-C stops.")
-                if not no_browser:
-                    import webbrowser
-
-                    webbrowser.open(link)
-
-            run.run(page.application(), listening, started, page.events.close)
+    place = Path.home() / "prolip-project" if folder is None else folder
+    browse = None if no_browser else webbrowser.open
+    open_app(place, model, host, port, token, device, say=say, browse=browse)
 
 
+@command("serve", json=False)
+@argument("models", "MODEL...", "Saved models.", type=PATH, nargs=-1, required=True)
+@host
+@option("--port", type=PORT, default=8000, help="Port to listen at; 0 takes a free one.")
+@option(
+    "--token", envvar="PROLIP_TOKEN", help="What requests must have in a header, Authorization: Bearer TOKEN."
+)
+@options.base
+@options.trust_base
+@options.device
 def serve(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Saved models.")],
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="PROLIP_TOKEN", help="What requests must bring: Authorization: Bearer TOKEN."),
-    ] = None,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-) -> None:
-    """Answer over HTTP: POST /predict with a picture; /openapi.json tells the rest.
+    models: tuple[Path, ...], host: str, port: int, token: str | None, base: str | None, trust_base: bool,
+    device: str,
+) -> None:  # fmt: skip
+    """Answer over HTTP: POST /predict with an image.
 
-    prolip serve my-model
+    /openapi.json describes the rest.
 
-    curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
+    $ prolip serve my-model
+    $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
     """
     _require_web()
-    from prolip.app import run
-    from prolip.app.guard import Access
-    from prolip.app.serve import OPEN_PATHS, Server, load_models
-    from prolip.solvers.threads import single_thread
+    from prolip.app import start
 
-    run.require_token(host, token)
-    # BLAS threads spin while they wait: an answer took 8 ms beside the tower's own with two, 3 with one.
-    with single_thread(), run.bind(host, port) as listening:
-        at = listening.getsockname()[1]
-        loaded = load_models(models, device, base, trust_base)
-        server = Server(loaded, Access.at(host, at, token, OPEN_PATHS))
-        names = ", ".join(server.models.models)
-        link = f"{run.address(host, at)}predict"
-        run.run(server.application(), listening, lambda: say(f"Serving {names} at {link}; Ctrl-C stops."))
+    start.serve(models, host, port, token, device, base=base, trust_base=trust_base, say=say)
 
 
 def _require_web() -> None:
     """Say what to install where the web libraries are missing."""
     import importlib.util
 
-    from prolip.core import UsageError
+    from prolip.core.extras import MissingPackageError
 
-    if missing := [
-        n for n in ("starlette", "uvicorn", "python_multipart") if not importlib.util.find_spec(n)
-    ]:
-        raise UsageError(f"this needs {missing[0]}: pip install 'prolip[app]'")
+    for name in ("starlette", "uvicorn", "python_multipart"):
+        if not importlib.util.find_spec(name):
+            raise MissingPackageError("this command", name, "app")

@@ -7,15 +7,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperCommand
+import click
 
-from prolip.cli import bench_options as options
-from prolip.cli import common
+from prolip.cli.bench_options import (
+    Machine,
+    Selection,
+    SeveralValues,
+    experiment,
+    machine,
+    results_file,
+    selection,
+)
 from prolip.cli.bench_verify import verify
-from prolip.cli.console import LINE_SECONDS, bar, console, print_json, say, table, warn
+from prolip.cli.console import LINE_SECONDS, OUTPUT, bar, console, print_json, say, table, warn
+from prolip.cli.parameters import PLOT, Group, argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.bench.reporting.table import Table
@@ -23,51 +30,30 @@ if TYPE_CHECKING:
     from prolip.bench.running.run import Resources
     from prolip.bench.running.unit_loop import Status
 
-RESULTS = Path("prolip-bench") / "results.sqlite"
+
+STYLES = ["rich", "markdown", "latex", "csv"]
 
 
-group = typer.Typer(no_args_is_help=True, help="Run the paper's experiments again: tables and figures.")
-
-
-class _Several(TyperCommand):
-    """A command whose options take several values: `--datasets a b c` is `--datasets a --datasets b ..`."""
-
-    options = frozenset({"--datasets", "--model", "--methods", "--shots", "--seeds", "--template", "--only"})
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the option before each of its values."""
-        spread: list[str] = []
-        option: str | None = None
-        for word in args:
-            if word.startswith("-"):
-                option = word if word in self.options else None
-                spread += [] if option else [word]
-            else:
-                spread += [option, word] if option else [word]
-        return super().parse_args(ctx, spread)
-
-
-@group.command("list")
-def list_experiments(
-    name: Annotated[str | None, typer.Argument(metavar="[EXPERIMENT]", help="Show its lines too.")] = None,
-    json: common.Json = False,
-) -> None:
+@command("list")
+@argument("name", "[EXPERIMENT]", "Show the lines of this one.", required=False)
+def list_experiments(name: str | None) -> None:
     """List the experiments, or the lines of one."""
-    from prolip.bench.catalogue import EXPERIMENTS, experiment
+    from prolip.bench.catalogue import EXPERIMENTS
+    from prolip.bench.catalogue import experiment as find
     from prolip.bench.running.plan import missing_methods
 
     if name is None:
         entries = EXPERIMENTS.values()
-        if json:
+        if OUTPUT.get().json:
             shown = ("name", "title", "where")
             print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.lines)} for e in entries])
             return
         rows = [[e.name, e.where, e.title] for e in entries]
         table(None, ["experiment", "in the paper", ""], rows, right=9)
         return
-    chosen, lacking = experiment(name), missing_methods(experiment(name))
+    chosen, lacking = find(name), missing_methods(find(name))
     lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
-    if json:
+    if OUTPUT.get().json:
         names = ("key", "label", "method")
         print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
         return
@@ -77,56 +63,42 @@ def list_experiments(
         console().print(f"\n{chosen.note}", markup=False)
 
 
-@group.command("run", cls=_Several)
-def run(
-    name: options.Name,
-    data: options.Data = Path(),
-    datasets: options.Datasets = None,
-    model: options.Models = None,
-    methods: options.Methods = None,
-    shots: options.Shots = None,
-    seeds: options.Seeds = None,
-    views: options.Views = None,
-    template: options.Template = None,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
-    retry: options.Retry = False,
-    dry_run: options.DryRun = False,
-    results: options.Results = RESULTS,
-    device: common.Device = "auto",
-    store: options.Store = None,
-    json: common.Json = False,
-) -> None:
-    """Run an experiment. What is done already is not done again; stop it and start it as you like.
+@command("run", cls=SeveralValues)
+@experiment
+@selection
+@machine
+@flag("--retry", help="Run again what failed.")
+@flag("--dry-run", help="Print what there is to do, and do nothing.")
+def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run: bool) -> None:
+    """Run an experiment. It can be stopped at any time; the next run continues it.
 
-    prolip bench run validation_free --data ~/data
-
-    prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
+    $ prolip bench run validation_free --data ~/data
+    $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
     """
-    from prolip.bench.catalogue import experiment
+    from prolip.bench.catalogue import experiment as find
     from prolip.bench.running.plan import make_plan
     from prolip.bench.running.run import Resources
     from prolip.data.files import existing
     from prolip.features import FeatureStore
 
     with _hints(name):
-        asked = options.choices(datasets, model, methods, shots, seeds, views, template)
-        plan = make_plan(experiment(name), asked, existing(data))
+        plan = make_plan(find(name), selection.choices(), existing(machine.data))
     for lacking in plan.left_out:
         warn(f"{lacking} is not in this version: its lines are left out")
-    resources = Resources(data, results, jobs, ray, device, FeatureStore(store))
+    store = FeatureStore(machine.store)
+    resources = Resources(machine.data, machine.results, machine.jobs, machine.ray, machine.device, store)
     if dry_run:
-        _print_forecast(plan, resources, json)
+        _print_forecast(plan, resources)
     else:
-        _run(plan, resources, retry, json)
+        _run(plan, resources, retry)
 
 
-def _run(plan: Plan, resources: Resources, retry: bool, json: bool) -> None:
+def _run(plan: Plan, resources: Resources, retry: bool) -> None:
     """Run a plan, and print how it went and its table."""
     from prolip.bench.running.run import run
 
     name, results = plan.experiment.name, resources.results
-    with _progress("encoding", "images", json) as encoded, _progress("running", "runs", json) as ran:
+    with _progress("encoding", "images") as encoded, _progress("running", "runs") as ran:
         counts = run(
             plan,
             resources,
@@ -134,23 +106,23 @@ def _run(plan: Plan, resources: Resources, retry: bool, json: bool) -> None:
             lambda s: ran(s.counts.done + s.counts.failed, s.counts.total, *_words_of(s)),
             retry,
         )
-    if json:
+    if OUTPUT.get().json:
         about = {"done": counts.done, "failed": counts.failed, "results": str(results)}
         print_json({"experiment": name, **about})
     else:
         say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
         if counts.failed:
-            say(f"why: prolip bench failures {name} --results {results}; once mended: --retry")
+            say(f"why: prolip bench failures {name} --results {results}; once that is fixed: --retry")
         _print_table(_table(name, results, None))
     if counts.failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
+def _print_forecast(plan: Plan, resources: Resources) -> None:
     from prolip.bench.running.run import forecast
 
     found = forecast(plan, resources)
-    if json:
+    if OUTPUT.get().json:
         print_json({"experiment": plan.experiment.name, **vars(found)})
         return
     say(f"{found.units} runs, of which {found.done} are done already")
@@ -161,13 +133,12 @@ def _print_forecast(plan: Plan, resources: Resources, json: bool) -> None:
         say("encoding images that are not in the feature store comes on top")
 
 
-@group.command("table")
-def show_table(
-    name: options.Name,
-    style: Annotated[str, typer.Option("--format", help="rich, markdown, latex or csv.")] = "rich",
-    against: options.Against = None,
-    results: options.Results = RESULTS,
-) -> None:
+@command("table", json=False)
+@experiment
+@option("--format", "style", type=click.Choice(STYLES), default="rich", help="Format of the table.")
+@option("--against", metavar="LINE", help="Show the paired difference to this line.")
+@results_file
+def show_table(name: str, style: str, against: str | None, results: Path) -> None:
     """Print the table of the last run, with the published figures."""
     from prolip.bench.reporting.render import render
 
@@ -175,15 +146,14 @@ def show_table(
     if style == "rich":
         _print_table(found)
     else:
-        typer.echo(render(found, style), nl=False)
+        click.echo(render(found, style), nl=False)
 
 
-@group.command("plot")
-def plot(
-    name: options.Name,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A .png, .pdf or .svg file.")] = None,
-    results: options.Results = RESULTS,
-) -> None:
+@command("plot", json=False)
+@experiment
+@option("--out", "-o", type=PLOT, show_default="EXPERIMENT.png", help="A .png, .pdf or .svg file.")
+@results_file
+def plot(name: str, out: Path | None, results: Path) -> None:
     """Draw the figure of the last run."""
     from prolip.bench.reporting import figures
     from prolip.bench.reporting.results import Results as Found
@@ -194,8 +164,10 @@ def plot(
     say(f"written: {path}")
 
 
-@group.command("failures")
-def failures(name: options.Name, results: options.Results = RESULTS, json: common.Json = False) -> None:
+@command("failures")
+@experiment
+@results_file
+def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
@@ -203,7 +175,7 @@ def failures(name: options.Name, results: options.Results = RESULTS, json: commo
 
     with _hints(name):
         failed = [unit for unit in Found.read(name, results).units if unit.status == "failed"]
-    if json:
+    if OUTPUT.get().json:
         print_json([{"unit": asdict(unit.planned.unit), "error": unit.error} for unit in failed])
         return
     for found in failed:
@@ -214,7 +186,9 @@ def failures(name: options.Name, results: options.Results = RESULTS, json: commo
     say(f"{len(failed)} runs failed")
 
 
-group.command("verify", cls=_Several)(verify)
+bench = Group("bench", help="Run the paper's experiments again: tables and figures.")
+for subcommand in (list_experiments, run, show_table, plot, failures, verify):
+    bench.add_command(subcommand)
 
 
 def _table(name: str, results: Path, against: str | None) -> Table:
@@ -241,14 +215,14 @@ def _print_table(found: Table) -> None:
 @contextmanager
 def _hints(name: str) -> Iterator[None]:
     """Say after an error which command or option helps."""
-    from prolip.bench.catalogue import experiment
+    from prolip.bench.catalogue import experiment as find
     from prolip.bench.reporting.results import NotRunError
     from prolip.bench.running.plan import NoDatasetsError
 
     try:
         yield
     except NotRunError as error:
-        if not experiment(name).lines:
+        if not find(name).lines:
             raise NotRunError(f"{name} are a table: prolip bench table {name}") from None
         raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
     except NoDatasetsError as error:
@@ -259,17 +233,17 @@ def _hints(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(what: str, unit: str, quiet: bool) -> Iterator[Callable[[int, int, str, str], None]]:
+def _progress(what: str, unit: str) -> Iterator[Callable[[int, int, str, str], None]]:
     """A bar on a terminal; elsewhere, for a log, a line every ten seconds."""
     last = time.monotonic()
-    with bar(what, unit, quiet) as drawn:
+    with bar(what, unit) as drawn:
 
         def advance(done: int, total: int, line: str, note: str = "") -> None:
             nonlocal last
             if sys.stderr.isatty():
                 drawn.note(note)
                 drawn(done, total)
-            elif not quiet and time.monotonic() - last >= LINE_SECONDS:
+            elif time.monotonic() - last >= LINE_SECONDS:
                 last = time.monotonic()
                 say(line)
 

@@ -1,65 +1,116 @@
-"""The options of `prolip bench`, and what they say."""
+"""Options of `prolip bench`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+
+from prolip.cli import options
+from prolip.cli.options import shared
+from prolip.cli.parameters import PATH, POSITIVE, Command, argument, option
 
 if TYPE_CHECKING:
     from prolip.bench.running.plan import Choices
 
-MOST_SEEDS = 10_000  # of a range: the paper has ten, and a slip of the finger would fill the memory
-Words = list[str] | None
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name of `prolip bench list`.")]
-Results = Annotated[Path, typer.Option("--results", help="File that results are kept in (SQLite).")]
-Against = Annotated[str | None, typer.Option(metavar="LINE", help="Show the paired difference to this line.")]
-Data = Annotated[Path, typer.Option("--data", help="Folder that holds the datasets' folders.")]
-Datasets = Annotated[Words, typer.Option(help="Datasets, or folders of images in --data to stand for them.")]
-_MODELS = (
-    "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder; else the paper's for its datasets, offline for others."
+MAX_SEEDS = 10_000  # in a range: the paper has ten, and a mistyped one would fill the memory
+experiment = argument("name", "EXPERIMENT", "A name from `prolip bench list`.")
+results_file = option(
+    "--results",
+    type=PATH,
+    default=Path("prolip-bench") / "results.sqlite",
+    help="SQLite file with the results.",
 )
-Models = Annotated[Words, typer.Option(help=_MODELS)]
-Methods = Annotated[Words, typer.Option(help="Lines of `prolip bench list EXPERIMENT`, or any method.")]
-Shots = Annotated[Words, typer.Option(help="Shots: numbers, or `full`.")]
-Seeds = Annotated[Words, typer.Option(help="Seeds: numbers, or a range like 1-10.")]
-Views = Annotated[int | None, typer.Option(help="Views of each support image; the paper has 300.", min=1)]
-Template = Annotated[Words, typer.Option(help="Prompt in place of the datasets' own.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Processes; one per core unless named.")]
-Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster; `local` starts one.")]
-Retry = Annotated[bool, typer.Option("--retry", help="Run what failed again.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")]
-Store = Annotated[Path | None, typer.Option(help="Folder that features are kept in.")]
 
 
-def choices(
-    datasets: Words,
-    model: Words,
-    methods: Words,
-    shots: Words,
-    seeds: Words,
-    views: int | None,
-    template: Words,
-) -> Choices:
-    """What the options say."""
-    from prolip.bench.running.plan import Choices
-    from prolip.data import as_templates
+class SeveralValues(Command):
+    """A command whose options take several values: `--datasets a b` is `--datasets a --datasets b`."""
 
-    return Choices(
-        _words(datasets),
-        _words(model),
-        tuple(methods or ()),
-        tuple(None if s == "full" else _number(s, "shots") for s in _words(shots)),
-        tuple(seed for text in _words(seeds) for seed in _range(text)),
-        views,
-        as_templates(template) if template else (),
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values."""
+        several = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        spread: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-") or not option:
+                option = word if word in several else ""
+                spread.append(word)
+            else:
+                spread += [word] if spread[-1] == option else [option, word]
+        return super().parse_args(ctx, spread)
+
+
+def _several(name: str, help: str, **attributes: Any) -> Any:
+    return shared(option(name, multiple=True, help=help, **attributes), ())
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of an experiment to run."""
+
+    datasets: tuple[str, ...] = _several("--datasets", "Datasets, or folders of images in --data instead.")
+    model: tuple[str, ...] = _several(
+        "--model", "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder.",
+        show_default="the paper's for its datasets, offline for others",
+    )  # fmt: skip
+    methods: tuple[str, ...] = _several(
+        "--methods", "Lines of `prolip bench list EXPERIMENT`, or any method."
     )
+    shots: tuple[str, ...] = _several("--shots", "Shots: numbers, or `full`.")
+    seeds: tuple[str, ...] = _several("--seeds", "Seeds: numbers, or a range like 1-10.")
+    views: int | None = shared(
+        option("--views", type=POSITIVE, help="Views of each support image; the paper has 300.")
+    )
+    template: tuple[str, ...] = _several("--template", "Prompt to use instead of the datasets' own.")
+
+    def choices(self) -> Choices:
+        """Return the selection as the planner takes it."""
+        from prolip.bench.running.plan import Choices
+        from prolip.data import as_templates
+
+        return Choices(
+            _words(self.datasets),
+            _words(self.model),
+            self.methods,
+            tuple(None if word == "full" else _number(word, "shots") for word in _words(self.shots)),
+            tuple(seed for word in _words(self.seeds) for seed in _range(word)),
+            self.views,
+            as_templates(list(self.template)) if self.template else (),
+        )
 
 
-def _words(given: Words) -> tuple[str, ...]:
-    """Values with commas between them are several."""
-    return tuple(word for text in given or () for word in text.split(",") if word)
+@dataclass(frozen=True)
+class Machine:
+    """Where an experiment runs, and where its data and results are."""
+
+    data: Path = shared(
+        option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
+    )
+    results: Path = shared(results_file)
+    jobs: int | None = shared(
+        option("--jobs", "-j", type=click.IntRange(min=0), show_default="one per core", help="Processes.")
+    )
+    ray: str | None = shared(
+        option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; `local` starts one here.")
+    )
+    device: str = shared(options.device)
+    store: Path | None = shared(options.features_store)
+
+
+selection = options.group("selection", Selection)
+machine = options.group("machine", Machine)
+
+
+def _words(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split values at commas."""
+    from prolip.core.errors import UsageError
+
+    words = tuple(word for text in values for word in text.split(","))
+    if not all(words):
+        raise UsageError(f"{' '.join(values)!r} has an empty value between commas")
+    return words
 
 
 def _number(text: str, what: str) -> int:
@@ -82,6 +133,6 @@ def _range(text: str) -> list[int]:
     stop = _number(last, "seeds") if dash else start
     if stop < start:
         raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
-    if stop - start >= MOST_SEEDS:
-        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,}, at most {MOST_SEEDS:,} are taken")
+    if stop - start >= MAX_SEEDS:
+        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,}, at most {MAX_SEEDS:,} are taken")
     return list(range(start, stop + 1))

@@ -1,15 +1,30 @@
-"""`prolip check`: what to mend in a folder of images."""
+"""`prolip check`: find problems in a folder of images."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from prolip.cli.common import AbsolutePaths, Device, Json, NoStore, Store
-from prolip.cli.console import bar, console, counted, escape, percent, print_json, say, table, warn
+from prolip.cli import options
+from prolip.cli.console import (
+    OUTPUT,
+    bar,
+    console,
+    counted,
+    escape,
+    percent,
+    print_json,
+    program,
+    say,
+    table,
+    warn,
+)
+from prolip.cli.parameters import CSV, HTML, PATH, SEED, argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.api.check import Check
@@ -17,49 +32,45 @@ if TYPE_CHECKING:
     from prolip.encoders import Encoder
 
 SHOWN = 10
+ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
 
 
+@command("check")
+@argument(
+    "source", "[DIR]", "A folder per class; or a folder with train/ and test/.", type=PATH, required=False
+)
+@options.base_model
+@option("--saved", type=PATH, help="Use this saved model instead of fitting one on DIR.")
+@option("--report", type=HTML, help="Write a page with the images, an .html file.")
+@option("--out", "-o", type=CSV, help="Write the findings to a .csv file.")
+@option(
+    "--move", type=PATH, metavar="FOLDER", help="Move what was found into this folder; --undo moves it back."
+)
+@option("--only", multiple=True, metavar="KIND", help=f"Only {ONLY}.")
+@option("--undo", type=PATH, metavar="FOLDER", help="Move back what an earlier --move put into this folder.")
+@flag("--yes", help="With --undo: move the files without asking.")
+@option("--seed", type=SEED, default=0, help="Random seed for the folds.")
+@options.group("images", options.ImageInput, without=("skip_bad", "exact_decode"))
 def check(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A folder per class; or one with train/ and test/.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="The base model, as for `prolip fit`.")] = "offline",
-    saved: Annotated[
-        Path | None, typer.Option(help="A saved model to ask, in the place of a fit on DIR.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with the pictures, an .html.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write what was found, a .csv.")] = None,
-    move: Annotated[
-        Path | None,
-        typer.Option(metavar="ASIDE", help="Move what was found into this folder; --undo moves it back."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Only this: unreadable, wrong-label, two-classes, train-and-test, copy or no-class; "
-            "may be repeated.",
-        ),
-    ] = None,
-    undo: Annotated[
-        Path | None, typer.Option(metavar="ASIDE", help="Move back what an earlier --move put there.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of folds.")] = 0,
-    absolute_paths: AbsolutePaths = False,
-    device: Device = "auto",
-    store: Store = None,
-    no_store: NoStore = False,
-    json: Json = False,
+    source: Path | None,
+    model: str,
+    saved: Path | None,
+    report: Path | None,
+    out: Path | None,
+    move: Path | None,
+    only: tuple[str, ...],
+    undo: Path | None,
+    yes: bool,
+    seed: int,
+    images: options.ImageInput,
 ) -> None:
-    """Find what to mend: likely wrong labels, copies, pictures of no class, unreadable ones.
+    """Find wrong labels, duplicates, images of no class.
 
-    Nothing is changed unless you say --move, and nothing is ever deleted.
+    Unreadable images are listed too. Files are moved only with --move, and nothing is ever deleted.
 
-    prolip check photos/ --report check.html
-
-    prolip check photos/ --move aside/ --only wrong-label
-
-    prolip check --undo aside/
+    $ prolip check photos/ --report check.html
+    $ prolip check photos/ --move quarantine/ --only wrong-label
+    $ prolip check --undo quarantine/
     """
     from prolip.api.check import KINDS
     from prolip.core import UsageError
@@ -67,16 +78,15 @@ def check(
     from prolip.core.writing import write_bytes
 
     if undo is not None:
-        if source is not None or move is not None:
-            raise UsageError("--undo takes nothing else: prolip check --undo ASIDE")
-        _undo(undo, json)
+        if move is not None:
+            raise UsageError("--undo and --move exclude each other")
+        _undo(undo, source, yes)
         return
     if source is None:
         raise UsageError("name the folder to check: prolip check DIR")
-    for kind in only or ():
+    for kind in only:
         check_name("kind", kind, KINDS)
-    kept = False if no_store else store
-    found = _look(source, absolute_paths, model, saved, seed, device, kept, json)
+    found = _look(source, model, saved, seed, images)
     found = replace(found, findings=[one for one in found.findings if not only or one.kind in only])
     if out is not None:
         write_bytes(out, found.csv().encode("utf-8", "backslashreplace"))
@@ -86,41 +96,32 @@ def check(
         page = check_page(found, title=f"Check of {source.resolve().name}", source=str(source))
         write_bytes(report, page.encode("utf-8", "backslashreplace"))
     moved = 0 if move is None else _move(found, source, move)
-    if json:
-        print_json(_as_json(found, {"report": report, "out": out, "aside": move}, moved))
+    if OUTPUT.get().json:
+        print_json(_as_json(found, {"report": report, "out": out, "quarantine": move}, moved))
         return
     _show(found)
     if report is not None:
         console().print(f"\nPage: [bold]{escape(str(report))}[/]")
     if move is not None:
-        aside = escape(str(move))
-        console().print(f"\n{counted(moved)} moved to {aside}. Back: [bold]prolip check --undo {aside}[/]")
+        back = f"{program()} check --undo {shlex.quote(str(move))}"
+        console().print(f"\n{counted(moved)} moved to {escape(str(move))}. Back: [bold]{escape(back)}[/]")
 
 
-def _look(
-    source: Path,
-    anywhere: bool,
-    name: str,
-    saved: Path | None,
-    seed: int,
-    device: str,
-    store: Any,
-    quiet: bool,
-) -> Check:
+def _look(source: Path, name: str, saved: Path | None, seed: int, images: options.ImageInput) -> Check:
     from prolip import encoders
     from prolip.api import FewShotClassifier, Recipe
     from prolip.api.check import check_images
 
     fitted = None
     if saved is not None:
-        clf = FewShotClassifier.load(saved, device=device, store=store)
+        clf = FewShotClassifier.load(saved, **images.settings())
         fitted = clf.model_
         encoder, classes = fitted.encoder, fitted.classes
     else:
-        encoder, classes = encoders.load(name, device), None
-        clf = FewShotClassifier(encoder, store=store)
-    train, test = _parts(encoder, source, anywhere, classes)
-    with bar("encoding", quiet=quiet) as progress:
+        encoder, classes = encoders.load(name, images.device), None
+        clf = FewShotClassifier(encoder, **images.settings())
+    train, test = _parts(encoder, source, images.absolute_paths, classes)
+    with bar("encoding") as progress:
         return check_images(
             encoder, Recipe(seed=seed), train, test, clf.reading, model=fitted, progress=progress
         )
@@ -145,8 +146,8 @@ def _parts(encoder: Encoder, source: Path, anywhere: bool, classes: Any) -> tupl
     return labelled, read_labelled(encoder, test, None, "test", labelled.classes)
 
 
-def _move(found: Check, source: Path, aside: Path) -> int:
-    from prolip.api.aside import put_aside
+def _move(found: Check, source: Path, folder: Path) -> int:
+    from prolip.api.quarantine import quarantine
     from prolip.core import UsageError
 
     why: dict[int, list[str]] = {}
@@ -158,27 +159,39 @@ def _move(found: Check, source: Path, aside: Path) -> int:
         if not isinstance(path, Path) or label not in path.parts[len(root) : -1]:
             raise UsageError(
                 f"{found.names[i]} does not lie in a folder called {label!r}: only folders per class can be "
-                "tidied by moving files; mend the table by the list that --out writes"
+                "moved; correct the table by the list that --out writes"
             )
         images.append((path, ", ".join(kinds)))
-    moved, left = put_aside(aside, images, source) if images else ([], [])
+    moved, left = quarantine(folder, images, source) if images else ([], [])
     for path, reason in left:
         warn(f"{path} stays: {reason}")
     return len(moved)
 
 
-def _undo(aside: Path, json: bool) -> None:
-    from prolip.api.aside import put_back
+def _undo(folder: Path, root: Path | None, yes: bool) -> None:
+    from prolip.api.quarantine import read_quarantine, restore
+    from prolip.core import UsageError
 
-    back, left = put_back(aside)
-    if json:
-        print_json({"back": len(back), "left": [{"path": one.source, "why": why} for one, why in left]})
+    found = read_quarantine(folder, root)
+    if not yes:
+        if OUTPUT.get().json or not sys.stdin.isatty():
+            raise UsageError(
+                f"{counted(len(found.files))} would be moved to {found.root}: add --yes to move them"
+            )
+        for one in found.files:
+            console().print(escape(f"{folder / one.place} -> {found.root / one.source}"), soft_wrap=True)
+        if not click.confirm(f"Move {counted(len(found.files))} back to {found.root}?"):
+            raise click.exceptions.Exit(1)
+    back, left = restore(found)
+    if OUTPUT.get().json:
+        paths = [{"path": str(found.root / one.source), "why": why} for one, why in left]
+        print_json({"back": len(back), "left": paths})
     else:
         say(f"{counted(len(back))} moved back")
     for one, why in left:
-        warn(f"{one.place} stays in {aside}: {why}")
+        warn(f"{one.place} stays in {folder}: {why}")
     if left:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _as_json(found: Check, written: dict[str, Path | None], moved: int) -> dict[str, Any]:

@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from prolip.cli.common import Base, Device, Json, Replacing, Saved, TrustBase
-from prolip.cli.console import percent, print_json, say, table
+from prolip.cli import options
+from prolip.cli.console import OUTPUT, percent, print_json, say, table
+from prolip.cli.parameters import command, flag, option
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
 
 
+@command("classes")
+@options.saved_model
+@option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a class.")
+@option("--merge", multiple=True, metavar="A,B=NEW", help="Make several classes one.")
+@option("--remove", multiple=True, metavar="NAME", help="Remove a class.")
+@flag("--retext", help="With --rename: use the new names in the prompts too, and fit again.")
+@options.replaced_model
+@options.device
 def classes(
-    saved: Saved,
-    rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="Another name for a class; may be repeated.")
-    ] = None,
-    merge: Annotated[
-        list[str] | None, typer.Option(metavar="A,B=NEW", help="Several classes as one; may be repeated.")
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A class to drop; may be repeated.")
-    ] = None,
-    retext: Annotated[
-        bool, typer.Option("--retext", help="With --rename: let the model read the new names, and fit again.")
-    ] = False,
-    out: Replacing = None,
-    base: Base = None,
-    trust_base: TrustBase = False,
-    device: Device = "auto",
-    json: Json = False,
+    saved: options.SavedModel,
+    rename: tuple[str, ...],
+    merge: tuple[str, ...],
+    remove: tuple[str, ...],
+    retext: bool,
+    out: Path | None,
+    device: str,
 ) -> None:
-    """List the classes of a model, or change them: rename, merge, remove. No images are needed.
+    """List, rename, merge or remove the classes of a model.
 
-    A new name changes no answer: the model goes on reading the old one, unless you say --retext. Merging and
-    removing fit again, from the features that the model keeps.
+    No images are needed. A new name changes no answer: the prompts of the model keep the old one, except
+    with --retext. Merging and removing fit again, from the features in the model.
 
-    prolip classes my-model --rename "tabby=tabby cat" --merge "beagle,basset hound=hound" --remove fox
+    $ prolip classes my-model --rename "tabby=tabby cat" --merge "beagle,basset hound=hound" --remove fox
     """
     from prolip.api import classes as change
     from prolip.api import keep
@@ -50,12 +46,12 @@ def classes(
         raise UsageError("--retext says how to --rename: add that option")
     if out is not None and not (rename or merge or remove):
         raise UsageError("nothing is changed: --out goes with --rename, --merge or --remove")
-    target, card = out or saved, has_card(saved)
+    target, card = out or saved.path, has_card(saved.path)
     check_target(target, card)
     there = version(target)
-    model = before = keep.load(saved, device, base=base, trust_base=trust_base)
+    model = before = keep.load(saved.path, device, base=saved.base, trust_base=saved.trust_base)
     if remove:
-        model = change.remove_classes(model, remove)
+        model = change.remove_classes(model, list(remove))
     for names, new in _pairs(merge, "--merge", "A,B=NEW"):
         model = change.merge_classes(model, [name.strip() for name in names.split(",")], new)
     if rename:
@@ -63,18 +59,16 @@ def classes(
     if model is not before:
         support = before.support.task is not None
         keep.save(model, target, support=support, card=card, over=there)
-    _show(model, None if model is before else target, json)
+    _show(model, None if model is before else target)
     if rename and not retext:
-        say(
-            "The texts stay those of the old names, and no answer changes: --retext reads the new ones.", json
-        )
+        say("The prompts keep the old names, and no answer changes: --retext uses the new names.")
 
 
-def _pairs(given: list[str] | None, option: str, form: str) -> list[tuple[str, str]]:
+def _pairs(given: tuple[str, ...], option: str, form: str) -> list[tuple[str, str]]:
     from prolip.core import UsageError
 
     found = []
-    for pair in given or ():
+    for pair in given:
         old, equals, new = (part.strip() for part in pair.rpartition("="))
         if not equals or not old or not new:
             raise UsageError(f"{option} takes {form}, got {pair!r}")
@@ -82,14 +76,14 @@ def _pairs(given: list[str] | None, option: str, form: str) -> list[tuple[str, s
     return found
 
 
-def _show(model: AdaptedModel, saved: Path | None, json: bool) -> None:
+def _show(model: AdaptedModel, saved: Path | None) -> None:
     import numpy as np
 
     task, held_out = model.support.task, model.confidence.report
     unknown: list[Any] = [None] * len(model.classes)
     counts = unknown if task is None else np.bincount(task.y, minlength=task.classes).tolist()
     accuracy = held_out.get("per_class", unknown)
-    if json:
+    if OUTPUT.get().json:
         told = {"classes": list(model.classes), "counts": counts, "held_out": held_out}
         print_json(told if saved is None else {**told, "out": str(saved)})
         return

@@ -12,16 +12,34 @@ import io
 import json
 import os
 import re
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 LINE_SECONDS = 10.0  # between two lines of progress in a log
 
-# -1 with -q, 1 with -v.
-VERBOSITY: ContextVar[int] = ContextVar("verbosity", default=0)
+
+@dataclass(frozen=True)
+class Output:
+    """What the options -q, -v and --json say about what is printed."""
+
+    quiet: bool = False
+    verbose: bool = False
+    json: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether progress and remarks are left out."""
+        return self.quiet or self.json
+
+
+OUTPUT: ContextVar[Output] = ContextVar("output", default=Output())  # noqa: B039  (it is frozen)
 
 # What a terminal obeys: control characters, and those that turn the direction of writing.
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -74,8 +92,8 @@ class Display:
     Where that is no terminal, but a log, there is a line now and then instead.
     """
 
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
+    def __init__(self) -> None:
+        self.silent = OUTPUT.get().silent
         self.terminal = sys.stderr.isatty()
         self._drawn: Any = None
 
@@ -115,7 +133,7 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
         waiting = done < total and total > 1
-        if self._display.quiet or (self._task is None and not waiting):
+        if self._display.silent or (self._task is None and not waiting):
             return
         if not self._display.terminal:
             self._line(done, total)
@@ -150,30 +168,38 @@ class Bar:
 
 
 @contextlib.contextmanager
-def bar(label: str, unit: str = "images", quiet: bool = False) -> Iterator[Bar]:
+def bar(label: str, unit: str = "images") -> Iterator[Bar]:
     """A progress bar on standard error; a line every ten seconds where that is no terminal."""
-    display = Display(quiet or VERBOSITY.get() < 0)
+    display = Display()
     try:
         yield Bar(display, label, unit)
     finally:
         display.stop()
 
 
-def say(message: str, quiet: bool = False) -> None:
+def say(message: str) -> None:
     """A line for people, on standard error, so that standard output stays clean."""
-    if not quiet and VERBOSITY.get() >= 0:
+    if not OUTPUT.get().silent:
         console(stderr=True).print(printable(message), markup=False)
 
 
 def hint(markup: str) -> None:
     """What to do next, below a result; not with -q."""
-    if VERBOSITY.get() >= 0:
+    if not OUTPUT.get().quiet:
         console().print(markup)
+
+
+def program() -> str:
+    """Return how to start this program from here, for commands that are printed to be typed."""
+    started, found = Path(sys.argv[0]), shutil.which("prolip")
+    if found and Path(found).parent.absolute() in (started.parent.absolute(), Path(sys.executable).parent):
+        return "prolip"
+    return shlex.join([sys.executable, "-m", "prolip"] if started.suffix == ".py" else [sys.argv[0]])
 
 
 def detail(message: str) -> None:
     """A line for those who asked for more, with -v."""
-    if VERBOSITY.get() > 0:
+    if OUTPUT.get().verbose:
         console(stderr=True).print(printable(message), markup=False, style="dim", soft_wrap=True)
 
 
@@ -226,6 +252,18 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
 def counted(images: int) -> str:
     """How many images: 1 image, 2 images."""
     return f"{images:,} image{'' if images == 1 else 's'}"
+
+
+def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:
+    """Print how many images could not be read, and how many test images are not new to the model."""
+    if duplicates:
+        were = "was" if duplicates == 1 else "were"
+        warn(f"{duplicates} of these images {were} in the support set: the accuracy is too good")
+    if bad:
+        warn(f"{counted(len(bad))} could not be read and {'was' if len(bad) == 1 else 'were'} left out")
+        for name, reason in bad[:5]:
+            if name:
+                say(f"  {name}: {reason}")
 
 
 def percent(value: float | None) -> str:

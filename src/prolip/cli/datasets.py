@@ -1,45 +1,25 @@
 """`prolip datasets`: the paper's datasets, and what of them is on this disk."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from prolip.cli.common import Json
-from prolip.cli.console import console, hint, print_json, table
+from prolip.cli.console import OUTPUT, console, hint, print_json, table
+from prolip.cli.parameters import PATH, argument, command
 
 
-def datasets(
-    root: Annotated[
-        Path | None, typer.Argument(metavar="ROOT", help="Folder that holds the datasets' folders.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """List the paper's datasets; with ROOT, say what is there, what is missing and where it comes from.
+@command("datasets")
+@argument("root", "[ROOT]", "Folder that holds the datasets' folders.", type=PATH, required=False)
+def datasets(root: Path | None) -> None:
+    """List the paper's datasets, and what of them is on this disk.
 
-    prolip datasets ~/data
+    $ prolip datasets ~/data
     """
-    from prolip.data import DATASETS, check_datasets, templates_for
+    from prolip.data import DATASETS, check_datasets
     from prolip.data.files import existing
 
     found = {item.dataset.name: item for item in check_datasets(existing(root))} if root else {}
-    if json:
-        print_json(
-            [
-                {
-                    "name": d.name,
-                    "title": d.title,
-                    "folder": d.folder,
-                    "classes": d.classes,
-                    "sizes": d.sizes,
-                    "templates": templates_for(d.name),
-                    "source": d.source,
-                    **({"state": f.state, "counts": f.counts, "problems": f.problems} if f else {}),
-                }
-                for d in DATASETS.values()
-                for f in [found.get(d.name)]
-            ]
-        )
+    if OUTPUT.get().json:
+        print_json([_as_json(each, found.get(each.name)) for each in DATASETS.values()])
         return
     splits = ("train", "val", "test")
     rows = [
@@ -61,3 +41,13 @@ def datasets(
         for problem in item.problems:
             console().print(f"\n{item.dataset.name}: {problem}", markup=False, soft_wrap=True, end="")
     console().print()
+
+
+def _as_json(dataset: Any, found: Any) -> dict[str, Any]:
+    from prolip.data import templates_for
+
+    known = {
+        name: getattr(dataset, name) for name in ("name", "title", "folder", "classes", "sizes", "source")
+    }
+    state = {name: getattr(found, name) for name in ("state", "counts", "problems")} if found else {}
+    return {**known, "templates": templates_for(dataset.name), **state}

@@ -1,36 +1,35 @@
 """`prolip demo`: the demonstration, its progress and its table."""
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from prolip.cli import options
+from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, program, say, table
+from prolip.cli.parameters import PATH, command, option
 
-from prolip.cli.common import Json, Store
-from prolip.cli.console import bar, console, escape, percent, print_json, say, table
 
-
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the report.")] = Path("prolip-demo"),
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Show what this does, with no data and no network: about a minute the first time.
+@command("demo")
+@option("--out", "-o", type=PATH, default="prolip-demo", help="Folder for the report.")
+@options.features_store
+def demo(out: Path, store: Path | None) -> None:
+    """Show what this does, without data or network, in a minute.
 
     Fits the offline encoder on built-in pictures with 1, 4 and 16 images a class, prints zero-shot against
     adapted accuracy, and writes a report.
     """
-    say("loading the offline encoder ...", quiet=json)
+    say("loading the offline encoder ...")
     from prolip import demo as demonstration
 
     bars: dict[str, Any] = {}
-    with bar("encoding", quiet=json) as first:
+    with bar("encoding") as first:
 
         def progress(label: str, done: int, total: int) -> None:
             unit = "fits" if label.startswith("fitting") else "pictures"
             bars.setdefault(label, first.beside(label, unit))(done, total)
 
         summary = demonstration.run(out, store, progress)
-    if json:
+    if OUTPUT.get().json:
         print_json(summary)
         return
     shots = demonstration.SHOTS
@@ -40,10 +39,14 @@ def demo(
     ]
     table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
-    report, model, pictures = (escape(str(out / n)) for n in ("report.html", "textures-model", "pictures"))
+    report, model, pictures = (
+        escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "pictures")
+    )
+    run = escape(program())
     console().print(
         f"\nA fit took {min(fits):.2f} to {max(fits):.2f} s; all of this {summary['seconds']:.0f} s.\n"
         f"Report: [bold]{report}[/]   results beside it\n"
-        f"Next:   [bold]prolip predict {model} {pictures} --top 3[/]\n"
-        f"        [bold]prolip fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)"
+        f"Next:   [bold]{run} predict {model} {pictures} --top 3[/]\n"
+        f"        [bold]{run} fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)",
+        soft_wrap=True,
     )

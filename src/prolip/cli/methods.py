@@ -1,31 +1,29 @@
 """`prolip methods`: what each method trains and needs."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from prolip.cli.common import Json
-from prolip.cli.console import print_json, table
+from prolip.cli.console import OUTPUT, print_json, table
+from prolip.cli.parameters import command, option
 
-LARGEST = 10**9  # of a size
+SIZE = click.IntRange(1, 10**9)
 
 
-def list_methods(
-    features: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Do, columns before the image projection.")
-    ] = 2048,
-    dim: Annotated[int, typer.Option(min=1, max=LARGEST, help="D, of the shared space.")] = 1024,
-    classes: Annotated[int, typer.Option(min=1, max=LARGEST, help="K.")] = 1000,
-    shots: Annotated[int, typer.Option(min=1, max=LARGEST, help="N, images per class.")] = 16,
-    text_features: Annotated[
-        int, typer.Option(min=1, max=LARGEST, help="Dt, columns before the text projection.")
-    ] = 512,
-    json: Json = False,
-) -> None:
-    """List the methods: what each trains and needs, and whether it can still answer for other classes.
+@command("methods")
+@option("--features", type=SIZE, default=2048, help="Do, the number of features before the image projection.")
+@option("--dim", type=SIZE, default=1024, help="D, the dimension of the shared space.")
+@option("--classes", type=SIZE, default=1000, help="K, the number of classes.")
+@option("--shots", type=SIZE, default=16, help="N, images per class.")
+@option(
+    "--text-features", type=SIZE, default=512, help="Dt, the number of features before the text projection."
+)
+def list_methods(features: int, dim: int, classes: int, shots: int, text_features: int) -> None:
+    """List the methods: what each trains and needs.
 
-    Numbers of parameters are for CLIP's RN50 on ImageNet with 16 images a class, unless other sizes are
-    given. Methods that are biases on zero-shot add up: `--method a+b` trains any two of them together.
+    An open-class method can classify other classes, too. The defaults of the sizes are those of CLIP's RN50
+    on ImageNet with 16 images per class. Methods that add a bias to the zero-shot logits can be combined:
+    `--method a+b` trains two of them together.
     """
     from prolip import methods
     from prolip.core import UsageError
@@ -39,17 +37,9 @@ def list_methods(
             count: int | None = method.count(shape)
         except UsageError:  # it trains inside a tower, whose size a shape does not tell
             count = None
-        found.append(
-            {
-                "name": name,
-                "summary": method.summary,
-                "open_class": method.open_class,
-                "size": method.size,
-                "parameters": count,
-                "needs": list(method.needs),
-            }
-        )
-    if json:
+        known = {field: getattr(method, field) for field in ("summary", "open_class", "size")}
+        found.append({"name": name, **known, "parameters": count, "needs": list(method.needs)})
+    if OUTPUT.get().json:
         print_json(found)
         return
     rows = [

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from prolip.cli import common
-from prolip.cli.console import bar, percent, print_json, say, table
+from prolip.cli import options
+from prolip.cli.console import OUTPUT, bar, percent, print_json, report_skipped, say, table
+from prolip.cli.options import shared
+from prolip.cli.parameters import FRACTION, PATH, FilePath, Fraction, argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
@@ -23,71 +26,70 @@ if TYPE_CHECKING:
 MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 
 
+@dataclass(frozen=True)
+class SortOptions:
+    """Whether and how image files are sorted into folders."""
+
+    sort_into: Path | None = shared(
+        option(
+            "--sort-into", type=PATH, metavar="DIR",
+            help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
+        )
+    )  # fmt: skip
+    link: bool = shared(flag("--link", help="With --sort-into: link instead of copying."))
+    move: bool = shared(flag("--move", help="With --sort-into: move instead of copying."))
+    unsure: float | None = shared(
+        option(
+            "--unsure", type=Fraction(0, 1), metavar="P",
+            help="With --sort-into: images below this probability go into the folder unsure.",
+        )
+    )  # fmt: skip
+
+
+@command("predict")
+@options.saved_model
+@argument(
+    "sources", "IMAGE_OR_DIR...",
+    "Images, or folders, tables, archives or datasets of them; - reads paths from standard input.",
+    nargs=-1, required=True,
+)  # fmt: skip
+@option("--top", type=click.IntRange(1, MAX_TOP), default=1, help="Number of classes to show for each image.")
+@option(
+    "--out", "-o", type=FilePath(".csv", ".jsonl"),
+    help="A .csv or .jsonl file to write to; a run that was stopped continues there.",
+)  # fmt: skip
+@flag("--reject", help="No class for images that seem to belong to none.")
+@option(
+    "--false-reject", type=FRACTION, show_default="0.05",
+    help="With --reject: the fraction of images of the classes that may be rejected.",
+)  # fmt: skip
+@option(
+    "--false-accept", type=FRACTION, help="Instead: the fraction of images of similar classes that may pass."
+)
+@option("--test-time", help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow).")
+@flag("--transductive", help="Classify all images together, if that helps held-out labelled ones.")
+@options.groups
+@options.group("sort", SortOptions)
+@options.image_input
 def predict(
-    saved: common.Saved,
-    images: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IMAGE_OR_DIR",
-            help="Images, or folders, tables, archives or datasets of them; - reads paths from the input.",
-        ),
-    ],
-    top: Annotated[int, typer.Option(min=1, max=MAX_TOP, help="Classes to show for each image.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="A .csv or .jsonl to write to; a run that was stopped goes on."),
-    ] = None,
-    reject: Annotated[
-        bool, typer.Option("--reject", help="No class for images that seem to belong to none.")
-    ] = False,
-    false_reject: Annotated[
-        float | None,
-        typer.Option(help="With --reject: what part of images that do belong may be refused; 0.05."),
-    ] = None,
-    false_accept: Annotated[
-        float | None,
-        typer.Option(help="Instead: what part of images of unknown, but similar classes may pass."),
-    ] = None,
-    test_time: Annotated[
-        str | None, typer.Option(help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow).")
-    ] = None,
-    together: Annotated[
-        bool,
-        typer.Option(
-            "--together", help="Classify all images together, where held-out labelled ones are helped by it."
-        ),
-    ] = False,
-    groups: common.Groups = None,
-    sort_into: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Copy each image into a folder for its answer; with --reject, into none-of-these too.",
-        ),
-    ] = None,
-    link: Annotated[bool, typer.Option("--link", help="With --sort-into: link, do not copy.")] = False,
-    move: Annotated[bool, typer.Option("--move", help="With --sort-into: move, do not copy.")] = False,
-    unsure: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="With --sort-into: below this probability, into the folder unsure."),
-    ] = None,
-    base: common.Base = None,
-    trust_base: common.TrustBase = False,
-    device: common.Device = "auto",
-    store: common.Store = None,
-    no_store: common.NoStore = False,
-    skip_bad: common.SkipBad = False,
-    exact_decode: common.ExactDecode = False,
-    absolute_paths: common.AbsolutePaths = False,
-    json: common.Json = False,
+    saved: options.SavedModel,
+    sources: tuple[str, ...],
+    top: int,
+    out: Path | None,
+    reject: bool,
+    false_reject: float | None,
+    false_accept: float | None,
+    test_time: str | None,
+    transductive: bool,
+    groups: Path | None,
+    sort: SortOptions,
+    images: options.ImageInput,
 ) -> None:
-    """Tell the class of images.
+    """Predict the class of images.
 
-    prolip predict my-model new/*.jpg --top 3
-
-    find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
-
-    prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
+    $ prolip predict my-model new/*.jpg --top 3
+    $ find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
+    $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
     from prolip.api.answer import Asked, answers, run_name
     from prolip.api.answer_file import AnswerFile, check_answers
@@ -97,19 +99,17 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    common.check_fraction("--false-reject", false_reject)
-    common.check_fraction("--false-accept", false_accept)
     _check_way(test_time)
     if out is not None:
         check_answers(out)
-    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = saved.load(images)
     model = clf.model_
     asked = Asked(
-        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept, test_time,
-        None if groups is None else read_groups(groups, model.classes), together,
+        top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
+        test_time, None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
-    sorting = _sorting(model, asked, images, sort_into, link, move, unsure)
-    named, total = _named(model, images, absolute_paths)
+    sorting = _sorting(model, asked, sources, sort)
+    named, total = _named(model, sources, images.absolute_paths)
     skipped: list[tuple[str, str]] = []
     evidence: list[Evidence] = []
 
@@ -120,41 +120,43 @@ def predict(
         found = answers(model, named, asked, clf.reading, **lists, total=total, progress=progress)
         return found if sorting is None else sorting.place_all(found)
 
-    progress_bar = bar("adapting" if test_time else "encoding", quiet=json)
+    progress_bar = bar("adapting" if test_time else "encoding")
     if out is None:
         with progress_bar as progress:
             shown = list(find(named, total, progress))
-        _report(skipped, evidence, json)
+        _report(skipped, evidence)
         if sorting is not None:
-            _show_sorted(sorting, len(skipped), json)
+            _show_sorted(sorting, len(skipped))
         else:
-            _show(shown, json)
+            _show(shown)
         return
     ranks = min(top, len(model.classes))
     with AnswerFile(out, ranks, reject, run_name(model, asked)).opened() as file, progress_bar as progress:
         already = len(file.done)
-        if already and together:
-            raise UsageError(f"{out} has answers, and --together answers all at once: name a new file")
+        if already and transductive:
+            raise UsageError(
+                f"{out} has answers, and --transductive needs all images at once: name a new file"
+            )
         if already:
-            say(f"{already} answers are in {out} already", quiet=json)
+            say(f"{already} answers are in {out} already")
         left = None if total is None else max(0, total - already)
         # What has an answer may not have been sorted yet.
         written = file.write(find(_unanswered(named, set() if sorting else file.done), left, progress))
-    _report(skipped, evidence, json)
+    _report(skipped, evidence)
     if sorting is not None:
-        _show_sorted(sorting, len(skipped), json)
-    elif json:
+        _show_sorted(sorting, len(skipped))
+    elif OUTPUT.get().json:
         told = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
-        print_json(told | ({"together": vars(evidence[0])} if evidence else {}))
+        print_json(told | ({"transductive": vars(evidence[0])} if evidence else {}))
     else:
         say(f"{written} answers written to {out}")
 
 
-def _report(skipped: list[tuple[str, str]], evidence: list[Evidence], json: bool) -> None:
-    """What could not be read, and whether images were classified together."""
-    common.report_skipped(skipped, json)
+def _report(skipped: list[tuple[str, str]], evidence: list[Evidence]) -> None:
+    """Print what could not be read, and whether images were classified together."""
+    report_skipped(skipped)
     for each in evidence:
-        say(f"classified {'together' if each.used else 'one by one'}: {each.why}", quiet=json)
+        say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
 
 
 def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
@@ -167,39 +169,36 @@ def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tu
 
 
 def _sorting(
-    model: AdaptedModel,
-    asked: Asked,
-    sources: list[str],
-    root: Path | None,
-    link: bool,
-    move: bool,
-    unsure: float | None,
+    model: AdaptedModel, asked: Asked, sources: tuple[str, ...], chosen: SortOptions
 ) -> Sorting | None:
     """Where images go by their answers, if anywhere."""
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
+    from prolip.core.files import lies_in
     from prolip.data.files import existing
 
+    root = chosen.sort_into
     if root is None:
-        if link or move or unsure is not None:
+        if chosen.link or chosen.move or chosen.unsure is not None:
             raise UsageError("--link, --move and --unsure say how to --sort-into: add that option")
         return None
-    if link and move:
+    if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
     if not model.encoder.takes_pictures:
         raise UsageError("--sort-into sorts image files: embeddings have none")
-    named = [existing(source).resolve() for source in sources if source != "-"]
-    if named and all(root.resolve() in (path, *path.parents) for path in named):
+    named = [existing(source) for source in sources if source != "-"]
+    if named and all(lies_in(path, root) for path in named):
         raise UsageError(
             f"nothing to sort: {sources[0]} lies in {root}, the folder to sort into, where images count as "
             "sorted; name another --sort-into"
         )
     classes = model.classes if asked.groups is None else asked.groups.names
-    return Sorting(root, classes, "link" if link else "move" if move else "copy", unsure or 0.0)
+    way: Literal["copy", "link", "move"] = "link" if chosen.link else "move" if chosen.move else "copy"
+    return Sorting(root, classes, way, chosen.unsure or 0.0)
 
 
-def _show_sorted(sorting: Sorting, skipped: int, json: bool) -> None:
-    if json:
+def _show_sorted(sorting: Sorting, skipped: int) -> None:
+    if OUTPUT.get().json:
         print_json({"into": str(sorting.root), "sorted": dict(sorting.counts), "skipped": skipped})
         return
     table(None, ["folder", "images"], [[name, str(n)] for name, n in sorted(sorting.counts.items())])
@@ -214,7 +213,7 @@ def _check_way(way: str | None) -> None:
 
 
 def _named(
-    model: AdaptedModel, sources: list[str], absolute_paths: bool
+    model: AdaptedModel, sources: tuple[str, ...], absolute_paths: bool
 ) -> tuple[Iterable[tuple[str, Any]], int | None]:
     """What to answer for, with the name of each, and how many; standard input is read as it comes."""
     from prolip.core.files import readable
@@ -227,9 +226,9 @@ def _named(
             for i, row in enumerate(model.encoder.read(source))
         ]
         return rows, len(rows)
-    if sources == ["-"]:
+    if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    listed = list_images(sources, absolute_paths=absolute_paths)
+    listed = list_images(list(sources), absolute_paths=absolute_paths)
     return ((readable(str(image)), image) for image in listed), len(listed)
 
 
@@ -248,8 +247,8 @@ def _lines() -> Iterator[str]:
         raise InputError("no images were named: - reads names of files, one a line, and none came")
 
 
-def _show(answers: list[dict[str, Any]], json: bool) -> None:
-    if json:
+def _show(answers: list[dict[str, Any]]) -> None:
+    if OUTPUT.get().json:
         print_json(answers)
         return
     rows = []

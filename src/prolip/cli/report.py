@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from prolip.cli import common
-from prolip.cli.console import Bar, bar, console, escape, percent, print_json
+from prolip.cli import options
+from prolip.cli.console import OUTPUT, Bar, bar, console, escape, percent, print_json, report_skipped
+from prolip.cli.parameters import HTML, argument, command, option
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
@@ -19,53 +18,45 @@ DRAWS = 1500  # images over which a learning curve's draws add up: many of few i
 TOO_MANY = 4000  # images whose learning curve takes longer than a page should
 
 
+@command("report")
+@options.saved_model
+@argument(
+    "source", "[DIR]", "Labelled images, also those that the model was fitted on; by default, the page is "
+    "about the features in the model.", required=False,
+)  # fmt: skip
+@option("--out", "-o", type=HTML, default="report.html", help="The page to write.")
+@options.image_input
 def report(
-    saved: common.Saved,
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DIR]",
-            help="A folder per class to ask about, which may be the one that it was fitted on; "
-            "the model's own features unless named.",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    absolute_paths: common.AbsolutePaths = False,
-    base: common.Base = None,
-    trust_base: common.TrustBase = False,
-    device: common.Device = "auto",
-    store: common.Store = None,
-    no_store: common.NoStore = False,
-    skip_bad: common.SkipBad = False,
-    exact_decode: common.ExactDecode = False,
-    json: common.Json = False,
+    saved: options.SavedModel,
+    source: str | None,
+    out: Path,
+    images: options.ImageInput,
 ) -> None:
-    """Show what a model does: a page with its confusions, its mistakes as pictures, and how good it is.
+    """Write a page about a model: accuracy, confusions, mistakes.
 
-    Images that the model was fitted on are answered by fits that did not see them, so that the page does not
-    flatter; where that cannot be, a warning says so. It is one file, and nothing in it is fetched from
-    anywhere.
+    Images that the model was fitted on are classified by fits that did not see them, so that the accuracy is
+    not too high; where that is not possible, there is a warning. The page is one file and loads nothing from
+    the network.
 
-    prolip report my-model photos/ -o report.html
+    $ prolip report my-model photos/ -o report.html
     """
     from prolip.api.measure import answer_held_out, answer_labelled, figures
     from prolip.api.reading import read_labelled
 
-    clf = common.load(saved, device, False if no_store else store, skip_bad, base, trust_base, exact_decode)
+    clf = saved.load(images)
     model = clf.model_
     if source is None:
         answers = answer_held_out(model)
     else:
-        images = common.labelled(str(source), "test", absolute_paths)
-        asked = read_labelled(model.encoder, images, None, "test", model.classes)
-        with bar("encoding", quiet=json) as progress:
+        labelled = images.labelled(source, "test")
+        asked = read_labelled(model.encoder, labelled, None, "test", model.classes)
+        with bar("encoding") as progress:
             answers = answer_labelled(model, asked, clf.reading, progress, honest=True)
-    name = "its support set" if source is None else str(source)
-    write_page(out, model, answers, saved.resolve().name, name, quiet=json)
-    common.warn_of_copies(int((answers.in_support & ~answers.held_out).sum()))
-    common.report_skipped(answers.skipped, json)
+    name = source or "its support set"
+    write_page(out, model, answers, saved.path.resolve().name, name)
+    report_skipped(answers.skipped, int((answers.in_support & ~answers.held_out).sum()))
     told = figures(model, answers)
-    if json:
+    if OUTPUT.get().json:
         print_json({**told, "held_out": int(answers.held_out.sum()), "out": str(out)})
         return
     console().print(
@@ -74,14 +65,12 @@ def report(
     )
 
 
-def write_page(
-    path: Path, model: AdaptedModel, answers: LabelledAnswers, title: str, source: str, *, quiet: bool
-) -> None:
+def write_page(path: Path, model: AdaptedModel, answers: LabelledAnswers, title: str, source: str) -> None:
     """Write a page about a model and its answers."""
     from prolip.core.writing import write_bytes
     from prolip.report import model_page
 
-    with bar("fitting", "fits", quiet=quiet) as progress:
+    with bar("fitting", "fits") as progress:
         curve = _curve(model, progress)
     page = model_page(model, answers, title=title, source=source, curve=curve)
     write_bytes(path, page.encode("utf-8", "backslashreplace"))

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import IO
 
 from prolip.core.errors import UsageError
-from prolip.core.locks import holder, still_there, try_lock
+from prolip.core.files import fsync
+from prolip.core.locks import lock_file, locked
 from prolip.core.writing import follow, make_folders, write_error
 
 Keep = Callable[[IO[bytes]], int]
+_BLOCK = 1 << 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Lines:
@@ -20,7 +23,6 @@ class Lines:
     def __init__(self, handle: int, size: int) -> None:
         self._handle, self.size = handle, size
         os.ftruncate(handle, size)
-        os.lseek(handle, 0, os.SEEK_END)
 
     def write(self, text: str, sync: bool = False) -> None:
         """Add text, which should end a line; with `sync` it is on the disk when this returns."""
@@ -30,7 +32,7 @@ class Lines:
             while left:
                 left = left[os.write(self._handle, left) :]
             if sync:
-                os.fsync(self._handle)
+                fsync(self._handle)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._handle, self.size)
@@ -42,49 +44,38 @@ class Lines:
 def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
     """A file to add lines to, locked until the end; one that stays empty is removed.
 
-    Another process that has it open here is an error. `keep` reads what is there and says how many bytes of
-    it stay; it may refuse the file. By default whole lines stay, without what an interrupted run left of a
+    Another process that has it open here is a LockedError. `keep` reads what is there and says how many bytes
+    of it stay; it may refuse the file. By default whole lines stay, without what an interrupted run left of a
     last one.
     """
     target = follow(path)
     try:
         make_folders(target.parent)
-        handle = _claim(path, target)
-        try:
-            with open(handle, "rb", closefd=False) as file:
-                size = (keep or whole_lines)(file)
-            lines = Lines(handle, size)
+        with locked(lock_file(target), path):
+            lines = None
+            handle = os.open(target, _FLAGS, 0o666)
             try:
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise UsageError(f"{path} is not a regular file: name another")
+                with open(handle, "rb", closefd=False) as file:
+                    size = (keep or whole_lines)(file)
+                lines = Lines(handle, size)
                 yield lines
             finally:
-                if not lines.size and still_there(handle, target):
-                    target.unlink()
-        finally:
-            os.close(handle)
+                os.close(handle)
+                if lines is not None and not lines.size:
+                    target.unlink(missing_ok=True)
     except OSError as error:
-        raise write_error(path, error, "the lines before that are kept") from error
-
-
-def _claim(path: Path, target: Path) -> int:
-    """The file, open and locked."""
-    while True:
-        handle = os.open(target, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise UsageError(f"{path} is no regular file: name another")
-        if not try_lock(handle):
-            os.close(handle)
-            raise UsageError(
-                f"{path} is being written by {holder(target)}: wait for it, or name another file"
-            )
-        if still_there(handle, target):
-            return handle
-        os.close(handle)
+        raise write_error(path, error, "the lines before that are in the file") from error
 
 
 def whole_lines(file: IO[bytes]) -> int:
-    """How many bytes there are up to the end of the last whole line."""
-    size = file.seek(0, os.SEEK_END)
-    start = max(0, size - (1 << 20))
-    file.seek(start)
-    return start + file.read().rfind(b"\n") + 1
+    """How many bytes there are up to the end of the last whole line, however long the rest is."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        if (found := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0

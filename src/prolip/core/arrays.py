@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Tensors = dict[str, Array]  # by name
+SHORTEST, LONGEST = (
+    1e-11,
+    1e12,
+)  # the largest value of a row: squares of less, and of more, are lost in float32
 
 
 def own_value(value: Any) -> Any:
@@ -102,9 +106,15 @@ def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
     return total
 
 
-def require_nonzero_rows(x: Array, name: str) -> None:
-    """Refuse rows that are all zero: they have no direction, hence no cosine with any class."""
-    zero = ~x.any(axis=-1)
+def require_directions(x: Array, name: str) -> None:
+    """Refuse rows without a direction, hence a cosine: zero, or so short or long that squares fail."""
+    size = np.abs(x).max(axis=-1, initial=0)
+    zero = size == 0
     if zero.any():
         first = int(np.flatnonzero(zero)[0])
         raise InputError(f"{name} has {int(zero.sum())} all-zero rows (the first is row {first})")
+    if size.size and not (size.min() > SHORTEST and size.max() < LONGEST):
+        raise InputError(
+            f"{name} has rows of values from {size.min():.3g} to {size.max():.3g}, too small or too large to "
+            f"compute with: bring them between {SHORTEST:g} and {LONGEST:g}, to unit length say"
+        )

@@ -1,8 +1,11 @@
-"""Files at the edges: where caches live, names as text, hashes."""
+"""Files at the edges: where caches live, what tells one file from another, names, hashes."""
 
 import hashlib
 import os
+import sys
+import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +14,91 @@ import numpy as np
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import UsageError
 
+_FORBIDDEN = {ord(mark): "_" for mark in '<>:"/\\|?*'} | dict.fromkeys([*range(32), 127], "_")
+_DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"} | {
+    port + number for port in ("com", "lpt") for number in "123456789\u00b9\u00b2\u00b3"
+}
+
 
 def cache_dir() -> Path:
-    """Where features and derived weights are kept: $PROLIP_CACHE, or the user's cache folder."""
-    if named := os.environ.get("PROLIP_CACHE"):
-        try:
-            return Path(named).expanduser()
-        except RuntimeError as error:  # no such user
-            raise UsageError(f"PROLIP_CACHE cannot be {named!r}: {error}") from error
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prolip"
+    """Where features and derived weights are stored: $PROLIP_CACHE, or the user's cache folder."""
+    named = os.environ.get("PROLIP_CACHE")
+    if named == "":
+        raise UsageError("PROLIP_CACHE is empty: set it to a folder, or unset it for the user's cache folder")
+    try:
+        if named is None:
+            from platformdirs import user_cache_path
+
+            named = str(user_cache_path("prolip", appauthor=False))
+        return Path(named).expanduser()
+    except RuntimeError as error:  # there is no such user, or this one has no home
+        raise UsageError(f"the cache folder cannot be found ({error}): set PROLIP_CACHE") from error
 
 
 def readable(name: str) -> str:
-    """A file name as text that can be written anywhere: bytes that are no UTF-8 become escapes."""
+    """A file name as text that can be written anywhere: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def file_state(found: os.stat_result) -> tuple[int, ...]:
-    """Size, times and inode: as long as they stay, so does the content."""
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+def portable_name(name: str) -> str:
+    """The file name most like this one that every file system takes: Windows refuses many."""
+    cleaned = unicodedata.normalize("NFC", name).translate(_FORBIDDEN).rstrip(". ") or "_"
+    device = cleaned.partition(".")[0].rstrip(" ").lower() in _DEVICES
+    return f"{cleaned}_" if device else cleaned
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path is a folder or below it, whatever case, links or mounts the two are spelled with."""
+    resolved = Path(os.path.realpath(path))  # which takes links that go round
+    for place in (resolved, *resolved.parents):
+        with suppress(OSError):
+            if place.samefile(folder):
+                return True
+    return False
+
+
+def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:
+    """Size, times and inode of a path or an open file: as long as they stay, so does the content."""
+    found = os.stat(file)  # noqa: PTH116 - takes a descriptor, too
+    changed = _change_time(file) if sys.platform == "win32" else found.st_ctime_ns
+    return found.st_size, found.st_mtime_ns, changed, found.st_ino
+
+
+def _change_time(file: str | os.PathLike[str] | int) -> int:
+    """What `st_ctime_ns` is elsewhere: on Windows that is the time of creation, which a change leaves."""
+    import ctypes
+    import msvcrt
+
+    if not isinstance(file, int):
+        with Path(file).open("rb") as opened:
+            return _change_time(opened.fileno())
+    times = (ctypes.c_int64 * 5)()  # FILE_BASIC_INFO: creation, access, write, change, attributes
+    handle = ctypes.c_void_p(msvcrt.get_osfhandle(file))  # type: ignore[attr-defined]
+    system = ctypes.windll.kernel32  # type: ignore[attr-defined]
+    if not system.GetFileInformationByHandleEx(handle, 0, times, ctypes.sizeof(times)):
+        raise OSError(f"cannot tell when {file} was changed")
+    return (times[3] - 116_444_736_000_000_000) * 100  # from 100 ns since 1601 to ns since 1970
+
+
+def fsync(handle: int) -> None:
+    """Wait until the content of an open file is on the disk."""
+    if sys.platform == "darwin":  # where os.fsync leaves it in the disk's own buffer
+        import fcntl
+
+        with suppress(OSError):  # a network disk
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system opens folders."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def sha256_file(path: Path) -> str:

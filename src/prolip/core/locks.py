@@ -1,66 +1,103 @@
-"""One writer at a time: locks on files and folders that end with the process that holds them."""
+"""One writer at a time: lock files that end with the process that holds them.
+
+A lock is a file of its own, so that what it guards can be read, renamed and replaced on every system.
+`filelock` locks it as the system does it (`flock`, `LockFileEx`). Where a file system has no such locks, the
+lock is that the file exists, and one whose process has ended is void.
+"""
+
+from __future__ import annotations
 
 import errno
-import os
-import time
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prolip.core.errors import ProlipError
+from prolip.core.errors import UsageError
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: there, nothing is locked
-    fcntl = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-PATIENCE = 60.0  # seconds to wait for another writer who will be done in moments
+MARK = ".prolip-tmp-"  # begins every name that we do not leave behind
+REMOVES_OPEN_FILES = sys.platform != "win32"
+PATIENCE = 60.0  # seconds to wait for another writer of a folder, which is done in moments
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
-def try_lock(handle: int) -> bool:
-    """Lock an open file or folder; False where another process has it."""
-    if fcntl is None:
-        return True
+class LockedError(UsageError):
+    """Another process is writing `path`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is being written by another process: wait for it, or name another path")
+        self.path = path
+
+
+def lock_file(path: Path) -> Path:
+    """The lock file of a path. The name is part of its own: where "A" and "a" are one file, so are these."""
+    return path.with_name(f"{MARK}{path.name.removeprefix(MARK)}.lock")
+
+
+@contextmanager
+def locked(file: Path, path: Path, timeout: float = 1.0) -> Iterator[None]:
+    """Hold a lock file; a LockedError about `path`, which it guards, if another process does all the time."""
+    from filelock import SoftFileLock, Timeout
+
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _acquire(file, timeout)
+    except Timeout as error:
+        raise LockedError(path) from error
+    try:
+        yield
+    finally:
+        # The lock file is removed before it is released: a process that waits with it open sees that it is
+        # gone, and opens a new one. Windows removes a file only once nobody has it open.
+        if REMOVES_OPEN_FILES and not isinstance(lock, SoftFileLock):
+            _remove(file)
+        lock.release()
+        if not REMOVES_OPEN_FILES:
+            _remove(file)
+
+
+def _acquire(file: Path, timeout: float) -> BaseFileLock:
+    """A lock of the system; or, under a name of its own, one that works without."""
+    from filelock import FileLock, SoftFileLock
+
+    lock = FileLock(file, thread_local=False)
+    try:
+        lock.acquire(timeout=timeout)
+        if not isinstance(lock, SoftFileLock):
+            return lock
+        lock.release()  # some versions come to it by removing the file, which may be another process's lock
     except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else a file system without locks
-    return True
-
-
-def still_there(handle: int, path: Path) -> bool:
-    """Whether the path leads to this open file: it may have been removed before it was locked."""
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except OSError:
-        return False
+        if error.errno not in _UNSUPPORTED:
+            raise
+        _remove(file)
+    soft = SoftFileLock(file.with_suffix(".soft"), thread_local=False)
+    soft.acquire(timeout=timeout)
+    return soft
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Be the only writer of a folder, which is made if need be; waits a while for another."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        folder.mkdir(exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            if not try_lock(handle):
-                if time.monotonic() > deadline:
-                    raise ProlipError(f"{folder} is being written by {holder(folder)}: try again later")
-                time.sleep(0.05)
-            elif still_there(handle, folder):
-                yield
-                return
-        finally:
-            os.close(handle)
+    """Be the only writer of a folder; one that was made for this is removed again if it stays empty."""
+    new = not folder.exists()
+    with ExitStack() as stack:
+        if new:
+            stack.callback(_remove_folder, folder)
+        while True:
+            folder.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # another writer has just removed the folder
+                stack.enter_context(locked(folder / f"{MARK}folder.lock", folder, PATIENCE))
+                break
+        yield
 
 
-def holder(path: Path) -> str:
-    """Who holds the lock on a file, as Linux tells it."""
-    with suppress(OSError, IndexError):
-        inode = path.stat().st_ino
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
-                return f"process {fields[4]}"
-    return "another process"
+def _remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
+
+
+def _remove_folder(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

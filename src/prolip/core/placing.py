@@ -1,45 +1,68 @@
-"""Files into other folders, by copy, link or move: never over another file, and never half."""
+"""Files into other folders, by copy, link or move: never over another file, and never half.
+
+A move removes the old name only after this call has made the new one. A file that is there already is never
+taken for the one that is moved, whatever it holds: it may be the same file under another path.
+"""
 
 import errno
 import filecmp
 import itertools
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from prolip.core.errors import InputError
-from prolip.core.writing import temporary, write_error
+from prolip.core.errors import InputError, ProlipError
+from prolip.core.files import fsync, fsync_folder, portable_name
+from prolip.core.writing import make_folders, rename, temporary, write_error
 
 How = Literal["copy", "link", "move"]
 
-_FORBIDDEN = {ord(mark): "_" for mark in '<>:"/\\|?*'} | dict.fromkeys([*range(32), 127], "_")
-_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+_NO_LINKS = (
+    errno.EPERM,
+    errno.EACCES,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EINVAL,
+)
 _LONGEST = 100  # characters of a folder's name; 255 bytes are the limit of most file systems
 
 
-def place(source: Path, folder: Path, how: How, name: str | None = None) -> Path:
+def place(source: Path, folder: Path, how: How) -> Path:
     """Put a file into a folder, under its own name or the next free one like it, and return where it is.
 
-    Where the same content is there already under such a name, that is the place: a second run changes
-    nothing. A link is moved itself, wherever it leads.
+    Where a copy or a link of the same content is there already under such a name, that is the place: a second
+    run changes nothing. A symbolic link is moved itself, wherever it leads.
     """
-    try:
-        if not (movable(source) if how == "move" else source.is_file()):
-            raise InputError(f"{source} is not there any more, or no file")
-        folder.mkdir(parents=True, exist_ok=True)
-        for target in numbered(folder / (name or source.name)):
-            if _put(source, target, how):
-                return target
-    except OSError as error:
-        raise write_error(folder, error, "what was there before stays") from error
+    for target in numbered(folder / source.name):
+        if put(source, target, how) or (how != "move" and same_content(source, target)):
+            return target
     raise AssertionError
 
 
+def put(source: Path, target: Path, how: How) -> bool:
+    """Put a file at a path; False if the path is taken."""
+    try:
+        if not (movable(source) if how == "move" else source.is_file()):
+            raise InputError(f"{source} is not there any more, or not a file")
+        make_folders(target.parent)
+        if os.path.lexists(target):
+            return False
+        {"copy": _copy, "link": _link, "move": _move}[how](source, target)
+    except FileExistsError:  # made by another process since
+        return False
+    except OSError as error:
+        raise write_error(target, error, "what was there before stays") from error
+    return True
+
+
 def movable(path: Path) -> bool:
-    """Whether a regular file or a link is there."""
+    """Whether a regular file or a symbolic link is there."""
     return path.is_symlink() or path.is_file()
 
 
@@ -54,15 +77,14 @@ def folder_names(names: Iterable[str]) -> list[str]:
     taken: set[str] = set()
     found = []
     for name in names:
-        cleaned = name.translate(_FORBIDDEN)[:_LONGEST].strip()
-        cleaned = cleaned.encode("utf-8", "backslashreplace")[:200].decode("utf-8", "ignore")
-        cleaned = "_" * (len(cleaned) - len(cleaned.lstrip("."))) + cleaned.lstrip(".")
-        cleaned = cleaned.rstrip(". ") or "_"
-        if cleaned.partition(".")[0].lower() in _DEVICES:
-            cleaned += "_"
+        shortened = (
+            name[:_LONGEST].strip().encode("utf-8", "backslashreplace")[:200].decode("utf-8", "ignore")
+        )
+        visible = shortened.lstrip(".")
+        cleaned = portable_name("_" * (len(shortened) - len(visible)) + visible)
         tries = itertools.chain([cleaned], (f"{cleaned}-{n}" for n in itertools.count(2)))
-        chosen = next(each for each in tries if each.casefold() not in taken)
-        taken.add(chosen.casefold())
+        chosen = next(each for each in tries if _folded(each) not in taken)
+        taken.add(_folded(chosen))
         found.append(chosen)
     return found
 
@@ -74,58 +96,81 @@ def numbered(target: Path) -> Iterable[Path]:
         yield target.with_name(f"{target.stem}-{n}{target.suffix}")
 
 
-def _put(source: Path, target: Path, how: How) -> bool:
-    """Whether the file is at `target` now; not where another one is."""
-    if os.path.lexists(target):
-        if not same_content(source, target):
-            return False
-        if how == "move" and target.is_symlink() and not source.is_symlink():
-            return False  # it would lead nowhere
-        if how == "move":
-            source.unlink()  # the same content stands there
-        return True
-    try:
-        if how == "link":
-            target.symlink_to(source.resolve())
-        elif how == "move" and source.is_symlink():
-            target.symlink_to(os.path.realpath(source))  # which takes links that go round, too
-            source.unlink()
-        elif how == "move" and _hard_link(source, target):
-            source.unlink()
-        else:
-            with temporary(target.parent) as made:
-                shutil.copy2(source, made)
-                _flush(made)
-                if not _hard_link(made, target):
-                    made.rename(target)
-            if how == "move":
-                source.unlink()
-    except FileExistsError:  # came in between
-        return _put(source, target, how)
-    return True
+def same_content(first: Path, second: Path) -> bool:
+    """Whether two files hold the same bytes."""
+    return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
 
 
-def _hard_link(source: Path, target: Path) -> bool:
-    """A second name for a file, which fails where the name is taken; False where links cannot be made."""
+def _folded(name: str) -> str:
+    """What names have in common that macOS or Windows takes for one."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+def _copy(source: Path, target: Path) -> None:
+    with temporary(target.parent) as made:
+        shutil.copy2(source, made)
+        with suppress(OSError), made.open("r+b") as file:
+            fsync(file.fileno())
+        _rename(made, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a symbolic link, or a hard one where Windows or the file system does not allow that."""
     try:
-        os.link(source, target, follow_symlinks=False)
+        target.symlink_to(source.resolve())
     except FileExistsError:
         raise
+    except OSError:
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            reason = error.strerror or error
+            raise ProlipError(
+                f"cannot make a link to {source} at {target}: {reason}; copy or move"
+            ) from error
+
+
+def _move(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        target.symlink_to(os.path.realpath(source))  # which takes links that go round, too
+        source.unlink()
+        return
+    try:
+        _rename(source, target)
     except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-            return False
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, target)
+        fsync_folder(target.parent)
+        _remove_old_name(source, target)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a file to a name that is free; a FileExistsError where it is not."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        _remove_old_name(source, target)
+        return
+    target.touch(exist_ok=False)  # the name is ours now: to rename over it harms no other file
+    try:
+        rename(source, target)
+    except BaseException:
+        if source.exists():
+            target.unlink()
         raise
-    return True
 
 
-def _flush(path: Path) -> None:
-    with suppress(OSError), path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def same_content(first: Path, second: Path) -> bool:
-    """Whether two files hold the same bytes, or two links to no file name the same place."""
-    if not (first.is_file() and second.is_file()):
-        links = first.is_symlink() and second.is_symlink()
-        return links and os.path.realpath(first) == os.path.realpath(second)
-    return first.samefile(second) or filecmp.cmp(first, second, shallow=False)
+def _remove_old_name(source: Path, target: Path) -> None:
+    """End a move: without its source, or without its target where the source cannot be removed."""
+    try:
+        source.unlink()
+    except BaseException:
+        if source.exists():
+            target.unlink()
+        raise

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows
+from prolip.core.arrays import Array, as_features, as_labels, require_directions
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -52,7 +52,7 @@ class Task:
             x = x[None]
         if x.ndim != 3 or 0 in x.shape:
             raise InputError(f"features must be [n, Do] or [views, n, Do], not empty, got {list(x.shape)}")
-        require_nonzero_rows(x, "features")
+        require_directions(x, "features")
         text = self.text if isinstance(self.text, Text) else Text(self.text)
         if self.head is not None and self.head.width != x.shape[2]:
             raise InputError(f"features have {x.shape[2]} columns, the head expects {self.head.width}")

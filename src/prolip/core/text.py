@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, require_nonzero_rows, unit_rows
+from prolip.core.arrays import Array, as_features, require_directions, unit_rows
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 
@@ -39,7 +39,7 @@ class Text:
         rows = as_features(self.rows, "text")
         if rows.ndim != 2:
             raise InputError(f"text must be [classes, D], got shape {list(rows.shape)}")
-        require_nonzero_rows(rows, "text")
+        require_directions(rows, "text")
         object.__setattr__(self, "rows", unit_rows(rows))
         if self.classes is not None:
             object.__setattr__(self, "classes", tuple(self.classes))

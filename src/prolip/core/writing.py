@@ -1,8 +1,8 @@
 """Writes that happen whole or not at all, and one writer at a time.
 
-Whatever is being written has a temporary name with our mark, beside its place, and its writer holds a lock on
-it. A writer that was killed leaves the name but no lock, since locks end with their process: the next write
-into the same folder takes such names away.
+Whatever is being written has a temporary name with our mark, beside its final path, and its writer holds a
+lock for that name. A writer that was killed leaves the name but no lock, since locks end with their process:
+the next write into the same folder removes such names. Nothing is renamed while it is open (see Windows).
 """
 
 import ctypes
@@ -11,8 +11,7 @@ import json
 import os
 import secrets
 import shutil
-import stat
-import tempfile
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,11 +23,10 @@ import numpy as np
 
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import ProlipError, UsageError
-from prolip.core.locks import try_lock
+from prolip.core.files import fsync, fsync_folder, portable_name
+from prolip.core.locks import MARK, LockedError, locked
 
-MARK = ".prolip-tmp-"
-YOUNG = 60.0  # seconds in which a temporary name may not have its lock yet
-NAME_LIMIT, PATH_LIMIT = 255, 4000  # bytes; of paths, with room for a temporary name below 4,096
+NAME_LIMIT, PATH_LIMIT = 235, 4000  # bytes; file systems take 255 and 4,096, temporary names need the rest
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 
 
@@ -58,21 +56,24 @@ def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) 
             for target, (_, write) in zip(targets, files, strict=True):
                 if write is not None:
                     make_folders(target.parent)
-                    made = stack.enter_context(temporary(target.parent))
+                    made = stack.enter_context(temporary(target.parent, private=target.exists()))
                     write(made)
-                    made.chmod(_mode(target))
+                    if target.exists():
+                        shutil.copymode(target, made)
                     filled.append((made, target))
             for target in targets[1:]:
                 target.unlink(missing_ok=True)
             for made, target in filled:
-                made.replace(target)
+                rename(made, target)
     except OSError as error:
         raise write_error(main[0], error) from error
 
 
-def write_bytes(path: Path, payload: bytes) -> None:
-    """Write a file, whole or not at all."""
-    write_atomic(path, bytes_writer(payload))
+def write_bytes(path: Path, payload: bytes, durable: bool = False) -> None:
+    """Write a file, whole or not at all; `durable` waits until it would outlast a power cut, name and all."""
+    write_atomic(path, bytes_writer(payload, durable))
+    if durable:
+        fsync_folder(path.parent)
 
 
 def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
@@ -83,7 +84,7 @@ def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
             file.write(payload)
             if durable:
                 file.flush()
-                os.fsync(file.fileno())
+                fsync(file.fileno())
 
     return write
 
@@ -112,7 +113,7 @@ def as_safetensors(tensors: dict[str, Any], metadata: dict[str, str] | None = No
 
 
 def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
-    """Let `fill` write files into a temporary folder beside `path`, then put it there in one step.
+    """Let `fill` write files into a temporary folder beside `path`, then rename it to `path`.
 
     `path` is new or an empty folder; or, with `replace`, a folder whose files of the same names are replaced,
     all at one moment, and whose others stay.
@@ -120,41 +121,67 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
     target = check_exchangeable(path)
     try:
         make_folders(target.parent)
-        with temporary(target.parent, folder=True) as made:
+        with temporary(target.parent, folder=True, private=target.is_dir()) as made:
             fill(made)
-            _share(made)
-            if target.is_dir():
-                shutil.copymode(target, made)
+            _share(made, target if target.is_dir() else made)
             if replace and target.is_dir() and any(target.iterdir()):
-                _replace_together(target, made)
+                _replace_folder(target, made)
             else:
-                made.replace(target)
+                if target.is_dir():
+                    target.rmdir()
+                rename(made, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise UsageError(f"{path} holds files by now, of another process: name a new folder") from error
+            raise UsageError(f"another process wrote files into {path}: name a new folder") from error
         raise write_error(path, error) from error
 
 
 def check_exchangeable(path: Path) -> Path:
-    """Where a path leads, if another folder can be put there in one step."""
+    """Where a path leads, if another folder can take its place; undoes a replacement that was cut short."""
     target = check_place(path)
+    before = _before(target)
+    if before.is_dir():
+        try:
+            _take_over(before, target) if target.is_dir() else rename(before, target)
+        except OSError as error:
+            raise write_error(path, error) from error
     if target.is_dir() and (os.path.ismount(target) or target == Path.cwd()):
         raise UsageError(f"{path} cannot be replaced in one step: name a folder inside it")
     return target
 
 
-def _replace_together(target: Path, made: Path) -> None:
-    """Exchange two folders; what only the old one holds goes along."""
+def _replace_folder(target: Path, made: Path) -> None:
+    """Replace a folder by a new one, to which its other files are added first."""
     for old in target.iterdir():
         new = made / old.name
         if not os.path.lexists(new):
             _link(old, new)
         elif old.is_file() and new.is_file():
             shutil.copymode(old, new)
-    _exchange(made, target)
-    for late in made.iterdir():  # came between the two steps
+    if _exchange(made, target):
+        _take_over(made, target)
+        return
+    before = _before(target)
+    rename(target, before)
+    try:
+        rename(made, target)
+    except BaseException:
+        rename(before, target)
+        raise
+    _take_over(before, target)
+
+
+def _before(target: Path) -> Path:
+    """The name of a folder while another takes its place; without our mark: it may hold the user's files."""
+    return target.with_name(f".{target.name}.prolip-old")
+
+
+def _take_over(old: Path, target: Path) -> None:
+    """Remove a folder that was replaced; files that came into it during the replacement are moved."""
+    for late in old.iterdir():
         if not os.path.lexists(target / late.name):
-            late.rename(target / late.name)
+            rename(late, target / late.name)
+    _remove(old)
 
 
 def _link(old: Path, new: Path) -> None:
@@ -168,63 +195,64 @@ def _link(old: Path, new: Path) -> None:
 def _link_file(old: str | Path, new: str | Path) -> None:
     try:
         os.link(old, new, follow_symlinks=False)
-    except OSError:
+    except (OSError, NotImplementedError):
         shutil.copy2(old, new, follow_symlinks=False)
 
 
-def _exchange(a: Path, b: Path) -> None:
-    """Swap two names in one step, where the system can; otherwise in two."""
-    libc = ctypes.CDLL(None, use_errno=True)
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two names in one step, where the system can."""
     names = os.fsencode(a), os.fsencode(b)
-    if hasattr(libc, "renameat2"):
+    try:
+        libc = ctypes.CDLL(None)
+        if sys.platform == "darwin":
+            return bool(libc.renamex_np(*names, _EXCHANGE) == 0)
         here = -100  # AT_FDCWD
-        done = libc.renameat2(here, names[0], here, names[1], _EXCHANGE)
-    elif hasattr(libc, "renamex_np"):
-        done = libc.renamex_np(*names, _EXCHANGE)
-    else:
-        done, _ = -1, ctypes.set_errno(errno.ENOSYS)
-    if done == 0:
-        return
-    if ctypes.get_errno() not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    aside = b.with_name(f".{b.name}.before")  # without our mark: it may hold what is the user's
-    b.rename(aside)
-    a.rename(b)
-    aside.rename(a)
+        return bool(libc.renameat2(here, names[0], here, names[1], _EXCHANGE) == 0)
+    except (AttributeError, OSError, TypeError):  # another C library; Windows
+        return False
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename a file, over one that is there, or a folder.
+
+    Windows refuses while another program reads either of them, a virus scanner for instance: wait for it.
+    """
+    for wait in (0.02, 0.1, 0.5, 1.0):
+        try:
+            old.replace(new)
+            return
+        except PermissionError:
+            if sys.platform != "win32":
+                raise
+            time.sleep(wait)
+    old.replace(new)
 
 
 @contextmanager
-def temporary(parent: Path, folder: bool = False) -> Iterator[Path]:
-    """A new file or folder with our mark, gone at the end unless it was renamed; stale ones go too."""
+def temporary(parent: Path, folder: bool = False, private: bool = False) -> Iterator[Path]:
+    """A new file or folder with our mark, gone at the end unless it was renamed; stale ones go too.
+
+    It has the user's usual permissions, or is `private` where it takes the place of what may be.
+    """
     sweep(parent)
-    if folder:
-        made = Path(tempfile.mkdtemp(dir=parent, prefix=MARK))
-    else:
-        handle, name = tempfile.mkstemp(dir=parent, prefix=MARK)
-        os.close(handle)
-        made = Path(name)
-    lock = os.open(made, os.O_RDONLY)
-    try_lock(lock)
-    try:
-        yield made
-    finally:
-        _remove(made)
-        os.close(lock)
+    made = parent / f"{MARK}{secrets.token_hex(8)}"
+    with locked(made.with_suffix(".lock"), made, timeout=10):
+        try:
+            if folder:
+                made.mkdir(0o700 if private else 0o777)
+            else:
+                made.touch(0o600 if private else 0o666, exist_ok=False)
+            yield made
+        finally:
+            _remove(made)
 
 
 def sweep(parent: Path) -> None:
-    """Remove what writers left that are no more."""
+    """Remove what killed writers left; a living one holds the lock of its temporary name."""
     with suppress(OSError):
-        for entry in os.scandir(parent):
-            if not entry.name.startswith(MARK):
-                continue
-            with suppress(OSError):
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime < YOUNG:
-                    continue
-                lock = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-                if try_lock(lock):
-                    _remove(Path(entry.path))
-                os.close(lock)
+        for name in {Path(entry.name).stem for entry in os.scandir(parent) if entry.name.startswith(MARK)}:
+            with suppress(OSError, LockedError), locked(parent / f"{name}.lock", parent / name, timeout=0):
+                _remove(parent / name)
 
 
 def _remove(path: Path) -> None:
@@ -255,6 +283,8 @@ def check_place(path: Path) -> Path:
     code = 0
     if len(os.fsencode(target)) > PATH_LIMIT or any(len(os.fsencode(name)) > NAME_LIMIT for name in new):
         code = errno.ENAMETOOLONG
+    elif sys.platform == "win32" and any(portable_name(name) != name for name in new):
+        code = errno.EINVAL  # Windows takes "a:b" for a part of "a", "a." for "a", "con" for the console
     elif new and folder != there:
         code = errno.ENOTDIR
     elif not os.access(folder, os.W_OK | os.X_OK):
@@ -281,27 +311,9 @@ def write_error(path: Path, error: OSError, remaining: str = "nothing was writte
     return ProlipError(f"cannot write {path}: {error.strerror or error}")
 
 
-def _share(folder: Path) -> None:
-    """The user's usual permissions: temporary folders, and some libraries' files, are their owner's only."""
-    mask = _umask(folder)
-    folder.chmod(0o777 & ~mask)
+def _share(folder: Path, like: Path) -> None:
+    """Permissions like those of a folder: some libraries write files that only their owner may read."""
+    mode = like.stat().st_mode
     for path in folder.rglob("*"):
-        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
-
-
-def _mode(target: Path) -> int:
-    """The permissions of a file that is written over, or the usual ones."""
-    with suppress(FileNotFoundError):
-        return stat.S_IMODE(target.stat().st_mode)
-    return 0o666 & ~_umask(target.parent)
-
-
-def _umask(folder: Path) -> int:
-    """What new files here lack, seen from one: to ask the system is to set the mask, for every thread."""
-    place = folder / f"{MARK}{secrets.token_hex(8)}"
-    handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777)
-    try:
-        return 0o777 & ~os.fstat(handle).st_mode
-    finally:
-        os.close(handle)
-        place.unlink()
+        path.chmod(mode & (0o777 if path.is_dir() else 0o666))
+    shutil.copymode(like, folder)

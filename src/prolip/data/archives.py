@@ -8,6 +8,7 @@ into a temporary file without a name, which no interruption can leave behind.
 from __future__ import annotations
 
 import gzip
+import os
 import tarfile
 import tempfile
 import weakref
@@ -20,14 +21,15 @@ from threading import Lock
 from typing import IO, NamedTuple
 
 from prolip.core.errors import InputError, ProlipError
-from prolip.core.reading import MEGABYTE, Unreadable, open_regular
+from prolip.core.reading import MEGABYTE, Unreadable, UnsupportedCompression, open_member, open_regular
 from prolip.data.files import is_hidden, is_image
 from prolip.data.lazy import LazyImage
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000
 UNPACKED = 64 << 30  # bytes of all members together
-MEMBER = 1 << 30  # bytes of one
+RATIO = 50  # of what a .tar.gz unpacks to, from a gigabyte on: images are compressed already
+MEMBER = 256 * MEGABYTE  # bytes of one, which are in memory at once
 _HEADER = MEGABYTE  # bytes of what a tar says about a member
 _BLOCK = MEGABYTE
 
@@ -123,18 +125,25 @@ def _zip_members(path: Path) -> Iterator[Member]:
         file.close()
         raise
     weakref.finalize(archive, file.close)
+    seen: set[tuple[str, ...]] = set()
     for entry in archive.infolist():
         if entry.is_dir() or not (parts := _parts(entry.filename)):
             continue
         if entry.flag_bits & 1:
             raise Unreadable(path, f"{entry.filename} has a password: unpack it, and name the folder")
-        load = partial(_unzip, archive, entry)
-        yield Member(parts, entry.file_size, LazyImage("/".join((str(path), *parts)), load))
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Unreadable(path, str(UnsupportedCompression(entry.filename, entry.compress_type)))
+        if parts in seen:
+            raise Unreadable(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
+        seen.add(parts)
+        load, size = partial(_unzip, archive, entry), entry.file_size
+        yield Member(parts, size, LazyImage("/".join((str(path), *parts)), load, size))
 
 
 def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     _check_size(entry.file_size)
-    return archive.read(entry)
+    with open_member(archive, entry) as member:
+        return member.read(entry.file_size + 1)
 
 
 def _tar_members(path: Path) -> Iterator[Member]:
@@ -147,16 +156,17 @@ def _tar_members(path: Path) -> Iterator[Member]:
         for entry in archive:
             if entry.isreg() and not entry.issparse() and (parts := _parts(entry.name)):
                 load = partial(part.read, entry.offset_data, entry.size)
-                yield Member(parts, entry.size, LazyImage("/".join((str(path), *parts)), load))
+                yield Member(parts, entry.size, LazyImage("/".join((str(path), *parts)), load, entry.size))
 
 
 def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
     plain = tempfile.TemporaryFile()  # noqa: SIM115 - `_FilePart` closes it
+    limit = min(UNPACKED, max(1 << 30, RATIO * os.fstat(file.fileno()).st_size))
     try:
         with gzip.open(file) as stream:
             while block := stream.read(_BLOCK):
-                if plain.tell() > UNPACKED:
-                    raise Unreadable(path, f"it unpacks to more than {UNPACKED >> 30} GB")
+                if plain.tell() > limit:
+                    raise Unreadable(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
                 plain.write(block)
         plain.seek(0)
     except BaseException:
@@ -196,4 +206,4 @@ class _FilePart:
 
 def _check_size(size: int) -> None:
     if size > MEMBER:
-        raise InputError(f"it unpacks to {size >> 20} MB, {MEMBER >> 20} MB are the limit")
+        raise InputError(f"it unpacks to {size >> 20} MB, {MEMBER >> 20} MB are the limit: name the folder")

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from prolip.core.errors import InputError, ModelError, check_name
+from prolip.core.errors import InputError, check_name
+from prolip.core.extras import MissingPackageError
 from prolip.data import glyphs, textures
 from prolip.data.templates import templates_for
 
@@ -60,7 +61,7 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ModelError("the digits need scikit-learn: pip install 'prolip[sklearn]'") from error
+        raise MissingPackageError("the set of digits", "scikit-learn", "sklearn") from error
     bunch = load_digits()
     images: list[Image.Image] = []
     for digit in range(10):

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
+from prolip.core.arguments import as_text
 from prolip.core.errors import InputError, unknown_name
 from prolip.data.files import existing
 from prolip.data.folders import MissingSplit
@@ -143,7 +144,7 @@ def read_dataset(name: str, root: str | Path) -> Benchmark:
     Images are not opened, and whether each is there is not looked at: `prolip datasets ROOT` does that.
     """
     base = existing(root)
-    if (base / name).is_dir() and not _is_standard(name, base):
+    if (base / as_text(name, "dataset")).is_dir() and not _is_standard(name, base):
         return read_stand_in(base / name)
     dataset = find_dataset(name)
     return read_known(dataset, base / dataset.folder)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
 from prolip.core.reading import read_json, read_rows
 from prolip.data.imageset import clean_name
@@ -31,9 +32,11 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
         return {}
     where = "descriptions"
     if isinstance(value, (str, os.PathLike)):
-        where, value = str(value), _read(Path(value))
+        where, value = str(value), _read(as_path(value, "descriptions"))
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected sentences by class, got {type(value).__name__}")
+    if not value:
+        raise UsageError(f"{where}: no class is described; give sentences by class, or leave them out")
     listed = ((name, own if isinstance(own, (list, tuple)) else [own]) for name, own in value.items())
     return _collect(listed, where)
 
@@ -59,7 +62,7 @@ def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str
     found: dict[str, tuple[str, ...]] = {}
     for name, sentences in pairs:
         if not isinstance(name, str) or not name.strip():
-            raise InputError(f"{where}: {name!r} is no name of a class")
+            raise InputError(f"{where}: {name!r} is not a class name")
         if not sentences:
             raise InputError(f"{where}: class {name!r} has no description")
         for sentence in sentences:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
 from prolip.data.lazy import LazyImage
 
@@ -52,6 +53,7 @@ def is_image(file: Path | LazyImage) -> bool:
 def existing(source: str | os.PathLike[str]) -> Path:
     """The path, with ~ expanded; an error where nothing is there, and for a URL: nothing is downloaded."""
     text = os.fspath(source)
+    as_path(source, "a source of images")
     try:
         path = Path(text).expanduser()
         path.stat()

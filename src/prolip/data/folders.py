@@ -39,7 +39,7 @@ def split_of(name: str) -> str | None:
 def choose_split(present: Iterable[str], split: str | None, source: object) -> str:
     """The split that is asked for, train unless named; it must be there."""
     present = list(present)
-    wanted = split or "train"
+    wanted = "train" if split is None else split
     if wanted not in present:
         raise MissingSplit(
             f"{source} has no {wanted} split, only {', '.join(present)}: name the folder to read"

@@ -8,10 +8,22 @@ from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
 from prolip.core.files import readable
+from prolip.core.names import normalize_name, spelled
+
+
+class LookAlikeClasses(InputError):  # noqa: N818
+    """Two classes whose names differ only in characters that do not show, or in how those are encoded."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(
+            f"classes {spelled(first)} and {spelled(second)} have the same name, {normalize_name(first)!r}, "
+            "but for what does not show: rename or merge them"
+        )
+        self.names = first, second
 
 
 def clean_name(raw: str) -> str:
-    """A class name as a prompt says it: underscores are spaces, and spaces are single.
+    """A class name as a prompt says it: normalised, and with spaces for underscores.
 
     Case stays as it is, as in the paper.
 
@@ -20,10 +32,9 @@ def clean_name(raw: str) -> str:
     >>> clean_name("Maine_Coon")
     'Maine Coon'
     """
-    name = " ".join(raw.replace("_", " ").split())
-    if not name:
+    if not raw.replace("_", " ").strip():
         raise InputError(f"class {raw!r} has no name left once underscores are spaces: rename it")
-    return name
+    return normalize_name(raw.replace("_", " "))
 
 
 def class_names(raw: Iterable[str]) -> tuple[str, ...]:
@@ -31,11 +42,12 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
     seen: dict[str, str] = {}
     for name in raw:
         if readable(name) != name:
-            raise InputError(f"the class name {readable(name)} is no UTF-8 text: rename its folder")
+            raise InputError(f"the class name {readable(name)} is not UTF-8 text: rename its folder")
         cleaned = clean_name(name)
         if cleaned in seen:
             raise InputError(
-                f"classes {seen[cleaned]!r} and {name!r} both read {cleaned!r}: rename or merge them"
+                f"classes {spelled(seen[cleaned])} and {spelled(name)} both read {cleaned!r}: "
+                "rename or merge them"
             )
         seen[cleaned] = name
     return tuple(seen)
@@ -52,7 +64,7 @@ class ImageSet:
 
     images: list[Any]  # paths of files, or `LazyImage` where an image is part of something larger
     labels: list[int]  # one per image
-    classes: list[str]  # names of folders, or labels of a table, as they are written there, sorted
+    classes: list[str]  # names of folders, or labels of a table, sorted; see `normalize_name`
     root: Any = None  # what was read
     split: str | None = None  # "train", "val" or "test", where the source has splits
 
@@ -61,6 +73,7 @@ class ImageSet:
             raise InputError(f"{len(self.images)} images but {len(self.labels)} labels")
         if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
             raise InputError(f"label {outside[0]} lies outside 0 .. {len(self.classes) - 1}")
+        object.__setattr__(self, "classes", _distinct(self.classes))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -82,6 +95,17 @@ class ImageSet:
         for label in self.labels:
             counts[self.classes[label]] += 1
         return counts
+
+
+def _distinct(raw: Iterable[str]) -> list[str]:
+    """Normalised names, in the same order; two that differ in nothing that shows are refused."""
+    seen: dict[str, str] = {}
+    for name in raw:
+        normalized = normalize_name(name)
+        if normalized in seen:
+            raise LookAlikeClasses(seen[normalized], name)
+        seen[normalized] = name
+    return list(seen)
 
 
 class NamedSplits(NamedTuple):

@@ -184,7 +184,7 @@ def _listed(path: Path, absolute_paths: bool) -> list[Any]:
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
     if not is_file(path):
-        raise InputError(f"{path} is no regular file")
+        raise InputError(f"{path} is not a regular file")
     return [path]
 
 
@@ -209,7 +209,7 @@ def _files(folder: Folder, absolute_paths: bool) -> Find:
 def _member(folder: ArchiveFolder, name: str) -> LazyImage:
     found = folder.find(name)
     if found is None:
-        raise InputError(f"{name!r} is not a file in {folder}")
+        raise InputError(f"{name!r:.200} is not a file in {folder}")
     return found
 
 

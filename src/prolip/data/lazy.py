@@ -13,6 +13,7 @@ class LazyImage:
     name: str  # what answers and messages call it
     # Gives a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
+    size: int = 0  # bytes that it takes in memory, where that is known before it is read
 
     @property
     def suffix(self) -> str:

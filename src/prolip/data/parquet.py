@@ -6,19 +6,20 @@ import bisect
 import itertools
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.core.reading import Unreadable, open_regular
 from prolip.data.lazy import LazyImage
 from prolip.data.libraries import required
+from prolip.data.parquet_pages import check_pages
 from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
 
-GROUP = 2 << 30  # bytes of a group of rows, unpacked, that fit into memory
+ROWS = 1_000_000
 
 
 def parquet_records(table: Path, find: Find) -> Iterator[Record]:
@@ -28,17 +29,25 @@ def parquet_records(table: Path, find: Find) -> Iterator[Record]:
     parquet = required("pyarrow.parquet", "pyarrow", f"to read {table.name}")
     file = open_regular(table)
     try:
-        source = parquet.ParquetFile(file)
-        rows = _Rows(table, source, find, file.close)
-        yield from _records(table, source, rows)
+        with open_regular(table) as pages:
+            source = parquet.ParquetFile(file)
+            # Equal texts and images are held once, as they are in the file.
+            leaves = [source.schema.column(i) for i in range(len(source.schema.names))]
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            source = parquet.ParquetFile(file, read_dictionary=texts)
+            if source.metadata.num_rows > ROWS:
+                raise Unreadable(table, f"it has more than {ROWS:,} rows: split it into several")
+            rows = _Rows(table, source, find, file.close)
+            yield from _records(table, source, rows, pages)
     except ProlipError:
+        file.close()
         raise
     except Exception as error:  # of pyarrow, on a damaged file
         file.close()
-        raise Unreadable(table, f"it is no Parquet file: {str(error)[:200]}") from error
+        raise Unreadable(table, f"it is not a Parquet file: {str(error)[:200]}") from error
 
 
-def _records(table: Path, source: Any, rows: _Rows) -> Iterator[Record]:
+def _records(table: Path, source: Any, rows: _Rows, pages: IO[bytes]) -> Iterator[Record]:
     columns = {name.strip().lower(): name for name in source.schema_arrow.names}
     image = next((name for name in BYTES_COLUMNS + FILE_COLUMNS if name in columns), None)
     small = [name for name in LABEL_COLUMNS + SPLIT_COLUMNS if name in columns]
@@ -46,8 +55,10 @@ def _records(table: Path, source: Any, rows: _Rows) -> Iterator[Record]:
     embedded = kind.startswith("struct") or "binary" in kind
     if image is not None and not embedded:
         small.append(image)
-    found = source.read(columns=[columns[name] for name in small]) if small else None
-    cells = {name: found.column(columns[name]).to_pylist() for name in small} if found is not None else {}
+    wanted = [columns[name] for name in small]
+    check_pages(pages, table, _chunks(source, range(source.metadata.num_row_groups), wanted))
+    found = source.read(columns=wanted) if small else None
+    cells = {name: _values(found.column(columns[name])) for name in small} if found is not None else {}
     names = _class_labels(source.schema_arrow)
     for row in range(source.metadata.num_rows):
         record = {name: values[row] for name, values in cells.items()}
@@ -60,6 +71,27 @@ def _records(table: Path, source: Any, rows: _Rows) -> Iterator[Record]:
             assert image is not None
             record[image] = LazyImage(f"{table}:{row}", partial(rows.read, columns[image], row))
         yield Record(f"{table}, row {row}", f"{table}:{row}", record or dict.fromkeys(columns))
+
+
+def _chunks(source: Any, groups: Iterable[int], columns: Sequence[str]) -> list[Any]:
+    """The metadata of columns, with all that is nested in them, in groups of rows."""
+    found = []
+    for group in map(source.metadata.row_group, groups):
+        chunks = (group.column(i) for i in range(group.num_columns))
+        found += [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns]
+    return found
+
+
+def _values(column: Any) -> list[Any]:
+    """The values of a column; of a dictionary of texts, each text once."""
+    found: list[Any] = []
+    for chunk in column.chunks:
+        if hasattr(chunk, "dictionary"):
+            texts = chunk.dictionary.to_pylist()
+            found += [None if i is None else texts[i] for i in chunk.indices.to_pylist()]
+        else:
+            found += chunk.to_pylist()
+    return found
 
 
 def _class_labels(schema: Any) -> dict[str, list[str]]:
@@ -80,12 +112,8 @@ class _Rows:
 
     def __init__(self, table: Path, source: Any, find: Find, close: Any) -> None:
         groups = [source.metadata.row_group(i) for i in range(source.metadata.num_row_groups)]
-        if any(group.total_byte_size > GROUP for group in groups):
-            raise Unreadable(
-                table, f"it has a group of rows of more than {GROUP >> 30} GB: write smaller ones"
-            )
         self._starts = list(itertools.accumulate((group.num_rows for group in groups), initial=0))
-        self._source, self._find, self._lock = source, find, Lock()
+        self._table, self._source, self._find, self._lock = table, source, find, Lock()
         self._kept: tuple[int, Any] = (-1, None)
         weakref.finalize(self, close)
 
@@ -94,6 +122,8 @@ class _Rows:
         group = bisect.bisect_right(self._starts, row) - 1
         with self._lock:
             if self._kept[0] != group:
+                with open_regular(self._table) as pages:
+                    check_pages(pages, self._table, _chunks(self._source, [group], [column]))
                 self._kept = group, self._source.read_row_group(group, columns=[column]).column(0)
             value = self._kept[1][row - self._starts[group]].as_py()
         content = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value

@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from prolip.core.errors import InputError, check_name
 
 Short = Literal["keep", "repeat"]
@@ -51,8 +53,15 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     return _draw(labels, shots, random.Random(seed), short)
 
 
+def check_shots(shots: int | None) -> None:
+    """Refuse a number of images per class that is not one."""
+    if shots is not None and not (isinstance(shots, (int, np.integer)) and shots >= 1):
+        raise InputError(f"shots must be at least 1, got {shots!r}")
+
+
 def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
     """Say where fewer images will be taken than are asked for."""
+    check_shots(shots)
     sizes = sorted(Counter(labels).values())
     short = sum(shots is not None and size < shots for size in sizes)
     if short:
@@ -122,8 +131,7 @@ def sample_base_support(
 
 def _draw(labels: Iterable[int], shots: int | None, rng: random.Random, short: Short) -> list[int]:
     check_name("rule for short classes", short, ("keep", "repeat"))
-    if shots is not None and shots < 1:
-        raise InputError(f"shots must be at least 1, got {shots}")
+    check_shots(shots)
     chosen: list[int] = []
     for indices in _by_label(labels).values():
         if shots is None:

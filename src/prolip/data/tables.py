@@ -7,7 +7,7 @@ images and labels of them.
 import base64
 import binascii
 import csv
-import io
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from prolip.core.errors import InputError
-from prolip.core.reading import TEXT_LIMIT, Unreadable, parse_json, read_text
+from prolip.core.names import normalize_name
+from prolip.core.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
 from prolip.data.files import is_file
 from prolip.data.lazy import LazyImage
 
@@ -90,38 +91,46 @@ def files_in(folder: Path, absolute_paths: bool = False) -> Find:
         outside = posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts
         if outside and not absolute_paths:
             raise InputError(
-                f"{name!r} leads out of {folder}: name files inside it, or trust the table "
+                f"{name!r:.200} leads out of {folder}: name files inside it, or trust the table "
                 "(absolute_paths=True)"
             )
         for spelling in (name, name.strip()):
             if is_file(folder / spelling):
                 return folder / spelling
-        raise InputError(f"{name!r} is not a file in {folder}")
+        raise InputError(f"{name!r:.200} is not a file in {folder}")
 
     return find
 
 
 def _csv_records(table: str, text: str, separator: str) -> Iterator[Record]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    header: list[str] | None = None
+    line = 0
     try:
-        for cells in reader:
-            where = f"{table}, line {reader.line_num}"
-            if any(cells.pop(None, ())):
-                raise InputError(f"{where}: it has more cells than the header ({len(cells)})")
-            plain = {name: _unguarded(cell) for name, cell in cells.items()}
-            yield Record(where, f"{table}:{reader.line_num}", _by_column(plain))
+        for line, row in csv_rows(text, separator):
+            if header is None:
+                header = row
+                continue
+            if not row:
+                continue
+            where = f"{table}, line {line}"
+            if any(row[len(header) :]):
+                raise InputError(f"{where}: it has more cells than the header ({len(header)})")
+            cells = itertools.zip_longest(header, map(_unguarded, row[: len(header)]))
+            yield Record(where, f"{table}:{line}", _by_column(dict(cells)))
     except csv.Error as error:
-        raise InputError(f"{table}, line {reader.line_num + 1}: {error}") from error
+        raise InputError(f"{table}, line {line + 1}: {error}") from error
 
 
-def _unguarded(cell: str | None) -> str | None:
+def _unguarded(cell: str) -> str:
     """A cell without the apostrophe that keeps spreadsheets from taking it for a formula (`=cmd()`)."""
-    return cell and re.sub(r"\A'(?=[-=+@\t\r'])", "", cell)
+    return re.sub(r"\A'(?=[-=+@\t\r'])", "", cell)
 
 
 def _jsonl_records(table: str, text: str) -> Iterator[Record]:
-    for line, content in enumerate(text.split("\n"), start=1):
-        if not content.strip():
+    for line, found in enumerate(re.finditer(r"[^\n]*\n|[^\n]+", text), start=1):
+        if line > TEXTS:
+            raise InputError(f"{table} has more than {TEXTS:,} lines")
+        if not (content := found[0].strip()):
             continue
         where = f"{table}, line {line}"
         try:
@@ -177,7 +186,7 @@ def _image(record: Record, find: Find) -> Any:
 
 def _from_base64(text: str, record: Record, column: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)  # `base64 FILE` breaks its lines
     except (binascii.Error, ValueError) as error:
         raise InputError(f"{record.where}: {column} is not base64: {error}") from error
 
@@ -194,7 +203,7 @@ def _label(record: Record) -> str:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise InputError(f"{record.where}: {column} is {_shown(value)}, expected text")
-    return str(value).strip()
+    return normalize_name(str(value))
 
 
 def _shown(value: Any) -> str:

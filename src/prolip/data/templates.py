@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from prolip.core.arguments import as_text
 from prolip.core.errors import UsageError, unknown_name
 from prolip.data.imageset import name_key
 
@@ -66,6 +67,7 @@ def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
     if value is None:
         return DEFAULT
     if isinstance(value, str):
+        as_text(value, "templates")
         return (_checked(value),) if "{" in value or " " in value.strip() else templates_for(value)
     if not value:
         raise UsageError("no templates were given")
@@ -78,5 +80,5 @@ def _checked(template: str) -> str:
     if len(rest) != len(template) - 2 or "{" in rest or "}" in rest:
         raise UsageError(f"template {template[:80]!r} must hold one {{}} where the class name goes")
     if len(template) > LONGEST:
-        raise UsageError(f"a template of {len(template):,} characters is no prompt: {LONGEST} are the limit")
+        raise UsageError(f"a template of {len(template):,} characters is too long: {LONGEST} are the limit")
     return template

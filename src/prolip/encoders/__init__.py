@@ -2,6 +2,7 @@
 
 import importlib
 
+from prolip.core.arguments import as_text
 from prolip.core.errors import unknown_name
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
@@ -28,8 +29,8 @@ def load(name: str, device: str = "auto") -> Encoder:
     device
         `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
     """
-    kind, _, rest = name.partition(":")
-    if kind not in KINDS:
+    kind, colon, rest = as_text(name, "model").partition(":")
+    if kind not in KINDS or (colon and not rest and kind in ("offline", "arrays")):
         raise unknown_name(
             "model", name, [*KINDS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )

@@ -159,5 +159,5 @@ def choose_device(device: str) -> str:
 
 def check_device(device: str) -> None:
     """Refuse a name that no device has."""
-    if device.split(":")[0] not in DEVICES:
+    if not isinstance(device, str) or device.split(":")[0] not in DEVICES:
         raise UsageError(f"unknown device {device!r}: choose auto, cpu, cuda or mps")

@@ -22,9 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, as_labels, require_nonzero_rows, to_numpy, unit_rows
+from prolip.core.arguments import as_path
+from prolip.core.arrays import Array, as_features, as_labels, require_directions, to_numpy, unit_rows
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
+from prolip.core.names import normalize_name
 from prolip.core.reading import read_array, read_arrays, read_rows, read_text
 from prolip.core.task import Task
 from prolip.core.text import Text
@@ -110,10 +112,10 @@ class Embeddings:
         x = as_features(self.x, "image embeddings")
         if x.ndim != 2 or 0 in x.shape:
             raise InputError(f"image embeddings must be [n, D], not empty, got shape {list(x.shape)}")
-        require_nonzero_rows(x, "image embeddings")
+        require_directions(x, "image embeddings")
         if np.ndim(self.classes if self.classes is not None else ()) != 1:
             raise InputError("class names must be a list")
-        classes = None if self.classes is None else tuple(map(str, self.classes))
+        classes = None if self.classes is None else tuple(normalize_name(str(name)) for name in self.classes)
         if classes is not None and len(set(classes)) < len(classes):
             twice = next(name for name in classes if classes.count(name) > 1)
             raise InputError(f"two classes are called {twice!r}: names must differ")
@@ -154,7 +156,7 @@ def read_embeddings(
     """
     found: dict[str, Any] = {}
     if isinstance(images, (str, Path)):
-        path = Path(images)
+        path = as_path(images, "images")
         images = _read(path)
         if isinstance(images, dict):
             found = _by_meaning(images, path, split)
@@ -169,7 +171,7 @@ def read_embeddings(
 
 def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) -> dict[str, Any]:
     """The arrays of an .npz, whatever each is called there."""
-    prefix = f"{split}_" if split else ""
+    prefix = "" if split is None else f"{split}_"
 
     def pick(names: Sequence[str]) -> np.ndarray | None:
         return next((stored[name] for name in names if name in stored), None)
@@ -192,7 +194,7 @@ def _read(source: Any) -> Any:
     """What a file holds (for an .npz, a dictionary of arrays); what is no path comes back as it is."""
     if not isinstance(source, (str, Path)):
         return source
-    path = Path(source)
+    path = as_path(source, "a file of arrays")
     readers: dict[str, Callable[[Path], Any]] = {
         ".npz": read_arrays,
         ".npy": read_array,
@@ -227,7 +229,7 @@ def _class_rows(text: Any) -> Array:
     rows = as_features(text, "text")
     if rows.ndim not in (2, 3) or 0 in rows.shape:
         raise InputError(f"text must be [classes, D] or [prompts, classes, D], got shape {list(rows.shape)}")
-    require_nonzero_rows(rows, "text")
+    require_directions(rows, "text")
     return unit_rows(rows if rows.ndim == 2 else unit_rows(rows).mean(axis=0))
 
 
@@ -235,7 +237,7 @@ def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | N
     """Labels as numbers; names are looked up among the classes."""
     values = to_numpy(labels)
     if values.dtype.kind in "USO":
-        names = [str(name) for name in values.astype(str).reshape(-1)]
+        names = [normalize_name(str(name)) for name in values.astype(str).reshape(-1)]
         if classes is not None and set(names) <= set(classes):
             numbers = {name: number for number, name in enumerate(classes)}
             return np.array([numbers[name] for name in names], np.int64)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from prolip.core.errors import ModelError, ProlipError, first_line
+from prolip.core.extras import MissingPackageError
 
 _SECONDS_TO_ANSWER = 5
 
@@ -18,9 +19,7 @@ def require(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ModelError(
-            f"this needs {module}, which cannot be imported ({error}): pip install 'prolip[{extra}]'"
-        ) from error
+        raise MissingPackageError("this", module, extra, str(error)) from error
 
 
 @contextmanager

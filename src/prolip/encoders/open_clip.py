@@ -41,7 +41,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     """The encoder of this name, the part after `open_clip:`."""
     if not rest:
         raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
-    _, open_clip, _ = (require(name, "open_clip") for name in ("torch", "open_clip", "huggingface_hub"))
+    _, open_clip, _ = (require(name, "open-clip") for name in ("torch", "open_clip", "huggingface_hub"))
     device = choose_device(device)
     source = _source(rest, open_clip)
     name = f"open_clip:{rest}"
@@ -52,7 +52,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     if "multimodal_cfg" in source.config:
         raise UsageError(f"{name} is a CoCa model, which is not supported: choose a CLIP or SigLIP model")
     if "timm_model_name" in source.config["vision_cfg"]:
-        require("timm", "open_clip")
+        require("timm", "open-clip")
     if any(source.config["text_cfg"].get(key) for key in ("hf_model_name", "hf_tokenizer_name")):
         require("transformers", "hf")
 

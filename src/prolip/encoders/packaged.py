@@ -50,7 +50,7 @@ class PackagedFile:
 def _digest(path: Path) -> str:
     """The SHA-256 of a file; that of last time where the file is as it was then."""
     note = cache_dir() / "checked" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
-    seen = list(file_state(path.stat()))
+    seen = list(file_state(path))
     with suppress(ProlipError):
         known = read_json(note)
         if isinstance(known, dict) and known.get("state") == seen:

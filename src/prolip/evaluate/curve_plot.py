@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from prolip.core import UsageError
+from prolip.core.extras import MissingPackageError
 from prolip.evaluate.curve import Curve
 
 
@@ -14,7 +15,7 @@ def plot_format(path: Path) -> str:
     if suffix not in ("png", "pdf", "svg"):
         raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
     if find_spec("matplotlib") is None:
-        raise UsageError("drawing needs matplotlib: pip install 'prolip[plot]'")
+        raise MissingPackageError("drawing", "matplotlib", "plot")
     return suffix
 
 

@@ -59,8 +59,9 @@ class Outsiders:
         of pictures of unknown classes this fraction lies above it.
         """
         for name, rate in (("false_reject", false_reject), ("false_accept", false_accept)):
-            if rate is not None and not 0 <= rate < 1:
-                raise UsageError(f"{name} must be a fraction from 0 to below 1, got {rate}")
+            absent = rate is None and name == "false_accept"
+            if not absent and not (isinstance(rate, (int, float)) and 0 <= rate < 1):
+                raise UsageError(f"{name} must be a fraction from 0 to below 1, got {rate!r}")
         if false_accept is not None:
             return float(np.quantile(self.outsider_scores, 1 - false_accept))
         return float(np.quantile(self.scores, false_reject))

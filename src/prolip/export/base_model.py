@@ -33,10 +33,10 @@ def load_base(
     `name` and `fingerprint` are what the saved model says of it, `base` what the user says: a name, or an
     encoder that is loaded already. `trust_base` loads what the saved model names, whatever that is.
     """
-    if base is None and not (trust_base or name in PACKAGED or _note(name, fingerprint).is_file()):
+    if base is None and not (trust_base or is_known(name, fingerprint)):
         raise UsageError(
             f"{path} would open or fetch {name!r}, its base model, which was never used here: if that is "
-            f"what you want, pass trust_base=True, or name the base yourself, base={_quoted(name)}"
+            f"what you want, pass trust_base=True, or name the base yourself, base={quoted(name)}"
         )
     asked = name if base is None else base
     try:
@@ -56,6 +56,11 @@ def load_base(
     return encoder
 
 
+def is_known(name: str, fingerprint: str) -> bool:
+    """Whether a base model comes with the program, or was used here before with these weights."""
+    return name in PACKAGED or _note(name, fingerprint).is_file()
+
+
 def remember(encoder: Encoder) -> None:
     """Note that a base model is used here; where nothing can be noted, it has to be named again."""
     if encoder.name in PACKAGED or not encoder.takes_pictures:
@@ -71,5 +76,6 @@ def _note(name: str, fingerprint: str) -> Path:
     return cache_dir() / "bases" / f"{digest[:32]}.json"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name between the quotes that the command line looks for."""
     return '"' + name.replace('"', "'") + '"'

@@ -116,7 +116,7 @@ def _to_hf(source: Checkpoint) -> Checkpoint:
 
 
 def _to_open_clip(source: Checkpoint) -> Checkpoint:
-    torch = require("torch", "open_clip")
+    torch = require("torch", "open-clip")
     if source.config.model_type != "clip":
         raise ModelError(
             "open_clip has no counterpart of this model: its SigLIP computes another GELU; only CLIP converts"

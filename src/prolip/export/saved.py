@@ -24,10 +24,9 @@ from typing import Any
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError, SavedModelError, UsageError
-from prolip.core.locks import folder_lock
+from prolip.core.locks import MARK, folder_lock
 from prolip.core.reading import Unreadable, parse_tensors, read_bytes, read_json
 from prolip.core.writing import (
-    MARK,
     Writer,
     as_json,
     as_safetensors,
@@ -109,7 +108,6 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     target = check_target(path, card=model.card is not None)
     try:
         make_folders(target.parent)
-        new = not target.exists()
         with folder_lock(target):
             _check_ours(path, target, model.card is not None)
             if over is not None and over != version(target):
@@ -118,9 +116,6 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
                 _write(target, model)
             except BaseException:
                 _tidy(target, _listed(target) or {})
-                if new:
-                    with suppress(OSError):
-                        target.rmdir()
                 raise
     except OSError as error:
         raise write_error(path, error) from error

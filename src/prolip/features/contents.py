@@ -1,8 +1,10 @@
 """What files held when they were last read: a second look at a folder touches each file's entry and no more.
 
-A file that has the path, size, times and inode that it had then holds what it held then. An SQLite table
-keeps SHA-256 of contents by those; it stands beside the features, any number of processes may read and write
-it, and whatever is wrong with it is no reason to stop: the files are read again. Each entry has a checksum.
+A file that has the path and the state (size, times, inode) that it had then holds what it held then; a file
+that changed a moment ago is not noted, as it may change again within one tick of a coarse clock. An SQLite
+table has SHA-256 of contents by path and state; it stands beside the features, any number of processes may
+read and write it, and whatever is wrong with it is no reason to stop: the files are read again. Each entry
+has a checksum.
 """
 
 import hashlib
@@ -14,7 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-_SETTLED = 2.0  # seconds: a file may change again within one tick of a coarse clock, and nobody would see
+_SETTLED = 2.0  # seconds after which a change has a time of its own, on any file system
+_TIMEOUT = 0.5  # seconds to wait for a table that another process has locked
+_PAUSE = 60.0  # seconds without the table after that
+
+
+def is_settled(state: Sequence[int]) -> bool:
+    """Whether a file, of which this is the state (see `file_state`), cannot change without another state."""
+    return max(state[1:3]) < time.time_ns() - int(_SETTLED * 1e9)
 
 
 class Contents:
@@ -24,25 +33,34 @@ class Contents:
         self.path = path
         self._lock = Lock()
         self._table: sqlite3.Connection | None = None
+        self._paused_until = 0.0
 
     def get(self, path: str, state: Sequence[int]) -> bytes | None:
         """The SHA-256 of a file's content, where the file is known as it is now."""
         file = _file(path, state)
-        with self._lock, suppress(OSError, sqlite3.Error):
-            if self._table is not None or self.path.is_file():
-                for (noted,) in self._open().execute("SELECT key FROM contents WHERE file = ?", [file]):
-                    if noted == _checked(file, noted[:32]):
-                        return bytes(noted[:32])
+        with self._lock:
+            if self._paused_until > time.monotonic():
+                return None
+            try:
+                if self._table is not None or self.path.is_file():
+                    for (noted,) in self._open().execute("SELECT key FROM contents WHERE file = ?", [file]):
+                        if noted == _checked(file, noted[:32]):
+                            return bytes(noted[:32])
+            except sqlite3.OperationalError:
+                self._pause()
+            except (OSError, sqlite3.Error):
+                pass
         return None
 
     def add(self, files: Sequence[tuple[str, Sequence[int], bytes]]) -> None:
-        """Note the path, state and hash of files; those that changed a moment ago may change unseen."""
-        settled = time.time_ns() - int(_SETTLED * 1e9)
-        named = [(_file(path, state), key) for path, state, key in files if max(state[1:3]) < settled]
+        """Note the path, state and hash of files that are settled."""
+        named = [(_file(path, state), key) for path, state, key in files if is_settled(state)]
         rows = [(file, _checked(file, key)) for file, key in named]
         if not rows:
             return
         with self._lock:
+            if self._paused_until > time.monotonic():
+                return
             for _ in range(2):  # the second time on a new file, where the old one is damaged
                 try:
                     self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +73,7 @@ class Contents:
 
     def _open(self) -> sqlite3.Connection:
         if self._table is None:
-            self._table = sqlite3.connect(self.path, timeout=5, check_same_thread=False)
+            self._table = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False)
             self._table.execute("PRAGMA synchronous = OFF")  # what a power cut takes is read again
             columns = "file BLOB PRIMARY KEY, key BLOB NOT NULL"
             self._table.execute(f"CREATE TABLE IF NOT EXISTS contents ({columns}) WITHOUT ROWID")
@@ -69,9 +87,16 @@ class Contents:
     def __del__(self) -> None:
         self._close()
 
+    def _pause(self) -> None:
+        """Do without the table for a while: another process has locked it, and each image would wait."""
+        self._close()
+        self._paused_until = time.monotonic() + _PAUSE
+
     def _start_again(self, error: Exception) -> bool:
         """Give up the connection, and the file if that is what is wrong."""
         self._close()
+        if isinstance(error, sqlite3.OperationalError):
+            self._pause()
         damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
         if damaged:
             with suppress(OSError):

@@ -1,18 +1,19 @@
 """A folder of features with the paths of their images: what `prolip embed` writes.
 
     STORE/<space>/...               the features, by content (see store.py)
-    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "size", "mtime", "listed"}
+    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "state", "run"}
 
-A key is the SHA-256 of the image's content; times are nanoseconds. An index is written as the run goes, a few
-thousand images at a time, so that a run that was stopped goes on where it was: images that are listed with
-the size and time of change that they have now are passed over without being opened. Another size or time
-means reading the image, and encoding it if its content is new; of several lines for a path the one listed
-last counts. Shards, i of n, take every n-th image, write an index of their own, and may run at once, on one
-machine or on many; of one shard only one process may run.
+A key is the SHA-256 of the image's content, a state what `prolip.core.files.file_state` says of its file. An
+index is written as the run goes, a few thousand images at a time, so that a run that was stopped goes on
+where it was: images that are listed with the state that they have now are passed over without being opened.
+Another state means reading the image, and encoding it if its content is new; so does the state null, of a
+file that had changed a moment before. Of several lines for a path the last of an index counts, and of several
+indices the one of the latest run; runs are counted, whatever the clock says. Shards, i of n, take every n-th
+image, write an index of their own, and may run at once, on one machine or on many; of one shard only one
+process may run.
 """
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,11 @@ from typing import NamedTuple
 
 from prolip.core.appending import appending
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import readable
+from prolip.core.files import file_state, readable
 from prolip.core.reading import open_regular, parse_json, read_lines
 from prolip.core.writing import check_place
 from prolip.encoders.base import Encoder
+from prolip.features.contents import is_settled
 from prolip.features.extract import Progress, extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
@@ -32,17 +34,16 @@ CHUNK = 4096  # images between two writes of the index
 
 
 class IndexEntry(NamedTuple):
-    """What an index says of an image; size and time are None where they could not be read."""
+    """What an index says of an image; the state is None where it could not tell a later change."""
 
     key: bytes
-    size: int | None
-    mtime: int | None
-    listed: int
+    state: tuple[int, ...] | None
+    run: int
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What a run of `embed` did: images added, encoded, left out as unreadable, and there already."""
+    """What a run of `embed` did: images added or changed, encoded, skipped as unreadable, there already."""
 
     images: int
     encoded: int
@@ -73,30 +74,38 @@ def embed(
         raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
     with appending(target / f"index-{number}-of-{shards}.jsonl") as index:
         mine, store = images[number - 1 :: shards], FeatureStore(target)
-        changed, sizes = _changed(mine, _latest(target), store.space(encoder, exact_decode))
-        already, bad, encoded = len(mine) - len(changed), [], 0
+        latest, space = _latest(target), store.space(encoder, exact_decode)
+        run = 1 + max((entry.run for entry in latest.values()), default=0)
+        changed = [
+            (path, state) for path in mine if not _is_listed(path, state := _state(path), latest, space)
+        ]
+        bad, encoded, added = [], 0, 0
         for start in range(0, len(changed), CHUNK):
             chunk = changed[start : start + CHUNK]
 
             def report(done: int, _: int, start: int = start) -> None:
                 if progress is not None:
-                    progress(already + start + done, already + len(changed))
+                    progress(len(mine) - len(changed) + start + done, len(mine))
 
             try:
                 found = extract(
-                    encoder, chunk, store=store, skip_bad=skip_bad, progress=report, exact_decode=exact_decode
-                )
+                    encoder, [path for path, _ in chunk], store=store, skip_bad=skip_bad, progress=report,
+                    exact_decode=exact_decode,
+                )  # fmt: skip
             except NoImageLeft as none:
                 bad += none.bad
                 continue
             bad += found.bad
             encoded += found.encoded
-            now = time.time_ns()
             for i, key in zip(found.kept, found.hashes, strict=True):
-                entry = {**IndexEntry(key, *sizes[start + i], now)._asdict(), "key": key.hex()}
-                line = json.dumps({"path": str(chunk[i]), **entry}, ensure_ascii=False)
-                index.write(f"{readable(line)}\n")  # the escapes are JSON's too, and are read as they were
-        return Embedded(len(changed) - len(bad), encoded, bad, already)
+                path, state = chunk[i]
+                before = latest.get(str(path))
+                added += before is None or before.key != key
+                if before is None or (before.key, before.state) != (key, state):
+                    line = {"path": str(path), "key": key.hex(), "state": state, "run": run}
+                    # The escapes of `readable` are JSON's too.
+                    index.write(f"{readable(json.dumps(line, ensure_ascii=False))}\n")
+        return Embedded(added, encoded, bad, len(mine) - added - len(bad))
 
 
 def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
@@ -113,18 +122,17 @@ def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
 
 def _entry(line: bytes) -> tuple[str, IndexEntry]:
     found = parse_json(line.decode("utf-8"))
-    path, key, listed = found["path"], bytes.fromhex(found["key"]), found["listed"]
-    size, mtime = found["size"], found["mtime"]
-    whole = all(value is None or isinstance(value, int) for value in (size, mtime))
-    if not (isinstance(path, str) and len(key) == 32 and isinstance(listed, int) and whole):
-        raise ValueError("it does not tell path, key, size and times")
-    return path, IndexEntry(key, size, mtime, listed)
+    path, key, state, run = found["path"], bytes.fromhex(found["key"]), found["state"], found["run"]
+    numbers = [run, *(state or ())]
+    if not (isinstance(path, str) and len(key) == 32 and all(type(number) is int for number in numbers)):
+        raise ValueError("it lacks the path, key, state or run")
+    return path, IndexEntry(key, None if state is None else tuple(state), run)
 
 
 def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, bytes]]]:
     """The features of this encoder below `root`, and every image's path and key."""
     if not _indices(root):
-        raise InputError(f"{root} is no store of `prolip embed`: it has no index")
+        raise InputError(f"{root} was not written by `prolip embed`: it has no index")
     space = FeatureStore(root).space(encoder, exact=None)
     if not len(space):
         raise InputError(
@@ -138,34 +146,35 @@ def _indices(root: Path) -> list[Path]:
 
 
 def _latest(root: Path) -> dict[str, IndexEntry]:
-    """By path, the entry that was listed last, in whichever index: shards may have been cut anew since."""
-    found: dict[str, IndexEntry] = {}
-    for file in _indices(root):
-        for path, entry in read_index(file):
-            if path not in found or entry.listed >= found[path].listed:
-                found[path] = entry
-    return found
+    """By path, the last entry of an index; of several indices that of the latest run.
 
-
-def _changed(
-    images: Sequence[Path], listed: dict[str, IndexEntry], space: Space
-) -> tuple[list[Path], list[tuple[int | None, int | None]]]:
-    """Images that are not listed as they are now, or have lost their features; and each one's size and time.
-
-    These are taken before an image is read, so that a change while it is being read is noticed next time.
+    A path is in several where the number of shards was another before.
     """
-    changed, sizes = [], []
-    for path in images:
-        entry, now = listed.get(str(path)), _size_and_time(path)
-        if entry is None or None in now or now != entry[1:3] or space.get(entry.key, 0) is None:
-            changed.append(path)
-            sizes.append(now)
-    return changed, sizes
+    latest: dict[str, IndexEntry] = {}
+    for file in _indices(root):
+        for path, entry in dict(read_index(file)).items():
+            if path not in latest or entry.run >= latest[path].run:
+                latest[path] = entry
+    return latest
 
 
-def _size_and_time(path: Path) -> tuple[int | None, int | None]:
+def _is_listed(
+    path: Path, state: tuple[int, ...] | None, latest: dict[str, IndexEntry], space: Space
+) -> bool:
+    """Whether an image is listed as it is now, and its features are there."""
+    entry = latest.get(str(path))
+    return (
+        entry is not None
+        and state is not None
+        and entry.state == state
+        and space.get(entry.key, 0) is not None
+    )
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """The state of a file, taken before it is read, so that a change meanwhile is noticed next time."""
     try:
-        found = path.stat()
+        state = file_state(path)
     except OSError:  # reading it will say why
-        return None, None
-    return found.st_size, found.st_mtime_ns
+        return None
+    return state if is_settled(state) else None

@@ -218,7 +218,7 @@ class _Job:
         if self.store is None or not isinstance(source, (str, os.PathLike)):
             return None
         with suppress(OSError, ValueError):  # opening it will say why
-            return self.store.contents.get(os.fspath(source), file_state(os.stat(source)))  # noqa: PTH116
+            return self.store.contents.get(os.fspath(source), file_state(source))
         return None
 
     def _rows(self, key: bytes) -> dict[int, Array] | None:

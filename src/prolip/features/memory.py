@@ -17,7 +17,7 @@ _LARGE = 64 * 10**6  # bytes, from which on it is worth milliseconds to give the
 
 def _trim() -> None:
     """Give memory that is free back to the system; glibc keeps it for the thread that it was for."""
-    with suppress(OSError, AttributeError):  # another C library
+    with suppress(OSError, AttributeError, TypeError):  # another C library; Windows
         ctypes.CDLL(None).malloc_trim(0)
 
 

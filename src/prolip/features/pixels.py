@@ -7,6 +7,8 @@ at a time are converted, and shrunk where fewer are wanted.
 """
 
 import math
+import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -62,10 +64,35 @@ def _strip(image: Image.Image) -> Image.Image:
 
 def turn(image: Image.Image) -> Image.Transpose | None:
     """How a picture must be turned, as its EXIF orientation says; a broken EXIF block says nothing."""
+    info = image.info
     try:
-        return _TURNS.get(int(image.getexif().get(_ORIENTATION, 0)))
+        exif = info.get("exif")
+        if exif is None and (profile := info.get("Raw profile type exif")):
+            exif = bytes.fromhex("".join(profile.split("\n")[3:]))
+        value = _exif_orientation(exif) if exif else getattr(image, "tag_v2", {}).get(_ORIENTATION)
+        if value is None and (xmp := info.get("XML:com.adobe.xmp") or info.get("xmp")):
+            text = xmp if isinstance(xmp, str) else xmp.decode("latin-1")
+            found = re.search(r'tiff:Orientation(?:="|>)([0-9])', text)
+            value = found and found[1]
+        return None if value is None else _TURNS.get(int(value))
     except Exception:  # parsing a damaged block ends in many ways, and none of them spoils the pixels
         return None
+
+
+def _exif_orientation(block: bytes) -> int | None:
+    """The orientation in the first directory of an EXIF block.
+
+    Pillow reads the values of all tags, and thousands of them may point to the same megabyte.
+    """
+    block = block.removeprefix(b"Exif\0\0")
+    order = "<" if block[:2] == b"II" else ">"
+    (offset,) = struct.unpack_from(f"{order}I", block, 4)
+    (count,) = struct.unpack_from(f"{order}H", block, offset)
+    for k in range(count):
+        tag, kind, _, value = struct.unpack_from(f"{order}HHIH", block, offset + 2 + 12 * k)
+        if tag == _ORIENTATION:
+            return int(value) if kind == 3 else None
+    return None
 
 
 def _upright(picture: Image.Image, origin: Image.Image) -> Image.Image:

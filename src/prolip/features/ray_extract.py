@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from prolip import encoders
-from prolip.core.errors import InputError, ModelError
+from prolip.core.errors import InputError
+from prolip.core.extras import MissingPackageError
 from prolip.core.files import file_state
 from prolip.features.extract import Progress, extract
 from prolip.features.images import BadImage, NoImageLeft, Picture
@@ -57,7 +58,7 @@ def extract_on_ray(
     try:
         import ray
     except ImportError as error:
-        raise ModelError("extraction on a cluster needs Ray: pip install 'prolip[ray]'") from error
+        raise MissingPackageError("extraction on a cluster", "ray", "ray") from error
     names, views = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
     if not names:
         raise InputError("no images to encode")
@@ -92,7 +93,7 @@ def _missing(
 
     def stored(path: str) -> Picture | BadImage | None:
         with suppress(OSError, ValueError):  # opening it will say why
-            key = store.contents.get(path, file_state(os.stat(path)))  # noqa: PTH116
+            key = store.contents.get(path, file_state(path))
             if key is not None and all(space.get(key, view) is not None for view in views):
                 return None
         try:

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.core.files import cache_dir
 from prolip.core.reading import Unreadable, open_regular
@@ -57,7 +58,7 @@ class FeatureStore:
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
-        self.root = cache_dir() / "features" if root is None else Path(root)
+        self.root = cache_dir() / "features" if root is None else as_path(root, "store")
         self.contents = Contents(self.root / "contents.sqlite")
         self._spaces: dict[str, Space] = {}
         self.required = root is not None
@@ -144,7 +145,12 @@ class Space:
     def _stored(self, key: bytes, view: int) -> np.ndarray | None:
         for shard, row in self._index.candidates(key, view):
             if shard.views[row] == view and shard.keys[row].tobytes() == key:
-                if (values := shard.read(row)) is not None:
+                try:
+                    values = shard.read(row)
+                except FileNotFoundError:  # merged by another process
+                    self.refresh()
+                    return self._stored(key, view)
+                if values is not None:
                     return values
                 self._damaged.append(shard.path)
         return None
@@ -191,13 +197,13 @@ class Space:
         self._shards = [*self._shards, _Shard.open(path, self._digest, self.width)]
 
     def _merge(self, small: list[_Shard]) -> None:
-        """Many small shards to one. A process that still holds an old one keeps it until it closes."""
-        rows = [
-            (shard.keys[row].tobytes(), int(shard.views[row]), values)
-            for shard in small
-            for row in range(len(shard))
-            if (values := shard.read(row)) is not None
-        ]
+        """Many small shards to one. One that Windows does not remove, as it is read, is merged again."""
+        rows = []
+        for shard in small:
+            with suppress(FileNotFoundError):  # merged by another process
+                for row in range(len(shard)):
+                    if (values := shard.read(row)) is not None:
+                        rows.append((shard.keys[row].tobytes(), int(shard.views[row]), values))
         if rows:
             keys, views, features = zip(*rows, strict=True)
             self._write(keys, views, np.stack(features))
@@ -225,41 +231,54 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class _Shard:
-    """One file: keys, views and checks in memory, features read row by row from the mapped file."""
+    """One file: keys, views and checks in memory, features read row by row.
+
+    It is not open in between: a file that is open or mapped cannot be removed on Windows.
+    """
 
     path: Path
     keys: np.ndarray
     views: np.ndarray
     checks: np.ndarray
-    handle: Any
+    start: int  # of the features, in bytes
+    width: int
     state: tuple[int, int] | None
 
     @classmethod
     def open(cls, path: Path, digest: str, width: int) -> _Shard:
         open_regular(path).close()  # a pipe would hang
         state = _state(path)
-        handle = safe_open(path, framework="np")
-        metadata = handle.metadata() or {}
-        if metadata.get("space") != digest:
-            raise ValueError("it belongs to another space")
-        if set(handle.keys()) != {"features", "keys", "views", "checks"}:
-            raise ValueError("it holds other tensors")
-        features = handle.get_slice("features")
-        keys, views, checks = (handle.get_tensor(name) for name in ("keys", "views", "checks"))
+        with safe_open(path, framework="np") as handle:
+            if (handle.metadata() or {}).get("space") != digest:
+                raise ValueError("it belongs to another space")
+            if set(handle.keys()) != {"features", "keys", "views", "checks"}:
+                raise ValueError("it holds other tensors")
+            features = handle.get_slice("features")
+            shape, dtype = features.get_shape(), features.get_dtype()
+            keys, views, checks = (handle.get_tensor(name) for name in ("keys", "views", "checks"))
         rows = len(views)
-        shapes = features.get_shape(), keys.shape, checks.shape
-        if shapes != ([rows, width], (rows, 32), (rows,)) or features.get_dtype() != "F32":
+        if (shape, keys.shape, checks.shape) != ([rows, width], (rows, 32), (rows,)) or dtype != "F32":
             raise ValueError("its tensors have the wrong shapes")
         if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
             raise ValueError("its tensors are of the wrong kinds")
-        return cls(path, keys, views, checks, features, state)
+        with path.open("rb") as file:  # which begins with the length of the header, and the header
+            header = file.read(int.from_bytes(file.read(8), "little"))
+        start = 8 + len(header) + json.loads(header)["features"]["data_offsets"][0]
+        return cls(path, keys, views, checks, start, width, state)
 
     def __len__(self) -> int:
         return len(self.views)
 
     def read(self, row: int) -> np.ndarray | None:
-        """A row, or None if it is not what was written."""
-        values: np.ndarray = self.handle[row : row + 1][0]
+        """A row, or None if it is not what was written; a FileNotFoundError where the file is gone."""
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(self.start + row * self.width * 4)
+                values = np.frombuffer(file.read(self.width * 4), np.float32)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError):  # too many files are open; the file was cut short
+            return None
         sound = _check(self.keys[row].tobytes(), int(self.views[row]), values) == self.checks[row]
         return values if sound else None
 

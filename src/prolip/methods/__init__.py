@@ -6,10 +6,12 @@ import warnings
 from typing import Any
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text
+from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
 from prolip.methods.common import plugins
 from prolip.methods.common.method import Method, check_type
+from prolip.methods.common.plugins import is_subclass
 
 __all__ = ["Method", "available", "create", "from_settings", "get", "names", "options", "restore"]
 
@@ -82,7 +84,7 @@ def available() -> dict[str, type[Method]]:
 
 def get(name: str) -> type[Method]:
     """The class behind a name, a place like "package.module:Class", or a sum of those: "a+b"."""
-    if "+" in name:
+    if "+" in as_text(name, "method"):
         from prolip.methods.composition import compose
 
         return compose(name)
@@ -148,7 +150,7 @@ def restore(
 def _fitted_class(kind: str) -> type[Fitted]:
     for module in FITTED:
         for found in vars(importlib.import_module(module)).values():
-            if isinstance(found, type) and issubclass(found, Fitted) and vars(found).get("kind") == kind:
+            if is_subclass(found, Fitted) and vars(found).get("kind") == kind:  # type: ignore[type-abstract]
                 return found
     if not plugins.PLACE.fullmatch(kind):
         raise SavedModelError(f"the model is of a kind that this version does not know: {kind!r}")

@@ -115,7 +115,8 @@ def _eigh(a: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of a symmetric matrix, which is overwritten."""
     from scipy.linalg import eigh
 
-    e, u = eigh(a, driver="evd", overwrite_a=True, check_finite=False)
+    # SciPy 1.13 calls the driver "evd" with too little memory for a matrix of 1 x 1.
+    e, u = eigh(a, driver="evd" if len(a) > 1 else "ev", overwrite_a=True, check_finite=False)
     return e, u
 
 

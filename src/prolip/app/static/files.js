@@ -82,7 +82,7 @@ async function send(file, label, group) {
 export async function upload(files, label) {
   if (!files.length) return toast("There was no picture among these files.", "bad");
   const group = crypto.randomUUID?.() ?? String(Math.random());
-  const counts = { kept: 0, moved: 0, known: 0 };
+  const counts = { added: 0, moved: 0, known: 0 };
   const refused = [];
   const queue = [...files];
   store.pending += queue.length;
@@ -104,7 +104,7 @@ export async function upload(files, label) {
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
   const where = label === null ? "" : ` in ${store.name(label)}`;
   const parts = [];
-  if (counts.kept) parts.push(`${plural(counts.kept, "picture")} kept${where}`);
+  if (counts.added) parts.push(`${plural(counts.added, "picture")} added${where}`);
   if (counts.moved) parts.push(`${plural(counts.moved, "picture")} moved${where ? ` to ${store.name(label)}` : ""}`);
   if (counts.known) parts.push(`${counts.known} there already`);
   if (refused.length) parts.push(`${plural(refused.length, "file")} refused: ${refused[0][0]}, ${refused[0][1]}`);

@@ -14,14 +14,22 @@ import "./components/confusion-matrix.js";
 import "./components/learning-curve.js";
 import "./components/export-menu.js";
 
-async function start() {
-  const token = location.hash.slice(1);
-  if (token && !token.match(/^[a-z]+$/)) {
-    // #classes and its like are places on the page
-    await call("/api/session", { json: { token } }).catch(() => {});
-    history.replaceState(null, "", location.pathname);
+const TOKEN = "#token="; // other hashes are places on the page
+
+// Text that was percent-encoded; as it is where someone typed it.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
-  connect();
+}
+
+async function logIn() {
+  if (!location.hash.startsWith(TOKEN)) return;
+  const token = decoded(location.hash.slice(TOKEN.length));
+  history.replaceState(null, "", location.pathname);
+  await call("/api/session", { json: { token } }).catch(() => {});
 }
 
 // A section without anything to show is not there.
@@ -31,5 +39,5 @@ store.addEventListener("update", () => {
   for (const id of ["confusion", "curve", "export"]) document.getElementById(id).hidden = !trained;
   document.getElementById("review").hidden = !(store.figures.suspects?.length || store.slow.duplicates?.length);
 });
-window.addEventListener("hashchange", start);
-start();
+window.addEventListener("hashchange", logIn);
+logIn().then(connect);

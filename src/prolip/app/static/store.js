@@ -12,6 +12,7 @@ class Store extends EventTarget {
   bad = {};
   progress = { done: 0, total: 0 };
   undo = "";
+  trouble = ""; // what the server cannot do, for people
   about = { name: "", model: "", folder: "", templates: ["{}"], targets: [] };
   pending = 0; // pictures on their way to the server
 
@@ -42,7 +43,7 @@ class Store extends EventTarget {
     const all = await call("/api/project");
     this.classes = new Map(Object.entries(all.classes));
     this.images = new Map(Object.entries(all.images));
-    Object.assign(this, { revision: all.revision, figures: all.figures, slow: all.slow, bad: all.bad, undo: all.undo });
+    Object.assign(this, { revision: all.revision, figures: all.figures, slow: all.slow, bad: all.bad, undo: all.undo, trouble: all.trouble });
     this.figures.classes ??= {};
     this.about = { name: all.name, model: all.model, folder: all.folder, templates: all.templates, targets: all.targets, version: all.version };
     this.progress = { done: this.images.size - all.waiting, total: this.images.size };
@@ -55,7 +56,7 @@ class Store extends EventTarget {
     else if (event.type === "figures") this.figures = event;
     else if (event.type === "slow") this.slow = event;
     else if (event.type === "progress") Object.assign(this, { progress: event, bad: event.bad });
-    else if (event.type === "trouble") document.dispatchEvent(new CustomEvent("toast", { detail: { message: event.message, kind: "bad" } }));
+    else if (event.type === "trouble") this.trouble = event.message;
     this.changed();
   }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prolip.core.errors import ModelError
+from prolip.core.extras import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         import matplotlib
     except ImportError as error:
-        raise ModelError("plots need matplotlib: pip install 'prolip[plot]'") from error
+        raise MissingPackageError("drawing", "matplotlib", "plot") from error
     from matplotlib.figure import Figure
 
     matplotlib.rcParams.update(

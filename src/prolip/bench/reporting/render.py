@@ -1,13 +1,12 @@
 """A table as text: for a terminal, for Markdown, for LaTeX, or as CSV."""
 
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from prolip.bench.reporting.table import Cell, Table
 from prolip.core.errors import unknown_name
+from prolip.core.names import csv_row
 
 NOT_COMPARABLE = "n/c"
 
@@ -124,9 +123,7 @@ _CSV = "group,line,column,measured,std,published,difference,comparable,missing_r
 
 def as_csv(table: Table) -> str:
     """One figure a line."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    out.write(f"{_CSV}\n")
+    rows = [f"{_CSV}\n"]
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is not None:
@@ -134,12 +131,12 @@ def as_csv(table: Table) -> str:
                 comparable = "" if cell.published is None else str(cell.comparable).lower()
                 gains = map(_number, (cell.gain, cell.interval))
                 names = (row.group, row.label, column)
-                writer.writerow([*names, *map(_number, figures), comparable, cell.missing, *gains])
-    return out.getvalue()
+                rows.append(csv_row([*names, *map(_number, figures), comparable, cell.missing, *gains]))
+    return "".join(rows)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _number(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 _TEX = {"%": r"\%", "&": r"\&", "#": r"\#", "_": r"\_", "^": r"\^{}", "{": r"\{", "}": r"\}", "±": r"$\pm$"}

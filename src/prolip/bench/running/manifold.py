@@ -11,6 +11,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
+from prolip.core.extras import MissingPackageError
 from prolip.evaluate import metrics
 from prolip.evaluate.encoded_dataset import EncodedDataset
 from prolip.evaluate.protocols import Trial, draw
@@ -41,7 +42,7 @@ def flatten(embedding: Array, seed: int) -> Any:
     try:
         import umap
     except ImportError as error:
-        raise ModelError("the manifold needs umap-learn: pip install 'prolip[bench]'") from error
+        raise MissingPackageError("the manifold", "umap-learn", "bench") from error
     neighbours = min(15, len(embedding) - 1)
     reducer = umap.UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed, n_jobs=1)
     return reducer.fit_transform(embedding)

@@ -14,7 +14,7 @@ import numpy as np
 
 from prolip.bench.running.execute import Executor, Job, Outcome
 from prolip.bench.running.processes import Died
-from prolip.core.errors import ModelError
+from prolip.core.extras import MissingPackageError
 
 _RETRIES = 3
 _AHEAD = 2  # units for each of the cluster's processors: one runs, one is on its way
@@ -31,7 +31,7 @@ class RayPool:
         try:
             import ray
         except ImportError as error:
-            raise ModelError("a cluster needs Ray: pip install 'prolip[ray]'") from error
+            raise MissingPackageError("a cluster", "ray", "ray") from error
         self._ray: Any = ray
         self._address, self._cpus, self._device = address, cpus, device
         self._problems: dict[str, Any] = {}

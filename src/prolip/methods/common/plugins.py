@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from prolip.core import Fitted, SavedModelError, UsageError
 from prolip.methods.common.method import Method
@@ -41,6 +41,14 @@ def entry_points() -> dict[str, str]:
     return found
 
 
+def is_subclass(value: Any, kind: type[Kind]) -> TypeGuard[type[Kind]]:
+    """Whether a value is a class that extends `kind`.
+
+    Not `isinstance(value, type)`: on Python 3.10 that holds for an alias like `dict[str, int]`, too.
+    """
+    return issubclass(type(value), type) and issubclass(value, kind)
+
+
 def load(place: str, kind: type[Kind]) -> type[Kind]:
     """The class at a place that the user named, imported; it must be of this kind."""
     module, _, name = place.partition(":")
@@ -48,7 +56,7 @@ def load(place: str, kind: type[Kind]) -> type[Kind]:
         found = vars(importlib.import_module(module)).get(name)
     except Exception as error:  # whatever a stranger's module does on import
         raise UsageError(f"{place}: {module} cannot be imported ({type(error).__name__}: {error})") from error
-    if not (isinstance(found, type) and issubclass(found, kind)):
+    if not is_subclass(found, kind):
         raise UsageError(f"{place}: {module} has no class {name} that extends {kind.__name__}")
     return found
 

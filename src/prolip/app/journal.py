@@ -1,0 +1,175 @@
+"""The changes of a project on disk: a snapshot, and a journal of the changes since.
+
+    snapshot.json       the history at one revision R; there is none before the first
+    journal-R.jsonl     one change a line, in order, since revision R
+
+A change is on the disk, not in a buffer of the system, before `append` returns. What a stopped program or
+machine leaves of a last line is dropped when the journal is opened; it was never acknowledged.
+
+A journal that has outgrown its snapshot is compacted: the next journal is created and locked, the snapshot is
+replaced in one step, the old journal is removed. Whatever moment the program stops at, there are a snapshot
+and the journal that belongs to it. The journal is locked, so one process at a time has a project open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from prolip.app.history import History
+from prolip.app.state import Change
+from prolip.core import InputError
+from prolip.core.appending import Lines, appending
+from prolip.core.files import file_state, fsync_folder
+from prolip.core.reading import parse_json, read_json
+from prolip.core.writing import write_bytes, write_error
+
+SNAPSHOT = "snapshot.json"
+JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.jsonl")
+MEGABYTE = 1 << 20
+# Bytes. Ours are far below: a project has 20,000 pictures at most, and a row takes 500 bytes at most.
+SNAPSHOT_LIMIT = 512 * MEGABYTE
+LINE_LIMIT = 64 * MEGABYTE
+SMALL = 4 * MEGABYTE  # a journal that is larger than its snapshot by so much is compacted
+
+
+class _Replaced(Exception):  # noqa: N818 - not an error: another process compacted the journal
+    """The journal was replaced between reading its name and locking it."""
+
+
+class Journal:
+    """The open journal of a project, and the history that it holds; one thread at a time may call it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.history = folder, History()
+        self._open = ExitStack()
+        self._lines: Lines
+        self._path: Path
+        self._size = self._snapshot_size = 0  # bytes of the journal and of the snapshot
+        self._limit = 0  # size of the journal from which on it is compacted
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path) -> Iterator[Journal]:
+        """Read all changes, and be ready for more. Nothing is written unless everything was valid."""
+        made = cls(folder)
+        while True:
+            try:
+                made._read()
+                break
+            except _Replaced:
+                continue
+        try:
+            made._remove_others()
+            yield made
+        finally:
+            made._open.close()
+
+    def append(self, change: Change) -> None:
+        """Write a change, then make it."""
+        line = to_json(change.as_json()) + b"\n"
+        try:
+            self._lines.write(line.decode(), sync=True)
+        except OSError as error:
+            raise write_error(self._path, error, "all earlier changes are there") from error
+        self._size += len(line)
+        self.history.apply(change)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is worth its while to compact."""
+        return self._size > self._limit
+
+    def compact(self) -> None:
+        """Replace the journal by a snapshot. After a failure, such as a full disk, all is as it was."""
+        opened, revision = ExitStack(), self.history.revision
+        path = self.folder / f"journal-{revision}.jsonl"
+        if path == self._path:
+            return
+        self._limit = self._size + SMALL  # when to try again, should this fail
+        try:
+            lines = opened.enter_context(appending(path))
+            payload = to_json(self.history.as_json())
+            write_bytes(self.folder / SNAPSHOT, payload, durable=True)
+        except BaseException:
+            opened.close()
+            raise
+        self._open.close()
+        self._open, self._lines, self._path = opened, lines, path
+        self._size, self._snapshot_size = 0, len(payload)
+        self._limit = SMALL + self._snapshot_size
+        self._remove_others()
+
+    def _read(self) -> None:
+        snapshot = self.folder / SNAPSHOT
+        state = _file_state(snapshot)
+        self.history, self._snapshot_size = read_snapshot(snapshot)
+        start = self.history.revision
+        if newer := [path for path in self._journals() if _start(path) > start and path.stat().st_size]:
+            raise InputError(f"{snapshot} is older than {newer[0].name}, or missing: restore it from a copy")
+        self._path = self.folder / f"journal-{start}.jsonl"
+
+        def replay(file: IO[bytes]) -> int:
+            if _file_state(snapshot) != state:
+                raise _Replaced
+            self._size = _replay(file, self._path, self.history)
+            return self._size
+
+        self._lines = self._open.enter_context(appending(self._path, replay))
+        fsync_folder(self.folder)
+        self._limit = SMALL + self._snapshot_size
+
+    def _journals(self) -> list[Path]:
+        return [path for path in self.folder.iterdir() if JOURNAL.fullmatch(path.name)]
+
+    def _remove_others(self) -> None:
+        for path in self._journals():
+            if path != self._path:
+                path.unlink(missing_ok=True)
+
+
+def _start(path: Path) -> int:
+    found = JOURNAL.fullmatch(path.name)
+    return int(found[1]) if found else -1
+
+
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    return file_state(path) if path.exists() else None
+
+
+def read_snapshot(path: Path) -> tuple[History, int]:
+    """The history in a snapshot and the size of the file; an empty history where there is none."""
+    if not path.exists():
+        return History(), 0
+    try:
+        return History.from_json(read_json(path, SNAPSHOT_LIMIT)), path.stat().st_size
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+
+
+def _replay(file: IO[bytes], path: Path, history: History) -> int:
+    """Apply the changes of a journal; returns how many bytes of it are whole lines.
+
+    A line that was being written when the program or the machine stopped has no end, or, after a power cut,
+    pages of zeros in it. Only the last can be such a line.
+    """
+    size = number = 0
+    while line := file.readline(LINE_LIMIT):
+        number += 1
+        if (not line.endswith(b"\n") or b"\0" in line) and not file.read(1):
+            break
+        try:
+            history.apply(Change.from_json(parse_json(line.decode())))
+        except ValueError as error:
+            raise InputError(f"{path}, line {number} is damaged: {error}") from error
+        size += len(line)
+    return size
+
+
+def to_json(value: Any) -> bytes:
+    """JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,231 @@
+"""`prolip fit`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prolip.cli import options
+from prolip.cli.console import (
+    OUTPUT,
+    bar,
+    console,
+    escape,
+    hint,
+    percent,
+    print_json,
+    printable,
+    program,
+    report_skipped,
+    table,
+    warn,
+)
+from prolip.cli.parameters import PATH, command, flag, option
+
+if TYPE_CHECKING:
+    from prolip.api import FewShotClassifier
+
+CLASSES_SHOWN, WORST_SHOWN = 20, 10
+VIEWS = click.IntRange(1, 10_000)  # the paper has 300
+MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in what follows beyond it
+
+
+@command("fit")
+@options.training_input
+@option("--out", "-o", type=PATH, required=True, help="Folder to save the adapted model in.")
+@option("--method", default="prolip", help="The method; `prolip methods` lists them.")
+@option(
+    "--lam", show_default="the method's own",
+    help="Penalty that keeps the matrix near the pretrained one: auto, 1/N, 1/N^2 or a number.",
+)  # fmt: skip
+@option(
+    "--unlabelled", type=PATH, metavar="DIR",
+    help="Images without labels, used where they help held-out labelled ones; some may be of no class.",
+)  # fmt: skip
+@option("--views", type=VIEWS, default=1, help="Views of each image: the centre crop, and augmented ones.")
+@option(
+    "--option", "-O", "method_options", multiple=True, metavar="NAME=VALUE", help="An option of the method."
+)
+@flag("--no-calibration", help="Do not cross-validate, and do not calibrate probabilities.")
+@flag("--no-support", help="Do not store features in the model; it cannot grow later.")
+@flag("--card", help="Write a model card, README.md, too.")
+@flag("--force", help="Replace a model in OUT without asking.")
+@options.image_input
+def fit(
+    training: options.TrainingInput,
+    out: Path,
+    method: str,
+    lam: str | None,
+    unlabelled: Path | None,
+    views: int,
+    method_options: tuple[str, ...],
+    no_calibration: bool,
+    no_support: bool,
+    card: bool,
+    force: bool,
+    images: options.ImageInput,
+) -> None:
+    """Learn the classes of a folder of images, and save the model.
+
+    The images go through the frozen encoder once; the fit itself takes seconds. Their features are stored, so
+    that a second fit on the same images starts at once.
+
+    $ prolip fit photos/ -o my-model
+    $ prolip fit photos/ -o my-model --shots 16 --model open_clip:ViT-B-32/openai
+    $ prolip fit photos/ -o my-model --unlabelled more-photos/
+    """
+    from prolip.export.saved import check_target
+
+    check_target(out, card)
+    _confirm(out, force)
+    clf = training.classifier(
+        images, method=method, lam=_parse_lam(lam), views=views,
+        options=_parse_options(method_options), calibrate=not no_calibration,
+    )  # fmt: skip
+    with bar("encoding") as progress:
+        labelled = images.labelled(training.source, "train")
+        pool = None if unlabelled is None else str(unlabelled)
+        clf.fit(labelled, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
+    clf.save(out, support=not no_support, card=card)
+    report_skipped(clf.skipped_)
+    _report(clf, out)
+
+
+def _parse_lam(lam: str | None) -> str | float | None:
+    """Return a number where it is one; names stay names."""
+    try:
+        return lam if lam is None else float(lam)
+    except ValueError:
+        return lam
+
+
+def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Parse NAME=VALUE pairs: numbers, true, false and none are what they look like, the rest is text."""
+    from prolip.core import UsageError
+    from prolip.core.reading import parse_json
+
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name or not value:
+            raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
+        words = {"true": True, "false": False, "none": None}
+        try:
+            parsed[name] = words[value.lower()] if value.lower() in words else parse_json(value)
+        except ValueError:
+            parsed[name] = value
+        if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
+            raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")
+    return parsed
+
+
+def _confirm(out: Path, force: bool) -> None:
+    """Ask before a model is replaced, where there is someone to ask."""
+    import sys
+
+    from prolip.core import UsageError
+    from prolip.export.saved import CONFIG
+
+    if force or not (out / CONFIG).is_file():
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{out} holds a model: pass --force to replace it, or name another folder")
+    if not click.confirm(printable(f"{out} holds a model: replace it?"), err=True):
+        raise UsageError(f"{out} stays as it is: name another folder")
+
+
+def _held_out(report: dict[str, Any]) -> list[list[str]]:
+    """How the model did on support images that it was not fitted on."""
+    if not report.get("images"):
+        return []
+    known = [own for own in report["per_class"] if own is not None]
+    told = f"{percent(report['accuracy'])} %, balanced {percent(sum(known) / len(known))} %, "
+    told += f"zero-shot {percent(report['zero_shot_accuracy'])} %"
+    return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
+
+
+def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
+    """Whether a pool was used, and why."""
+    if told is None:
+        return []
+    return [["unlabelled", f"{told['images']} images {'' if told['used'] else 'not '}used: {told['why']}"]]
+
+
+def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
+    """The images of each class that the model was fitted on."""
+    import numpy as np
+
+    task = clf.model_.support.require_task()
+    counts = np.bincount(task.y, minlength=task.classes).tolist()
+    return list(zip(clf.classes_, counts, strict=True))
+
+
+def _images(clf: FewShotClassifier) -> str:
+    """How many images, and how they are spread over the classes."""
+    counts = sorted(_counts(clf), key=lambda pair: pair[1])
+    (small, least), (large, most) = counts[0], counts[-1]
+    total = sum(n for _, n in counts)
+    if least == most:
+        return f"{total}, {most} of each class"
+    return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
+
+
+def _per_class(clf: FewShotClassifier) -> None:
+    """Held-out accuracy of each class; of many classes, the worst."""
+    found = clf.confidence_.report.get("per_class")
+    if not found:
+        return
+    rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
+    title = "held out, each class"
+    if len(rows) > CLASSES_SHOWN:
+        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0])[:WORST_SHOWN]
+        title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
+    console().print()
+    table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
+
+
+def _report(clf: FewShotClassifier, out: Path) -> None:
+    """What was fitted, and how well it does."""
+    info = clf.info_
+    if info.get("solver") == "exact" and not info["converged"]:
+        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
+    lonely = [str(name) for name, n in _counts(clf) if n == 1]
+    if lonely:
+        warn(
+            f"{len(lonely)} of {info['classes']} classes have a single image ({', '.join(lonely[:5])}"
+            f"{', ...' if len(lonely) > 5 else ''}): they cannot be held out, so that nothing tells how well "
+            "they do"
+        )
+    if OUTPUT.get().json:
+        held_out = clf.confidence_.report
+        counts = {"counts": [n for _, n in _counts(clf)], "class_names": clf.classes_}
+        print_json({**info, **counts, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
+        return
+    rows = [
+        ["classes", f"{info['classes']}"],
+        ["images", _images(clf)],
+        ["method", _describe(info)],
+        ["fit", f"{info['seconds']:.2f} s"],
+        *_unlabelled(info.get("unlabelled")),
+        *_held_out(clf.confidence_.report),
+        ["saved", str(out)],
+    ]
+    table(None, ["", ""], rows, right=9)
+    _per_class(clf)
+    run, name = escape(program()), escape(shlex.quote(str(out)))
+    hint(f"\nNow: [bold]{run} predict {name} IMAGE...[/] or [bold]{run} eval {name} DIR[/]")
+
+
+def _describe(info: dict[str, Any]) -> str:
+    parts = [str(info["method"])]
+    if info.get("chose"):
+        parts = [f"{parts[0]}: {info['chose']} ({info['why']})"]
+    if info.get("lam") is not None:
+        rule = info.get("lam_rule")
+        parts.append(f"lam {info['lam']:.3g}" + (f" ({rule})" if isinstance(rule, str) else ""))
+    if info.get("parameters"):
+        parts.append(f"{info['parameters']:,} parameters")
+    return ", ".join(parts)

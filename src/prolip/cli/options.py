@@ -1,0 +1,149 @@
+"""Options that several commands share.
+
+A group of options is a frozen dataclass whose fields are options. Its decorator, like `@image_input`, adds
+them to a command, which gets them as one value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prolip.cli.console import detail
+from prolip.cli.parameters import PATH, POSITIVE, SEED, DeviceName, argument, flag, option
+
+if TYPE_CHECKING:
+    from prolip.api import FewShotClassifier
+
+LABELLED = (
+    "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
+)
+
+
+def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
+    """Declare a field of a group: the option, and its value where a command does not have it."""
+    return field(default=default, metadata={"declare": declare})
+
+
+def group(name: str, kind: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options of a dataclass to a command, as one parameter `name`."""
+    own = [each for each in fields(kind) if each.name not in without]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def collected(**values: Any) -> None:
+            chosen = kind(**{each.name: values.pop(each.name) for each in own})
+            function(**values, **{name: chosen})
+
+        for each in reversed(own):
+            each.metadata["declare"](collected)
+        return collected
+
+    return decorate
+
+
+device = option(
+    "--device", type=DeviceName(), default="auto", help="Where the encoder runs: auto, cpu, cuda or mps."
+)
+groups = option(
+    "--groups", type=PATH, help="A .csv or .json file with the group of each class, to report by group."
+)
+MODELS = "offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; arrays for embeddings (.npz)."
+base_model = option("--model", default="offline", help=MODELS)
+replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
+base = option("--base", metavar="NAME", help="The base model of MODEL, if it was never used here.")
+trust_base = flag("--trust-base", help="Open or download whatever base model MODEL names.")
+features_store = option(
+    "--store", type=PATH, show_default="the user's cache", help="Folder for computed features."
+)
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """How images are read and encoded, and where their features are stored."""
+
+    device: str = shared(device, "auto")
+    store: Path | None = shared(features_store)
+    no_store: bool = shared(flag("--no-store", help="Do not write features to the disk."), False)
+    skip_bad: bool = shared(flag("--skip-bad", help="Skip images that cannot be read."), False)
+    exact_decode: bool = shared(
+        flag("--exact-decode", help="Decode large images in full, which is several times slower."), False
+    )
+    absolute_paths: bool = shared(
+        flag("--absolute-paths", help="Allow a table to name files outside its own folder."), False
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of a classifier."""
+        store = False if self.no_store else self.store
+        how = {"skip_bad": self.skip_bad, "exact_decode": self.exact_decode}
+        return {"device": self.device, "store": store, **how}
+
+    def labelled(self, source: str, split: str) -> Any:
+        """Return labelled images as `fit` and `evaluate` take them; embeddings stay a path."""
+        from prolip.data import read_images
+
+        if not self.absolute_paths:
+            return source
+        return read_images(source, split, min_classes=1, absolute_paths=True)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A saved model, and what is known about its base model."""
+
+    path: Path = shared(argument("path", "MODEL", "A saved model.", type=PATH))
+    base: str | None = shared(base)
+    trust_base: bool = shared(trust_base, False)
+
+    def load(self, images: ImageInput) -> FewShotClassifier:
+        """Load the model."""
+        from prolip.api import FewShotClassifier
+
+        known: dict[str, Any] = {"base": self.base, "trust_base": self.trust_base}
+        clf = FewShotClassifier.load(self.path, **images.settings(), **known)
+        detail(f"{self.path}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
+        return clf
+
+
+@dataclass(frozen=True)
+class TrainingInput:
+    """Labelled images to train on, the base model, and its prompts."""
+
+    source: str = shared(
+        argument("source", "DIR", f"Labelled images: {LABELLED}; its train split, if there is one.")
+    )
+    model: str = shared(base_model, "offline")
+    shots: int | None = shared(
+        option("--shots", type=POSITIVE, show_default="all", help="Images per class to use.")
+    )
+    seed: int = shared(
+        option("--seed", type=SEED, default=0, help="Random seed for sampling, views and folds."), 0
+    )
+    template: tuple[str, ...] = shared(
+        option("--template", multiple=True, help="Prompt with {} for the class, or a dataset's name."),
+        (),
+    )
+    descriptions: Path | None = shared(
+        option("--descriptions", type=PATH, help="A .json, .csv or .tsv file with sentences for each class.")
+    )
+
+    def classifier(self, images: ImageInput, **options: Any) -> FewShotClassifier:
+        """Return a classifier with these options, not yet fitted."""
+        from prolip.api import FewShotClassifier
+
+        templates: Any = list(self.template) or None
+        if len(self.template) == 1 and "{}" not in self.template[0]:
+            templates = self.template[0]  # the name of a dataset
+        return FewShotClassifier(
+            self.model, seed=self.seed, shots=self.shots, templates=templates,
+            descriptions=self.descriptions, **images.settings(), **options,
+        )  # fmt: skip
+
+
+image_input = group("images", ImageInput)
+saved_model = group("saved", SavedModel)
+training_input = group("training", TrainingInput)

@@ -1,0 +1,395 @@
+"""Who gets in and who does not: tokens and cookies of any kind, idle callers, projects of others."""
+
+import http.client
+import json
+import os
+import re
+import socket
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from urllib.parse import unquote
+from urllib.request import url2pathname
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `app` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+pytest.importorskip("python_multipart", reason="the extra `app` is not installed")
+
+from app_server import Client, png, running
+from pictures import blotch
+from prolip.app import connections, guard, run, start
+from prolip.app.guard import Access
+from prolip.app.page import OPEN_PATHS, Page
+from prolip.app.project import Project
+from prolip.core import UsageError
+from prolip.export import base_model
+
+TOKENS = [
+    "correcthorsebatterystaple",
+    "correct horse battery staple",
+    "schlüssel-für-später",
+    '100% sûr; a=b, "c" \\ d & <e>',
+    "%41%20percent-encoded",
+    "鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵鍵",
+    "token=classes#token=",
+]
+COOKIES = [
+    'prefs={"dark":true}',
+    "theme=dark mode",
+    "name=müller",
+    "[odd]=1",
+    "a(b)c=1",
+    "=;;= ; ,",
+    "flag",
+    '"=x',
+    "\x01=\x02",
+    "x=" + "y" * 60_000,
+]
+
+
+@pytest.fixture
+def serve(tmp_path, offline):
+    """Start a page with a token; yields a function that does."""
+    with ExitStack() as stack:
+
+        def begin(token):
+            project = stack.enter_context(Project.open(tmp_path / "p"))
+
+            def make(port):
+                return Page(project, offline, Access.at("127.0.0.1", port, token, OPEN_PATHS)).application()
+
+            return Client(stack.enter_context(running(make)), token)
+
+        yield begin
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_every_token_that_is_accepted_logs_in(serve, token):
+    run.require_token("0.0.0.0", token)
+    page = serve(token)
+    for charset in ("utf-8", "latin-1"):
+        try:
+            sent = token.encode(charset)
+        except UnicodeEncodeError:
+            continue
+        headers = {"Authorization": b"Bearer " + sent}
+        assert page.raw("GET", "/api/project", headers=headers)[0] == 200, charset
+    status, headers, _ = page.raw(
+        "POST", "/api/session", json.dumps({"token": token}).encode(), {"Authorization": None}
+    )
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert status == 200
+    assert token not in unquote(cookie)
+    assert page.raw("GET", "/api/project", headers={"Authorization": None, "Cookie": cookie})[0] == 200
+
+
+@pytest.mark.parametrize("foreign", COOKIES)
+def test_foreign_cookies_lock_nobody_out(serve, foreign):
+    page = serve("a-token-for-tests")
+    own = f"{Access.at('127.0.0.1', page.port, page.token, ()).cookie}="
+    _, headers, _ = page.raw("POST", "/api/session", json.dumps({"token": page.token}).encode())
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert cookie.startswith(own)
+    for line in (f"{foreign}; {cookie}", f"{cookie}; {foreign}", f"{own}wrong; {foreign};{cookie}"):
+        with socket.create_connection(("127.0.0.1", page.port)) as caller:
+            head = (
+                f"GET /api/project HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\nCookie: "
+            )
+            caller.sendall(f"{head}{line}\r\n\r\n".encode())
+            answer = caller.makefile("rb").readline()
+        assert b" 200 " in answer
+
+
+@pytest.mark.parametrize(
+    "token", ["", " ", " leading-space-0123", "trailing-space-012 ", "a\nb" * 9, "\ud800" * 16]
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_token_that_no_request_can_bring_is_refused(host, token):
+    with pytest.raises(UsageError):
+        run.require_token(host, token)
+
+
+def test_a_link_to_the_page_may_come_from_anywhere_and_calls_may_not(serve):
+    """As a browser asks that was sent from a local file, or from a mail."""
+    page = serve("a-token-for-tests")
+    link = {"Authorization": None, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert page.raw("GET", "/", headers=link)[0] == 200
+    assert (
+        page.raw("GET", "/api/project", headers={**link, "Authorization": "Bearer a-token-for-tests"})[0]
+        == 403
+    )
+    assert page.raw("GET", "/", headers={**link, "Sec-Fetch-Mode": "no-cors"})[0] == 403
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """A server that waits for a moment only."""
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.4)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.4)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.4)
+
+
+def is_closed(caller, within=10.0):
+    """Whether the server closes a connection; what it sends before does not count."""
+    caller.settimeout(within)
+    try:
+        while caller.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+def test_idle_connections_are_closed(serve, patience, sent):
+    page = serve("a-token-for-tests")
+    with socket.create_connection(("127.0.0.1", page.port)) as caller:
+        caller.sendall(sent)
+        assert is_closed(caller)
+
+
+def test_a_caller_that_drips_its_head_is_closed(serve, patience):
+    page = serve("a-token-for-tests")
+
+    def drip(caller):
+        for _ in range(100):
+            caller.sendall(b"G")
+            time.sleep(0.05)
+
+    with socket.create_connection(("127.0.0.1", page.port)) as caller, pytest.raises(ConnectionError):
+        drip(caller)
+
+
+@pytest.mark.parametrize("authorized", [True, False])
+def test_a_body_that_stalls_is_given_up(serve, patience, authorized):
+    page = serve("a-token-for-tests")
+    token = "Bearer a-token-for-tests" if authorized else "none"
+    with socket.create_connection(("127.0.0.1", page.port)) as caller:
+        head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: {token}\r\n"
+        caller.sendall(f"{head}Content-Length: 1000000\r\n\r\nhalf".encode())
+        caller.settimeout(10)
+        answer = caller.recv(1 << 16)
+        assert (b" 408 " if authorized else b" 401 ") in answer.split(b"\r\n")[0]
+        assert is_closed(caller)
+
+
+def test_a_slow_body_that_moves_is_taken(serve, monkeypatch):
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.4)
+    monkeypatch.setattr(guard, "BODY_RATE", 100)
+    page = serve("a-token-for-tests")
+    body = png(blotch((9, 9, 9), 1))
+
+    def slowly():
+        for place in range(0, len(body), len(body) // 8):
+            yield body[place : place + len(body) // 8]
+            time.sleep(0.08)
+
+    assert page.raw("POST", "/api/images?name=x", slowly())[0] == 200
+
+
+def test_a_caller_that_does_not_read_its_answer_is_closed(serve, patience):
+    page = serve("a-token-for-tests")
+    for number in range(30):
+        page.json("POST", "/api/classes", {"name": f"{number:090d}"})
+    callers = []
+    try:
+        for _ in range(3):
+            caller = socket.socket()
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            caller.connect(("127.0.0.1", page.port))
+            callers.append(caller)
+            host = f"Host: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {page.token}"
+            request = f"GET /api/project HTTP/1.1\r\n{host}\r\n\r\n"
+            caller.setblocking(False)
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:  # until nothing more goes in, and then until it is closed
+                try:
+                    caller.send(request.encode() * 50)
+                except BlockingIOError:
+                    time.sleep(0.02)
+                except ConnectionError:
+                    break
+            else:
+                pytest.fail("the connection stays")
+    finally:
+        for caller in callers:
+            caller.close()
+
+
+def test_idle_connections_take_nothing_from_others(serve, monkeypatch):
+    monkeypatch.setattr(connections, "IDLE_CONNECTIONS", 20)
+    page = serve("a-token-for-tests")
+    idle = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(60)]
+    try:
+        for _ in range(3):
+            assert page.raw("GET", "/api/project")[0] == 200
+        assert is_closed(idle[0]), "the oldest goes first"
+        assert not is_closed(idle[-1], within=0.1)
+    finally:
+        for caller in idle:
+            caller.close()
+
+
+def test_a_connection_serves_many_requests_and_outlasts_its_pauses(serve, monkeypatch):
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 1.0)
+    page = serve("a-token-for-tests")
+    caller = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
+    caller.connect()
+    used = caller.sock
+    for _ in range(6):
+        caller.request("GET", "/api/project", headers={"Authorization": f"Bearer {page.token}"})
+        assert caller.getresponse().read()
+        assert caller.sock is used
+        time.sleep(0.3)
+    caller.close()
+
+
+def test_events_go_on_while_nothing_is_sent(serve, patience):
+    page = serve("a-token-for-tests")
+    stream = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
+    stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {page.token}"})
+    events = stream.getresponse()
+    assert events.readline() == b": hello\n"
+    time.sleep(1)
+    page.json("POST", "/api/classes", {"name": "cat"})
+    while b"added the class cat" not in events.readline():
+        pass
+    stream.close()
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Servers end as soon as they have started; yields what was said and what was opened."""
+    seen = {"said": [], "opened": [], "files": []}
+
+    def at_once(app, listening, begun, ending=None):
+        begun()
+
+    def browse(address):
+        seen["opened"].append(address)
+        path = Path(url2pathname(address.removeprefix("file://")))
+        seen["files"].append((stat.S_IMODE(path.stat().st_mode), path.read_text("utf-8")))
+
+    monkeypatch.setattr(run, "run", at_once)
+    seen["options"] = {"say": seen["said"].append, "browse": browse}
+    return seen
+
+
+def test_a_browser_is_started_without_the_token(tmp_path, started):
+    start.open_app(tmp_path / "p", port=0, token="a token & more", **started["options"])
+    (address,) = started["opened"]
+    assert address.startswith("file://")
+    assert "token%20" not in address
+    mode, content = started["files"][0]
+    assert mode == 0o600 or os.name == "nt"
+    link = re.search(r"http://127\.0\.0\.1:\d+/#token=a%20token%20%26%20more", started["said"][0])[0]
+    assert f"url={link}" in content
+    assert not list((tmp_path / "p").glob("*.html")), "it is gone when the server is"
+
+
+def test_a_redirect_replaces_what_is_there_and_follows_no_link(tmp_path, started):
+    (tmp_path / "mine").write_text("years of work")
+    with Project.open(tmp_path / "p"):
+        (tmp_path / "p" / "open-page.html").symlink_to(tmp_path / "mine")
+    start.open_app(tmp_path / "p", port=0, **started["options"])
+    assert (tmp_path / "mine").read_text() == "years of work"
+    assert len(started["files"]) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"model": ""}, {"model": " "}, {"token": ""}, {"host": ""}, {"host": " "}], ids=str
+)
+def test_an_empty_value_is_refused_before_anything_is_made(tmp_path, started, options):
+    with pytest.raises(UsageError):
+        start.open_app(tmp_path / "p", **{"port": 0, **options})
+    assert not list(tmp_path.iterdir())
+    if "model" not in options:
+        with pytest.raises(UsageError):
+            start.serve([tmp_path], **{"port": 0, **options})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--model", ""], ["--token", ""], ["--host", ""], ["--model", "ofline"], ["--model", "arrays"]],
+)
+def test_the_command_refuses_what_cannot_be_meant(tmp_path, prolip, arguments):
+    with Project.open(tmp_path / "old"):
+        pass
+    for name in ("old", "new"):
+        code, _, error = prolip("app", tmp_path / name, "--no-browser", "--port", 0, *arguments)
+        assert code != 0, error
+        assert len(error.splitlines()) == 1, error
+    assert not (tmp_path / "new").exists()
+    assert Project.base_model(tmp_path / "old").name == "offline"
+
+
+class Loaded(Exception):  # noqa: N818
+    """Stands for a base model that is opened or fetched."""
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    def load(name, device):
+        raise Loaded(name)
+
+    monkeypatch.setattr("prolip.encoders.load", load)
+
+
+def foreign_project(folder, model, fingerprint="f" * 16):
+    folder.mkdir()
+    (folder / "project.json").write_text(
+        json.dumps({"format": 2, "model": model, "fingerprint": fingerprint})
+    )
+    return folder
+
+
+@pytest.mark.parametrize("model", ["hf:evil-org/evil-model", "onnx:/etc/passwd", "open_clip:ViT-B-32/openai"])
+def test_a_project_opens_no_hub_and_no_path_that_its_user_did_not_name(tmp_path, no_hub, started, model):
+    folder = foreign_project(tmp_path / "p", model)
+    with pytest.raises(UsageError) as error:
+        start.open_app(folder, port=0, **started["options"])
+    assert f'model="{model}"' in str(error.value)
+    with pytest.raises(Loaded):
+        start.load_encoder(folder, model)
+    assert [path.name for path in folder.iterdir()] == ["project.json"]
+
+
+def test_a_model_that_was_used_here_is_loaded_again(tmp_path, no_hub, monkeypatch):
+    encoder = SimpleNamespace(name="hf:mine", fingerprint="f" * 16, takes_pictures=True)
+    folder = foreign_project(tmp_path / "p", "hf:mine")
+    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
+    base_model.remember(encoder)
+    with pytest.raises(Loaded):
+        start.load_encoder(folder)
+    with pytest.raises(UsageError):
+        start.load_encoder(foreign_project(tmp_path / "other", "hf:mine", "e" * 16))
+
+
+def test_changes_do_not_wait_for_pictures(serve, monkeypatch):
+    entered, go = Event(), Event()
+
+    def slow(data, side, max_pixels):
+        entered.set()
+        assert go.wait(60)
+        return b"small"
+
+    monkeypatch.setattr("prolip.app.page.thumbnail", slow)
+    page = serve("a-token-for-tests")
+    with ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(page.upload, png(blotch((9, 9, 9), i))) for i in range(8)]
+        try:
+            assert entered.wait(60)
+            assert page.json("POST", "/api/classes", {"name": "cat"})[0] == 200
+        finally:
+            go.set()
+        assert {each.result(60)[0] for each in waiting} == {200}

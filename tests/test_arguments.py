@@ -1,0 +1,144 @@
+"""None is an absent argument; an empty one, or one of another kind, is an error that says what to give."""
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip import encoders, methods
+from prolip.api import FewShotClassifier, classes
+from prolip.core import InputError, ProlipError
+from prolip.data import list_images, read_dataset, read_images
+from prolip.encoders.embeddings import read_embeddings
+from prolip.features import FeatureStore
+
+IMAGES = [blotch(colour, k, size=16) for k, colour in enumerate([*COLOURS.values()] * 2)]
+LABELS = [*COLOURS] * 2
+
+
+@pytest.fixture
+def here(photos, monkeypatch):
+    """A working folder whose images an empty path would stand for."""
+    monkeypatch.chdir(photos / "train")
+
+
+@pytest.fixture(scope="module")
+def fitted(offline):
+    return FewShotClassifier(offline, lam=0.3, store=False).fit(IMAGES, LABELS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"model": ""}, {"model": None}, {"method": ""}, {"method": None}, {"lam": ""}, {"views": None},
+        {"seed": None}, {"shots": 0}, {"shots": ""}, {"templates": ""}, {"templates": []},
+        {"templates": [""]},
+        {"descriptions": ""}, {"descriptions": {}}, {"descriptions": []}, {"device": ""}, {"device": None},
+        {"store": ""}, {"options": ""}, {"options": []},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_empty_parameters_of_a_classifier_are_refused(offline, here, arguments):
+    with pytest.raises(ProlipError):
+        FewShotClassifier(**{"model": offline, "lam": 0.3, "store": False, **arguments}).fit(IMAGES, LABELS)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda clf: clf.fit(""),
+        lambda clf: clf.fit([], []),
+        lambda clf: clf.fit(IMAGES, []),
+        lambda clf: clf.fit(IMAGES, LABELS, unlabelled=""),
+        lambda clf: clf.fit(IMAGES, LABELS, unlabelled=[]),
+        lambda clf: clf.fit(IMAGES, LABELS, text=[]),
+        lambda clf: clf.compare(IMAGES, LABELS, candidates=[]),
+        lambda clf: clf.predict(""),
+        lambda clf: clf.predict([""]),
+        lambda clf: clf.predict([]),
+        lambda clf: clf.predict(IMAGES, reject=True, false_reject=None),
+        lambda clf: clf.evaluate(""),
+        lambda clf: clf.add(""),
+        lambda clf: clf.add(names=""),
+        lambda clf: clf.add(names=[""]),
+        lambda clf: clf.suggest(IMAGES, 0),
+        lambda clf: clf.save(""),
+        lambda clf: clf.save(None),
+        lambda clf: clf.export("", "onnx"),
+        lambda clf: clf.export(None, "onnx"),
+        lambda clf: clf.export("out", ""),
+        lambda clf: clf.export("out", None),
+        lambda clf: clf.export("out", []),
+        lambda clf: clf.export("out", "onnx", evaluation={}),
+        lambda clf: classes.rename_classes(clf.model_, {}),
+        lambda clf: classes.remove_classes(clf.model_, []),
+        lambda clf: classes.merge_classes(clf.model_, ["red", "blue"], ""),
+    ],
+)
+def test_empty_arguments_of_a_call_are_refused(fitted, here, call):
+    before = fitted.model_
+    try:
+        with pytest.raises(ProlipError):
+            call(fitted)
+        assert fitted.model_ is before
+    finally:
+        fitted.model_ = before
+
+
+@pytest.mark.parametrize("path", ["", None, 5, b"", []])
+def test_a_model_is_loaded_from_a_path(path):
+    with pytest.raises(ProlipError):
+        FewShotClassifier.load(path)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: read_images(""),
+        lambda: read_images(".", split=""),
+        lambda: list_images(""),
+        lambda: list_images([""]),
+        lambda: read_dataset("", "."),
+        lambda: FeatureStore(""),
+        lambda: methods.create(""),
+        lambda: methods.create(None),
+        lambda: encoders.load(""),
+        lambda: encoders.load(None),
+        lambda: encoders.load("offline:"),
+        lambda: encoders.load("arrays:"),
+        lambda: encoders.load("offline", ""),
+        lambda: read_embeddings(""),
+        lambda: read_embeddings(np.eye(2), ""),
+    ],
+)
+def test_empty_arguments_of_functions_are_refused(here, call):
+    with pytest.raises(ProlipError):
+        call()
+
+
+def test_options_without_entries_are_options(offline):
+    FewShotClassifier(offline, lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("power", [-40, -30, -23, -12, -9, 9, 17, 20, 38])
+def test_embeddings_of_any_length_are_fitted_or_refused(kind, power):
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(3, 16)), np.arange(12) % 3
+    x = centres[y] + 0.3 * rng.normal(size=(12, 16))
+    some = np.where(np.arange(12) == 0, 10.0**power, 1.0)[:, None]
+    for images, text in ((x * 10.0**power, centres), (x, centres * 10.0**power), (x * some, centres)):
+        with np.errstate(over="ignore", under="ignore"):
+            images, text = images.astype(kind), text.astype(kind)
+        try:
+            clf = FewShotClassifier("arrays").fit(images, y, text=text)
+        except InputError:
+            assert abs(power) > 9
+            continue
+        assert abs(power) < 12
+        assert clf.predict(images) == y.tolist()
+
+
+def test_a_large_label_without_class_rows_is_refused_without_a_class_for_each_number(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([0, 2**31 - 2]))
+    with pytest.raises(InputError):
+        FewShotClassifier("arrays").fit(tmp_path / "a.npz")

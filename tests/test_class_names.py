@@ -1,0 +1,167 @@
+"""Class names have one spelling wherever they come in; file paths stay as they are."""
+
+from __future__ import annotations
+
+import csv
+import json
+import unicodedata
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier, classes
+from prolip.api.groups import Groups, read_groups
+from prolip.app import edits
+from prolip.app.state import State
+from prolip.core import InputError, ProlipError
+from prolip.core.names import normalize_name
+from prolip.data import read_images
+from prolip.data.descriptions import as_descriptions, descriptions_of
+from prolip.data.imageset import LookAlikeClasses
+from prolip.encoders.embeddings import Embeddings
+
+NFC = "caf\u00e9"
+NFD = "cafe\u0301"
+SPELLINGS = [NFD, f" {NFC}\u200b", f"{NFC}\ufeff", f"\u2060{NFD}\t", "ca\u00adf\u00e9"]
+
+
+def pictures(folder, name, first=0, count=3):
+    """Pictures of a colour in a class folder."""
+    place = folder / name
+    place.mkdir(parents=True)
+    colour = list(COLOURS.values())[len(name) % 3]
+    for k in range(count):
+        blotch(colour, first + k, size=16).save(place / f"{k}.png")
+
+
+@pytest.fixture(scope="module")
+def model(offline, tmp_path_factory):
+    """Two classes, one of them with an accent."""
+    folder = tmp_path_factory.mktemp("cafes")
+    pictures(folder, NFC)
+    pictures(folder, "bar", 10)
+    return FewShotClassifier(offline, lam=0.3, store=False).fit(folder).model_
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_one_spelling(spelling):
+    assert normalize_name(spelling) == NFC
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a b", "ab"),
+        ("cat", "Cat"),
+        ("caf\u00e9", "cafe"),
+        (
+            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            "\u0645\u06cc\u062e\u0648\u0627\u0647\u0645",
+        ),  # Persian
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u0937"),  # Hindi
+        ("\U0001f469\u200d\U0001f680", "\U0001f469\U0001f680"),  # an astronaut; a woman and a rocket
+        ("\uff21", "A"),  # a wide A
+    ],
+)
+def test_names_that_look_different_stay_different(first, second):
+    assert normalize_name(first) == first
+    assert normalize_name(first) != normalize_name(second)
+
+
+@given(st.text(max_size=12))
+def test_a_normal_name_stays(raw):
+    try:
+        name = normalize_name(raw)
+    except InputError:
+        return
+    assert normalize_name(name) == name
+    assert unicodedata.is_normalized("NFC", name)
+    assert name == " ".join(name.split())
+
+
+def test_what_does_not_show_is_not_a_name():
+    for raw in ("", " \t", "\u200b", "\u3164", "\u200d"):
+        with pytest.raises(InputError):
+            normalize_name(raw)
+
+
+def test_two_folders_that_look_the_same_are_refused_with_both_spelled_out(tmp_path):
+    pictures(tmp_path, "ab")
+    pictures(tmp_path, "a\u200bb")
+    with pytest.raises(LookAlikeClasses, match=r"'ab' and 'a\\u200bb'") as caught:
+        read_images(tmp_path)
+    assert set(caught.value.names) == {"ab", "a\u200bb"}
+
+
+def test_a_folder_of_another_spelling_is_read_and_its_paths_stay(tmp_path):
+    pictures(tmp_path, NFD)
+    pictures(tmp_path, "bar")
+    images = read_images(tmp_path)
+    assert images.classes == ["bar", NFC]
+    assert all(path.is_file() for path in images.images)
+
+
+def test_an_archive_of_another_spelling(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in (NFD, "bar"):
+            archive.writestr(f"{name}/1.png", b"")
+    assert read_images(tmp_path / "a.zip").classes == ["bar", NFC]
+
+
+def test_labels_of_a_table_are_one_class_however_they_are_spelled(tmp_path):
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "label"])
+        for k, label in enumerate([NFC, *SPELLINGS, "bar"]):
+            (tmp_path / f"{k}.png").touch()
+            writer.writerow([f"{k}.png", label])
+    assert read_images(tmp_path / "a.csv").classes == ["bar", NFC]
+
+
+def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path):
+    clf = FewShotClassifier(offline, lam=0.3, store=False)
+    clf.model_ = model
+    pictures(tmp_path, NFD, first=50, count=2)
+    assert clf.evaluate(tmp_path)["counts"] == [0, 2]
+    assert clf.add(tmp_path)["added_classes"] == []
+    assert clf.add([blotch((1, 2, 3), 9)], [f"{NFD}\u200b"])["added_classes"] == []
+    with pytest.raises(ProlipError):
+        clf.add(names=[NFD])
+    assert clf.add(names=["the\u0301"])["added_classes"] == ["th\u00e9"]
+
+
+def test_labels_in_python_are_one_class(offline):
+    images = [blotch(colour, k, size=16) for k, colour in enumerate([*COLOURS.values(), (9, 9, 9)])]
+    clf = FewShotClassifier(offline, lam=0.3, store=False).fit(images, [NFC, NFD, "bar", "bar "])
+    assert clf.classes_ == ["bar", NFC]
+
+
+def test_classes_are_found_and_renamed_in_any_spelling(model):
+    assert classes.rename_classes(model, {NFD: "the\u0301"}).classes == ("bar", "th\u00e9")
+    with pytest.raises(ProlipError):
+        classes.rename_classes(model, {"bar": NFD})
+
+
+def test_groups_and_descriptions_in_any_spelling(tmp_path):
+    assert Groups.of({NFD: "x\u200b"}, ("bar", NFC)).names == ("bar", "x")
+    (tmp_path / "g.json").write_text(json.dumps({NFD: "x", "bar": "y"}), encoding="utf-8")
+    assert read_groups(tmp_path / "g.json", ("bar", NFC)).names == ("y", "x")
+    assert descriptions_of(as_descriptions({NFD: "a small place"}), NFC) == ("a small place",)
+
+
+def test_embeddings_with_names_in_any_spelling():
+    brought = Embeddings(np.eye(2), [NFD, "bar"], np.eye(2), (NFC, "bar "))
+    assert (brought.y.tolist(), brought.classes) == ([0, 1], (NFC, "bar"))
+    with pytest.raises(InputError):
+        Embeddings(np.eye(2), None, np.eye(2), (NFC, NFD))
+
+
+def test_names_of_a_page(tmp_path):
+    state = State().after([edits.add_class(State(), f"{NFD}\u200b")])
+    assert state.classes["1"].name == NFC
+    with pytest.raises(InputError):
+        edits.add_class(state, f"\u2060{NFC}")
