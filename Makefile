@@ -1,5 +1,6 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
 # make test   set up both environments; run lint, types, layers and tests
+# make verify print every method beside an independent computation of the same thing
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
 # make test-python PYTHON=python3.10   the light tests with another Python
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test lint light full chromium format clean
+.PHONY: demo test lint light full verify chromium format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
@@ -38,6 +39,9 @@ light: $(LIGHT)/.test
 # one or it can be installed.
 full: $(FULL)/.installed chromium
 	$(FULL)/bin/pytest -n 2 $(ORDER) -m "extras or every_environment"
+
+verify: $(FULL)/.installed
+	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)
 
 # A browser for tests/pages, where it can be installed without asking; elsewhere those tests are skipped.
 chromium:

@@ -22,23 +22,23 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.bench.catalogue import experiment
-from prolip.bench.reporting import figures
-from prolip.bench.reporting.build_table import build
-from prolip.bench.reporting.render import render
-from prolip.bench.reporting.results import Results
-from prolip.bench.running.plan import Choices, Plan, PlannedUnit, make_plan
-from prolip.bench.running.prepare import prepare
-from prolip.bench.running.problem_file import write_problem
-from prolip.bench.running.result_key import result_key
-from prolip.bench.running.result_store import ResultStore
-from prolip.bench.running.run import Resources, run
-from prolip.bench.running.unit import Unit
-from prolip.bench.running.unit_loop import local_pool, run_plan
 from prolip.core import Head, Text
-from prolip.data import DATASETS, read_dataset
-from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.evaluate.protocols import Setting, Trial
+from prolip.research.catalogue import experiment
+from prolip.research.datasets import DATASETS, read_dataset
+from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols import Setting, Trial
+from prolip.research.reporting import figures
+from prolip.research.reporting.build_table import build
+from prolip.research.reporting.render import render
+from prolip.research.reporting.results import Results
+from prolip.research.running.plan import Choices, Plan, PlannedUnit, make_plan
+from prolip.research.running.prepare import prepare
+from prolip.research.running.problem_file import write_problem
+from prolip.research.running.result_key import result_key
+from prolip.research.running.result_store import ResultStore
+from prolip.research.running.run import Resources, run
+from prolip.research.running.unit import Unit
+from prolip.research.running.unit_loop import local_pool, run_plan
 from solver_tasks import whu
 
 SETS = ("pets37", "dtd10", "clothing10")
@@ -128,8 +128,8 @@ def show_fits(data: Path, out: Path) -> None:
 
 SWEEP = """
 import sys
-from prolip.bench.running.result_store import ResultStore
-from prolip.bench.running.unit_loop import local_pool, run_plan
+from prolip.research.running.result_store import ResultStore
+from prolip.research.running.unit_loop import local_pool, run_plan
 if __name__ == "__main__":
     with ResultStore(sys.argv[1]) as results:
         run_plan(results, int(sys.argv[2]), lambda unit: {"whu": sys.argv[3]}, local_pool(2))
@@ -176,7 +176,7 @@ def show_kill(data: Path, out: Path) -> None:
 
 
 def show_ray(data: Path, out: Path) -> None:
-    from prolip.bench.running.ray_pool import RayPool
+    from prolip.research.running.ray_pool import RayPool
 
     count = 200
     file, expected = reference_sweep(data, out, count)

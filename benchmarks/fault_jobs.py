@@ -24,8 +24,8 @@ from PIL import Image
 from fault_process import Child, command
 from prolip.api import FewShotClassifier
 from prolip.core import ProlipError
-from prolip.core.locks import MARK
 from prolip.core.names import csv_text
+from prolip.io.locks import MARK
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "=b|ue\n": (40, 40, 200)}
 TESTS = Path(__file__).resolve().parents[1] / "tests"

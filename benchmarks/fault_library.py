@@ -14,9 +14,9 @@ from fault_kills import Tally
 from fault_process import Child
 from prolip.api.answer_file import AnswerFile
 from prolip.core import ProlipError
-from prolip.core.locks import MARK
-from prolip.core.writing import write_folder, write_json
 from prolip.export.saved import SavedModel, read_model, write_model
+from prolip.io.locks import MARK
+from prolip.io.writing import write_folder, write_json
 
 NOTE = "the user's own"
 

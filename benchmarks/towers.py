@@ -31,9 +31,9 @@ from prolip.data import read_images, sample_few_shot, templates_for
 from prolip.encoders import load
 from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, Pictures, extract
-from prolip.methods import test_time
-from prolip.methods.common.prompt_tuning import epochs_for
-from prolip.methods.common.tower_method import TowerTask
+from prolip.research.towers import test_time
+from prolip.research.towers.prompt_tuning import epochs_for
+from prolip.research.towers.tower_method import TowerTask
 
 SETS = {"pets37": "oxford_pets", "dtd10": "dtd"}
 SHOTS = (4, 16)

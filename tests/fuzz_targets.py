@@ -29,12 +29,12 @@ from prolip.api.answer_file import AnswerFile
 from prolip.api.groups import read_groups
 from prolip.api.reading import as_images
 from prolip.core import ProlipError
-from prolip.core.reading import read_json, read_tensors
-from prolip.core.writing import as_safetensors, write_tensors
 from prolip.data import read_images
 from prolip.data.descriptions import as_descriptions
 from prolip.export.card import model_card
 from prolip.features import load_image
+from prolip.io.reading import read_json, read_tensors
+from prolip.io.writing import as_safetensors, write_tensors
 
 METHODS = ("prolip", "rla", "zero_shot", "linear_probe", "tip_adapter", "gda", "task_res", "prolip+rla")
 Read = Callable[[Path], Any]
@@ -601,8 +601,8 @@ class Targets:
 
     def cache(self, count: int, generator: random.Random) -> Tally:
         """A cached array is what was computed, whatever lies in the cache."""
-        from prolip.core.files import cache_dir
         from prolip.encoders.cached_arrays import cached_arrays
+        from prolip.io.files import cache_dir
 
         def read(_: Path) -> bytes:
             found, problem = cached_arrays("fuzzed", lambda: {"weight": self.x})
@@ -615,9 +615,9 @@ class Targets:
 
     def problem(self, count: int, generator: random.Random) -> Tally:
         """A problem of bench that is whole is what was written."""
-        from prolip.bench.running.problem_file import is_whole, read_problem, write_problem
         from prolip.core import Head, Text
-        from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
+        from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
+        from prolip.research.running.problem_file import is_whole, read_problem, write_problem
 
         split = EncodedSplit(self.y.tolist(), self.x[None], np.arange(12))
         texts = {"own": Text(self.text, tuple(self.names))}
@@ -658,11 +658,11 @@ class Targets:
 
     def results(self, count: int, generator: random.Random) -> Tally:
         """A file of results, used as a run and a table use it."""
-        from prolip.bench.catalogue import experiment
-        from prolip.bench.running.plan import Choices, Plan, PlannedUnit
-        from prolip.bench.running.result_store import ResultStore
-        from prolip.bench.running.unit import Unit
-        from prolip.evaluate.protocols import Setting, Trial
+        from prolip.research.catalogue import experiment
+        from prolip.research.protocols import Setting, Trial
+        from prolip.research.running.plan import Choices, Plan, PlannedUnit
+        from prolip.research.running.result_store import ResultStore
+        from prolip.research.running.unit import Unit
 
         path = self.folder / "results.sqlite"
         path.unlink(missing_ok=True)

@@ -57,7 +57,6 @@ WORDS: dict[str, list[str]] = {
     ],
     "device": ["nosuch", "abacus:0", "x" * 300],
     "shard": ["0/1", "2/1", "1", "1/0", "-1/2", "/", "a/b", "1/2/3", "²/³"],
-    "test_time": ["nosuch"],
     "against": ["nosuch"],
     "name": ["nosuch", "x" * 300],
     "datasets": ["nosuch", ",", "photos,", "x" * 300],

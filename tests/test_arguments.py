@@ -7,9 +7,10 @@ from pictures import COLOURS, blotch
 from prolip import encoders, methods
 from prolip.api import FewShotClassifier, classes
 from prolip.core import InputError, ProlipError
-from prolip.data import list_images, read_dataset, read_images
+from prolip.data import list_images, read_images
 from prolip.encoders.embeddings import read_embeddings
 from prolip.features import FeatureStore
+from prolip.research.datasets import read_dataset
 
 IMAGES = [blotch(colour, k, size=16) for k, colour in enumerate([*COLOURS.values()] * 2)]
 LABELS = [*COLOURS] * 2

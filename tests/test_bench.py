@@ -17,30 +17,38 @@ from scipy import stats
 
 from pictures import blotch
 from prolip import methods
-from prolip.bench.catalogue import EXPERIMENTS, experiment
-from prolip.bench.catalogue.experiment import Experiment
-from prolip.bench.catalogue.lines import GRID, line
-from prolip.bench.catalogue.published import published
-from prolip.bench.reporting import figures
-from prolip.bench.reporting.build_table import build
-from prolip.bench.reporting.parameters import parameters
-from prolip.bench.reporting.render import render
-from prolip.bench.reporting.results import Results
-from prolip.bench.running.execute import Executor
-from prolip.bench.running.plan import Choices, Plan, PlannedUnit, expand, make_plan, missing_methods, settle
-from prolip.bench.running.prepare import prepare
-from prolip.bench.running.problem_file import is_whole, read_problem
-from prolip.bench.running.result_key import result_key
-from prolip.bench.running.result_store import ResultStore, UnitResult
-from prolip.bench.running.run import Resources, forecast, run
-from prolip.bench.running.unit import Unit
-from prolip.bench.running.unit_loop import Status, local_pool, run_plan
 from prolip.core import Head, InputError, UsageError
-from prolip.data import ELEVEN, read_dataset
 from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
-from prolip.evaluate.protocols import PROTOCOLS, Setting, Trial, per_image, transfer
-from prolip.evaluate.tower_tasks import load_once, tower_task
+from prolip.research.catalogue import EXPERIMENTS, experiment
+from prolip.research.catalogue.experiment import Experiment
+from prolip.research.catalogue.lines import GRID, line
+from prolip.research.catalogue.published import published
+from prolip.research.datasets import ELEVEN, read_dataset
+from prolip.research.protocols import PROTOCOLS, Setting, Trial, per_image, transfer
+from prolip.research.reporting import figures
+from prolip.research.reporting.build_table import build
+from prolip.research.reporting.parameters import parameters
+from prolip.research.reporting.render import render
+from prolip.research.reporting.results import Results
+from prolip.research.running.execute import Executor
+from prolip.research.running.plan import (
+    Choices,
+    Plan,
+    PlannedUnit,
+    expand,
+    make_plan,
+    missing_methods,
+    settle,
+)
+from prolip.research.running.prepare import prepare
+from prolip.research.running.problem_file import is_whole, read_problem
+from prolip.research.running.result_key import result_key
+from prolip.research.running.result_store import ResultStore, UnitResult
+from prolip.research.running.run import Resources, forecast, run
+from prolip.research.running.unit import Unit
+from prolip.research.running.unit_loop import Status, local_pool, run_plan
+from prolip.research.tower_tasks import load_once, tower_task
 
 
 class TinyEncoder(Encoder):
@@ -160,7 +168,7 @@ def test_a_key_knows_its_pictures(photos):
 
 def test_a_key_knows_its_code_and_libraries(monkeypatch):
     """Another version of a library is another row; those of the towers count where a tower runs."""
-    from prolip.bench.running import result_key as module
+    from prolip.research.running import result_key as module
 
     plain, tower = unit_of("prolip"), unit_of("zero_shot", "test_time_prolip")
 
@@ -225,7 +233,7 @@ def test_units_of_a_dead_runner_are_taken_over(tmp_path, monkeypatch):
             store.release()
             assert gone.claim(plan, 1)
             assert not store.claim(plan, 1)  # on another machine, and it spoke just now
-            monkeypatch.setattr("prolip.bench.running.result_store.STALE", -1.0)
+            monkeypatch.setattr("prolip.research.running.result_store.STALE", -1.0)
             assert store.claim(plan, 1)
 
 
@@ -309,7 +317,7 @@ def test_an_experiment_that_is_edited_keeps_the_results_of_its_last_run(photos, 
         SMALL, lines=(line("prolip", "Renamed", "prolip", {"lam": 0.5}),), shots=(4,)
     )
     monkeypatch.setitem(EXPERIMENTS, "small", edited)
-    monkeypatch.setattr("prolip.bench.running.plan.expand", None)
+    monkeypatch.setattr("prolip.research.running.plan.expand", None)
     found = Results.read("small", tmp_path / "r.sqlite")
     assert found.plan == made
     assert build(found) == before
@@ -419,8 +427,8 @@ def test_the_time_left_goes_by_the_units_of_the_same_line(tmp_path):
 
 SWEEP = """
 import sys
-from prolip.bench.running.result_store import ResultStore
-from prolip.bench.running.unit_loop import local_pool, run_plan
+from prolip.research.running.result_store import ResultStore
+from prolip.research.running.unit_loop import local_pool, run_plan
 if __name__ == "__main__":
     path, plan, file = sys.argv[1:]
     with ResultStore(path) as store:
@@ -797,8 +805,8 @@ def test_a_run_from_images_to_table(photos, tmp_path):
 @pytest.fixture
 def whole(photos, tmp_path, monkeypatch):
     """The photos as a problem, with its encoder at hand."""
-    monkeypatch.setattr("prolip.evaluate.tower_tasks.load_once", lambda model, device: TinyEncoder())
-    monkeypatch.setattr("prolip.evaluate.protocols.load_once", lambda model, device: TinyEncoder())
+    monkeypatch.setattr("prolip.research.tower_tasks.load_once", lambda model, device: TinyEncoder())
+    monkeypatch.setattr("prolip.research.protocols.load_once", lambda model, device: TinyEncoder())
     with ResultStore(tmp_path / "r.sqlite") as store:
         _, prepared, _ = planned(photos, store)
     return read_problem(str(prepared.files["offline", "photos"]))

@@ -67,7 +67,7 @@ def test_a_dry_run_tells_and_does_nothing(prolip, photos, tmp_path, ran):
 
 
 def test_off_a_terminal_progress_is_told_in_lines(prolip, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.cli.bench.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("prolip.research.commands.bench.LINE_SECONDS", 0.0)
     monkeypatch.setattr("prolip.cli.console.LINE_SECONDS", 0.0)
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "--methods",
              "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite")  # fmt: skip
@@ -140,7 +140,7 @@ def test_more_shots_than_images_are_told(prolip, photos, tmp_path):
     assert "fewer than 8 images: for 8, 32 shots some are drawn" in " ".join(err.split())
 
 
-@pytest.mark.parametrize("words", [("verify", "--only"), ("run", "views", "--datasets", "--seeds", "1")])
+@pytest.mark.parametrize("words", [("run", "views", "--datasets", "--seeds", "1")])
 def test_an_option_of_several_values_needs_one(prolip, words):
     code, out, err = prolip("bench", *words)
     assert (code, out) == (2, "")

@@ -151,7 +151,7 @@ def heap(tmp_path):
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_run_that_is_killed_loses_nothing(heap, tmp_path, monkeypatch, after):
     """At whatever file it stops, all are in one place or the other, and undo finds them."""
-    from prolip.core import placing
+    from prolip.io import placing
 
     before, calls, real = files(heap), [], placing.put
 
@@ -203,7 +203,7 @@ def test_links_that_lead_nowhere_are_moved_and_pipes_stay(heap, tmp_path):
 
 
 def test_a_move_that_fails_lists_only_what_came(heap, tmp_path, monkeypatch):
-    from prolip.core import placing
+    from prolip.io import placing
 
     folder, real = tmp_path / "quarantine", placing.put
 

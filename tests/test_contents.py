@@ -11,11 +11,11 @@ import threading
 import numpy as np
 import pytest
 
-from prolip.core.files import file_state
 from prolip.features import FeatureStore, extract
 from prolip.features import contents as module
 from prolip.features.contents import Contents
 from prolip.features.images import Picture
+from prolip.io.files import file_state
 from test_features import Fake, noise
 
 STATE = (5, 10**9, 10**9, 7)

@@ -3,8 +3,8 @@ import pytest
 
 from prolip import Head, Task, Text
 from prolip.core import InputError, Projected, ProlipError
-from prolip.core.files import sha256_tensors
-from prolip.core.writing import write_atomic, write_bytes
+from prolip.io.files import sha256_tensors
+from prolip.io.writing import write_atomic, write_bytes
 
 
 def gaussian(*shape, seed=0):

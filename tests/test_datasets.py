@@ -7,16 +7,9 @@ import pytest
 
 from prolip.core import InputError, UsageError
 from prolip.core.imagenet import imagenet_names
-from prolip.data import (
-    DATASETS,
-    ELEVEN,
-    VARIANTS,
-    check_dataset,
-    check_datasets,
-    find_dataset,
-    read_dataset,
-    sample_few_shot,
-)
+from prolip.data import sample_few_shot
+from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS, find_dataset, read_dataset
+from prolip.research.datasets_check import check_dataset, check_datasets
 
 LISTED = [name for name, dataset in DATASETS.items() if dataset.kind == "split"]
 

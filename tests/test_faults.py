@@ -17,13 +17,13 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier, classes, grow, keep, measure
 from prolip.api.answer_file import AnswerFile
 from prolip.core import ProlipError, SavedModelError, UsageError
-from prolip.core.files import cache_dir
 from prolip.core.names import csv_row, csv_text
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.adapter import load_adapter
 from prolip.export.card import model_card
 from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
+from prolip.io.files import cache_dir
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -304,9 +304,9 @@ def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_mod
 
     colour_model.export(tmp_path / "adapter", "adapter")
     file, config = (tmp_path / "adapter" / f"prolip_adapter.{end}" for end in ("safetensors", "json"))
-    from prolip.core.files import sha256_file
-    from prolip.core.reading import read_tensors
-    from prolip.core.writing import write_json, write_tensors
+    from prolip.io.files import sha256_file
+    from prolip.io.reading import read_tensors
+    from prolip.io.writing import write_json, write_tensors
 
     whole = read_tensors(file)
     for wrong in (
@@ -325,7 +325,7 @@ def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_mod
 
 def test_embed_refuses_a_second_process_on_its_index(offline, tmp_path):
     blotch(COLOURS["red"], 1).save(tmp_path / "a.png")
-    from prolip.core.appending import appending
+    from prolip.io.appending import appending
 
     with (
         appending(tmp_path / "store" / "index-1-of-1.jsonl"),

@@ -404,7 +404,7 @@ def test_a_flipped_bit_is_noticed(photos, store, name):
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monkeypatch):
-    from prolip.core import writing
+    from prolip.io import writing
 
     writer = writing.bytes_writer
 

@@ -17,10 +17,10 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip.api.reading import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.reading import Unreadable
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image
 from prolip.features.images import BadImage
+from prolip.io.reading import Unreadable
 from test_reading import zip_entry
 
 

@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 
 from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 from prolip.methods.common.method import Shape
 from prolip.methods.common.text_residual import raw_texts
 from saving import restored

@@ -17,7 +17,6 @@ from safetensors.numpy import load_file, save_file
 
 from pictures import COLOURS, blotch
 from prolip.core import ModelError, UsageError
-from prolip.core.files import cache_dir, sha256_tensors
 from prolip.core.imagenet import imagenet_names
 from prolip.core.machine import cores
 from prolip.encoders import efficientnet_lite_int8 as whole_numbers
@@ -25,6 +24,7 @@ from prolip.encoders import load, onnx_tower, packaged, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.offline import fit_projection
 from prolip.features import FeatureStore
+from prolip.io.files import cache_dir, sha256_tensors
 
 TEMPLATE = "a photo of a {}."
 

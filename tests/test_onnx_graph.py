@@ -8,7 +8,7 @@ import pytest
 
 from prolip.core import Head, Projected, Settings, Text, UsageError
 from prolip.core.fitted import Fitted
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 
 RNG = np.random.default_rng(0)
 ROWS = ("float32", ("batch", "width"))

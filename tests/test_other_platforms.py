@@ -25,11 +25,12 @@ import pytest
 from prolip.app import edits
 from prolip.app.journal import Journal
 from prolip.app.project import Project
-from prolip.core import ProlipError, UsageError, files, locks, writing
-from prolip.core.appending import appending
-from prolip.core.locks import MARK, LockedError, locked
+from prolip.core import ProlipError, UsageError
 from prolip.features import store
 from prolip.features.memory import PICTURES
+from prolip.io import files, locks, writing
+from prolip.io.appending import appending
+from prolip.io.locks import MARK, LockedError, locked
 
 # Systems
 
@@ -343,8 +344,8 @@ def test_one_file_has_one_writer_however_it_is_spelled(system):
 WITHOUT_FCNTL = "import sys, warnings; sys.modules['fcntl'] = None; warnings.simplefilter('ignore')\n"
 HOLD = (
     "import sys, time; from pathlib import Path\n"
-    "from prolip.core.appending import appending\n"
-    "from prolip.core.writing import temporary\n"
+    "from prolip.io.appending import appending\n"
+    "from prolip.io.writing import temporary\n"
     "with globals()[sys.argv[1]](Path(sys.argv[2])) as made:\n"
     "    print('held', flush=True)\n"
     "    time.sleep(60)"

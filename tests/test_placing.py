@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prolip.core import InputError, ProlipError
-from prolip.core.placing import folder_names, place
+from prolip.io.placing import folder_names, place
 
 LINK = os.link
 
@@ -77,7 +77,7 @@ def no_links(source, target, **_):
 @pytest.mark.parametrize("link", [other_disk, no_links])
 @pytest.mark.parametrize("how", ["copy", "move"])
 def test_files_come_to_other_disks_and_to_those_without_links(photo, tmp_path, monkeypatch, how, link):
-    monkeypatch.setattr("prolip.core.placing.os.link", link)
+    monkeypatch.setattr("prolip.io.placing.os.link", link)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.jpg").write_bytes(b"two")
     assert place(photo, tmp_path / "out", how).read_bytes() == b"one"
@@ -95,7 +95,7 @@ def test_a_source_that_cannot_be_removed_is_not_doubled(photo, tmp_path, monkeyp
         return unlink(path) if not arguments else replace(path, *arguments)
 
     unlink, replace = os.unlink, os.replace
-    monkeypatch.setattr("prolip.core.placing.os.link", link)
+    monkeypatch.setattr("prolip.io.placing.os.link", link)
     monkeypatch.setattr(Path, "unlink", lambda self, missing_ok=False: refuse(self))
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(ProlipError):
@@ -113,7 +113,7 @@ def test_where_symbolic_links_are_refused_there_are_hard_ones(photo, tmp_path, m
     monkeypatch.setattr(Path, "symlink_to", refuse)
     target = place(photo, tmp_path / "out", "link")
     assert target.samefile(photo)
-    monkeypatch.setattr("prolip.core.placing.os.link", no_links)
+    monkeypatch.setattr("prolip.io.placing.os.link", no_links)
     with pytest.raises(ProlipError):
         place(photo, tmp_path / "elsewhere", "link")
 

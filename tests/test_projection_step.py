@@ -7,7 +7,7 @@ from closeness import assert_close
 from prolip.core import Head, InputError, Projected, Text, UsageError
 from prolip.core.arrays import softmax
 from prolip.encoders import Preprocess
-from prolip.methods import test_time
+from prolip.research.towers import test_time
 
 
 def problem(kind, seed=0, views=8, images=5):

@@ -14,8 +14,8 @@ from prolip.data.sampling import (
     sample_support,
     sample_train_val,
 )
-from prolip.evaluate.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.evaluate.protocols import (
+from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols import (
     Setting,
     Trial,
     base_to_new,

@@ -5,11 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from prolip.bench.catalogue import EXPERIMENTS
-from prolip.bench.catalogue.published import published
 from prolip.core import UsageError
+from prolip.research.catalogue import EXPERIMENTS
+from prolip.research.catalogue.published import published
 
-PAPER = json.loads(files("prolip.bench.catalogue").joinpath("published.json").read_text("utf-8"))
+PAPER = json.loads(files("prolip.research.catalogue").joinpath("published.json").read_text("utf-8"))
 LRS = ("1e-5", "1e-4", "1e-3", "1e-2")
 ROUNDING = 0.0101  # two roundings to 0.01: of the parts, and of the whole
 

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from prolip.core import ProlipError, reading
-from prolip.core.reading import (
+from prolip.core import ProlipError
+from prolip.io import reading
+from prolip.io.reading import (
     Unreadable,
     UnsupportedCompression,
     open_regular,
@@ -26,7 +27,7 @@ from prolip.core.reading import (
     read_tensors,
     read_text,
 )
-from prolip.core.writing import write_tensors
+from prolip.io.writing import write_tensors
 
 SEED, ROUNDS = 0, 300
 

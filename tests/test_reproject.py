@@ -14,15 +14,13 @@ from safetensors.numpy import load_file
 
 from pictures import blotch
 from prolip import encoders
-from prolip.api.answer import Asked, answers
 from prolip.api.answer_file import AnswerFile
 from prolip.core import Head, InputError, ProlipError, UsageError
-from prolip.core.arrays import softmax
-from prolip.evaluate.test_time import AdaptedPredictions, adapt_images
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
 from prolip.features.embed import embed, read_index
-from prolip.methods import test_time
+from prolip.research.towers import test_time
+from prolip.research.towers.test_time_images import adapt_images
 
 
 @pytest.fixture(autouse=True)
@@ -308,19 +306,10 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
 
 
 def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
-    monkeypatch.setattr("prolip.evaluate.test_time._IMAGES_AT_ONCE", 1)
+    monkeypatch.setattr("prolip.research.towers.test_time_images._IMAGES_AT_ONCE", 1)
     archive[0].write_bytes(b"not a picture")
     way = test_time.create("prolip", views=2)
     found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)
     assert (found.kept, [name for name, _ in found.bad]) == ([1], [str(archive[0])])
     with pytest.raises(InputError, match="none of the 1 images"):
         adapt_images(offline, colour_model.fitted_, archive[:1], way, skip_bad=True)
-
-
-def test_answers_after_test_time_steps_are_calibrated_once(colour_model, archive, monkeypatch):
-    assert colour_model.confidence_.temperature != 1
-    adapted = AdaptedPredictions(np.array([[2.0, 1.0, 0.0]]), [0], [])  # calibrated already
-    monkeypatch.setattr("prolip.api.answer.adapted_logits", lambda *_, **__: adapted)
-    asked, pairs = Asked(test_time="prolip"), [(str(path), path) for path in archive[:1]]
-    (answer,) = answers(colour_model.model_, pairs, asked, colour_model.reading)
-    assert answer["probability"] == pytest.approx(softmax(adapted.logits).max(), abs=1e-5)

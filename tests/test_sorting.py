@@ -12,7 +12,7 @@ import pytest
 from prolip.api.groups import Groups, read_groups
 from prolip.api.sorting import SameFolderError, Sorting
 from prolip.core import InputError, UsageError
-from prolip.core.locks import MARK
+from prolip.io.locks import MARK
 
 
 @pytest.fixture

@@ -306,5 +306,3 @@ def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
         "predict", model, tmp_path / "pool", "--transductive", "--json", "-o", tmp_path / "b.csv"
     )
     assert json.loads(out)["transductive"]["used"]
-    code, _, err = prolip("predict", model, tmp_path / "pool", "--transductive", "--test-time", "prolip")
-    assert code == 2

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from prolip.core import ProlipError, UsageError, writing
-from prolip.core.appending import appending
-from prolip.core.locks import MARK, LockedError, folder_lock
-from prolip.core.writing import check_place, write_atomic, write_files, write_folder
+from prolip.core import ProlipError, UsageError
+from prolip.io import writing
+from prolip.io.appending import appending
+from prolip.io.locks import MARK, LockedError, folder_lock
+from prolip.io.writing import check_place, write_atomic, write_files, write_folder
 
 
 def fill(files):
@@ -107,7 +108,7 @@ def test_without_an_exchange_of_names_there_are_two_steps(tmp_path, monkeypatch)
 
 def test_what_a_killed_writer_left_is_swept(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from prolip.core.writing import write_atomic\n"
+        "import os, sys; from pathlib import Path; from prolip.io.writing import write_atomic\n"
         "write_atomic(Path(sys.argv[1]) / 'x', lambda made: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == -9
@@ -160,7 +161,7 @@ def test_the_folder_one_stands_in_is_not_swapped(tmp_path, monkeypatch):
 
 HOLD = (
     "import sys, time; from pathlib import Path\n"
-    "from prolip.core.appending import appending; from prolip.core.locks import folder_lock\n"
+    "from prolip.io.appending import appending; from prolip.io.locks import folder_lock\n"
     "with globals()[sys.argv[1]](Path(sys.argv[2])):\n"
     "    print('held', flush=True)\n"
     "    time.sleep(float(sys.argv[3]))"
@@ -352,7 +353,7 @@ def test_folders_may_be_nested_deeper_than_functions(tmp_path):
 def test_a_user_without_permission_is_told(tmp_path):
     tmp_path.chmod(0o755)
     code = (
-        "import os, sys; from pathlib import Path; from prolip.core.writing import check_place\n"
+        "import os, sys; from pathlib import Path; from prolip.io.writing import check_place\n"
         "from prolip.core import ProlipError\n"
         "os.setuid(65534)\n"
         "try: check_place(Path(sys.argv[1]))\n"

@@ -12,10 +12,10 @@ from prolip import encoders, methods
 from prolip.api import FewShotClassifier
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.core.writing import write_bytes, write_json
 from prolip.data import BuiltinSet, builtin, sample_few_shot
 from prolip.evaluate import metrics
 from prolip.features import FeatureStore, extract
+from prolip.io.writing import write_bytes, write_json
 from prolip.report.charts import accuracy_chart
 from prolip.report.html import join, prose, table, tag
 from prolip.report.page import gallery, page, section

@@ -15,11 +15,11 @@ from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
 from prolip.core.arrays import cross_entropy, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.encoders.open_clip_torch import open_towers
-from prolip.methods.common import training
-from prolip.methods.common.coupled_prompts import Coupling
-from prolip.methods.common.fine_tuning import class_rows
-from prolip.methods.common.lora_layers import SeparateAttention, count_factors
-from prolip.methods.common.tuned_towers import merge
+from prolip.research.towers import training
+from prolip.research.towers.coupled_prompts import Coupling
+from prolip.research.towers.fine_tuning import class_rows
+from prolip.research.towers.lora_layers import SeparateAttention, count_factors
+from prolip.research.towers.tuned_towers import merge
 from saving import restored
 from tiny_models import TOWERS, tower_task, write_clip, write_folder
 
@@ -145,7 +145,7 @@ def test_embeddings_are_normalised_in_the_loss(encoders):
 
 
 def views_seen(task, encoder):
-    from prolip.methods.common.tower_method import Batches
+    from prolip.research.towers.tower_method import Batches
 
     preprocess = dataclasses.replace(encoder.preprocess, view_area=1.0)
     with Batches(task.pictures, preprocess, seed=0) as batches:

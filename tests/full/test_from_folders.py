@@ -9,8 +9,9 @@ import json
 import pytest
 
 from pictures import blotch
-from prolip.bench.catalogue.backbones import MODELS
-from prolip.data import DATASETS, ELEVEN, VARIANTS, check_datasets
+from prolip.research.catalogue.backbones import MODELS
+from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS
+from prolip.research.datasets_check import check_datasets
 from tiny_models import TOWERS, write_folder
 
 IDS = {"n01440764": "tench", "n01443537": "goldfish"}

@@ -9,11 +9,11 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.reading import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.reading import Unreadable
 from prolip.data import list_images, parquet_pages, read_images
 from prolip.data import parquet as parquet_module
 from prolip.features import load_image
 from prolip.features.images import BadImage
+from prolip.io.reading import Unreadable
 
 NAMES = sorted(COLOURS)
 LABELS = [name for name in NAMES for _ in range(2)]

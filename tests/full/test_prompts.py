@@ -12,10 +12,10 @@ from prolip import methods
 from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.methods.common.coupled_prompts import Coupling
-from prolip.methods.common.prompts import Prompts, phrase_embedding
-from prolip.methods.plot import Matching, sinkhorn, transport_logits
-from prolip.methods.prograd import project
+from prolip.research.towers.coupled_prompts import Coupling
+from prolip.research.towers.plot import Matching, sinkhorn, transport_logits
+from prolip.research.towers.prograd import project
+from prolip.research.towers.prompts import Prompts, phrase_embedding
 from saving import restored
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prolip.bench.running.result_store import ResultStore
-from prolip.bench.running.unit_loop import local_pool, run_plan
 from prolip.features import FeatureStore, extract
+from prolip.research.running.result_store import ResultStore
+from prolip.research.running.unit_loop import local_pool, run_plan
 from test_bench import TinyEncoder, accuracies, planned
 from test_features import noise
 
@@ -125,7 +125,7 @@ def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
 
 @pytest.mark.slow
 def test_units_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
-    from prolip.bench.running.ray_pool import RayPool
+    from prolip.research.running.ray_pool import RayPool
 
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from prolip import FewShotClassifier, Head, Task, methods
-from prolip.core.files import sha256_tensors
-from prolip.core.reading import read_tensors
-from prolip.core.writing import write_tensors
+from prolip.io.files import sha256_tensors
+from prolip.io.reading import read_tensors
+from prolip.io.writing import write_tensors
 
 
 def gaussian(*shape, seed=0):

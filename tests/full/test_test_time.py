@@ -12,8 +12,9 @@ from prolip import methods
 from prolip.core import InputError
 from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
-from prolip.methods import test_time
-from prolip.methods.common.prompts import Prompts, phrase_embedding
+from prolip.research.towers import test_time
+from prolip.research.towers.prompts import Prompts, phrase_embedding
+from prolip.research.towers.test_time_images import adapt_images
 from test_projection_step import problem
 from tiny_models import TOWERS, tower_task, write_folder
 
@@ -98,12 +99,14 @@ def test_tpt_keeps_the_surest_views(encoder):
 def test_classifier_adapts_to_images(offline, photos, tmp_path):
     clf = prolip.FewShotClassifier(lam="1/N", store=tmp_path).fit(photos)
     test = sorted((photos / "test").rglob("*.png"))[:2]
-    adapted = clf.test_time(test, views=4)
+    way = test_time.create("prolip", views=4)
+    adapted = adapt_images(clf.model_.encoder, clf.fitted_, test, way)
     assert adapted.logits.shape == (2, 3)
     assert adapted.kept == [0, 1]
     assert np.array_equal(adapted.logits.argmax(axis=1), clf.logits(test).argmax(axis=1))
-    still = clf.test_time(test, views=4, lr=0.0)  # no step: what the model says itself
-    assert_close(still.logits, clf.logits(test), atol=1e-3, rtol=1e-3)
+    way = test_time.create("prolip", views=4, lr=0.0)
+    still = adapt_images(clf.model_.encoder, clf.fitted_, test, way)  # no step: what the model says itself
+    assert_close(still.logits, clf.fitted_.logits(clf.features(test).features[0]), atol=1e-3, rtol=1e-3)
 
 
 def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch, capsys):
@@ -122,7 +125,7 @@ def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch,
     assert code == 0, said.err
     assert json.loads(said.out)["parameters"] == 2 * 512
     picture = next((photos / "test").rglob("*.png"))
-    code, said = run("predict", out, picture, "--test-time", "prolip", "--json")
+    code, said = run("predict", out, picture, "--json")
     assert code == 0, said.err
     assert json.loads(said.out)[0]["class"] in ("red", "green", "blue")
     assert run("fit", photos, "-o", out, "--method", "coop", "-O", "contexts")[0] == 2

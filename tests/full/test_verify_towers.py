@@ -1,10 +1,10 @@
-"""The comparisons of `prolip bench verify` that need torch."""
+"""Methods that train through a tower, beside loops of torch."""
 
 import pytest
 
-from prolip.bench.verify import towers
-from prolip.bench.verify.compare import LIMITS, differences
 from prolip.core.arrays import unit_rows
+from reference import towers
+from reference.compare import LIMITS, differences
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def colours(count=4):
 
 def tower_task(encoder, scale=10.0, template="a photo of a {}."):
     """Three colours as a task, beside the encoder; and the pixels of the pictures."""
-    from prolip.methods.common.tower_method import TowerTask
+    from prolip.research.towers.tower_method import TowerTask
 
     pictures, y = colours()
     pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])

@@ -18,7 +18,6 @@ from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import Outsiders
 from prolip.features import Pictures
 from prolip.methods import Method
-from prolip.methods.common.tower_method import TowerMethod, TowerTask
 
 
 def adapt_to_images(
@@ -71,9 +70,8 @@ def read_support(
         why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     text = class_texts(encoder, recipe, classes, found.features[0, fresh], y)
-    task = support_task(encoder, recipe, found.features[:, fresh], y, text)
-    if isinstance(task, TowerTask):
-        task = replace(task, pictures=Pictures([labelled.images[i] for i in places]))
+    pictures = Pictures([labelled.images[i] for i in places]) if encoder.takes_pictures else ()
+    task = support_task(encoder, recipe, found.features[:, fresh], y, text, pictures)
     return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
 
 
@@ -131,18 +129,21 @@ def fit_and_calibrate(
     Methods that train through a tower take minutes to fit, not moments: they are not cross-validated, and
     keep temperature 1.
     """
-    if isinstance(method, TowerMethod):
+    if method.trains_tower:
         outsiders = None if method.reads_pictures else Outsiders.of(task)
         return method.fit(task, progress), Confidence(outsiders=outsiders)
     fitted, held_out = method.fit_held_out(task, progress, seed)
     return fitted, Confidence.of(fitted, task, held_out)
 
 
-def support_task(encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text) -> Task:
+def support_task(
+    encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text, pictures: Sequence[Any] = ()
+) -> Task:
     """Features [V, n, width] and labels [n] as the task of an encoder; embeddings are a black box."""
     if not encoder.takes_pictures:
         return Task(x, y, text, scale=encoder.scale)
-    return TowerTask(x, y, text, encoder.head, encoder.scale, encoder, recipe.templates)
+    task = Task(x, y, text, encoder.head, encoder.scale)
+    return recipe.create().prepare(task, encoder, recipe.templates, pictures)
 
 
 def fresh_images(

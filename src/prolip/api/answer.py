@@ -7,28 +7,26 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
-from prolip.api.reading import Progress, Reading, as_images
+from prolip.api.reading import Progress, Reading
 from prolip.core import UsageError
-from prolip.core.arrays import Array, softmax
-from prolip.core.files import sha256_tensors
+from prolip.core.arrays import Array
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
+from prolip.io.files import sha256_tensors
 
 if TYPE_CHECKING:
-    from prolip.evaluate.test_time import AdaptedPredictions
     from prolip.evaluate.unlabelled import Evidence, JointAnswers
 
 CHUNK = 512  # images that are read together, at most
 FIRST_CHUNK = 32
 BEHIND = 1.0  # seconds of work in a chunk
-CHUNK_ADAPTED = 16  # with test-time adaptation, some seconds of work
 
 
 @dataclass(frozen=True)
@@ -39,17 +37,12 @@ class Asked:
     reject: bool = False  # whether pictures that seem to belong to no class get the class None
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
-    test_time: str | None = None  # a way to adapt to each image first
     groups: Groups | None = None  # to answer with, in the place of the classes
     transductive: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise UsageError(f"top must be at least 1, got {self.top}")
-        if self.transductive and self.test_time:
-            raise UsageError(
-                "transductive=True looks at all images at once, test_time at each alone: choose one"
-            )
 
 
 def features(
@@ -77,26 +70,6 @@ def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
     return [None if no else model.classes[k] for k, no in zip(answers.tolist(), refused, strict=True)]
 
 
-def adapted_logits(
-    model: AdaptedModel,
-    images: Any,
-    way: str,
-    reading: Reading,
-    progress: Progress | None = None,
-    **options: Any,
-) -> AdaptedPredictions:
-    """Scores of images, each after a step that makes the model surer of views of that image alone."""
-    from prolip.evaluate.test_time import adapt_images
-    from prolip.methods import test_time
-
-    if not model.encoder.takes_pictures:
-        raise UsageError("test-time adaptation makes views of images: embeddings alone are not enough")
-    adaptation = test_time.create(way, **options)
-    listed = as_images(images)
-    found = adapt_images(model.encoder, model.fitted, listed, adaptation, reading.skip_bad, progress)
-    return replace(found, logits=found.logits / model.confidence.temperature)
-
-
 def answers(
     model: AdaptedModel,
     images: Iterable[tuple[str, Any]],
@@ -115,7 +88,7 @@ def answers(
     many images there are, where that is known.
     """
     source, done = iter(images), 0
-    size, most = (CHUNK_ADAPTED, CHUNK_ADAPTED) if asked.test_time else (FIRST_CHUNK, CHUNK)
+    size = FIRST_CHUNK
     while batch := list(itertools.islice(source, None if asked.transductive else size)):
         began = time.monotonic()
         names, pictures = [name for name, _ in batch], [image for _, image in batch]
@@ -132,9 +105,9 @@ def answers(
             if skipped is not None:
                 skipped += none.bad
         done += len(batch)
-        if not asked.test_time:  # no answer waits much longer than a second for those beside it
-            pace = len(batch) / max(time.monotonic() - began, 1e-6)
-            size = int(min(most, 2 * size, max(FIRST_CHUNK, BEHIND * pace)))
+        # No answer waits much longer than a second for those beside it.
+        pace = len(batch) / max(time.monotonic() - began, 1e-6)
+        size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, BEHIND * pace)))
 
 
 def _chunk(
@@ -147,27 +120,21 @@ def _chunk(
     evidence: list[Evidence] | None,
     progress: Progress,
 ) -> Iterator[dict[str, Any]]:
-    found: Any
-    if asked.test_time:
-        found = adapted_logits(model, images, asked.test_time, reading, progress)
-        probabilities, x = softmax(found.logits), None
+    found = features(model, images, reading, progress)
+    x = found.features[0]
+    if asked.transductive:
+        joint = transductive(model, x)
+        probabilities = joint.probabilities
+        if evidence is not None:
+            evidence.append(joint.evidence)
     else:
-        found = features(model, images, reading, progress)
-        x = found.features[0]
-        if asked.transductive:
-            joint = transductive(model, x)
-            probabilities = joint.probabilities
-            if evidence is not None:
-                evidence.append(joint.evidence)
-        else:
-            probabilities = model.probabilities(x)
+        probabilities = model.probabilities(x)
     if skipped is not None:
         skipped += found.bad
     refused: list[bool | None] = [None] * len(probabilities)
     if asked.reject:
-        seen = features(model, images, reading).features[0] if x is None else x
         best = probabilities.argmax(axis=1)
-        refused = model.rejects(seen, best, asked.false_reject, asked.false_accept).tolist()
+        refused = model.rejects(x, best, asked.false_reject, asked.false_accept).tolist()
     classes = model.classes
     if asked.groups is not None:
         classes, probabilities = asked.groups.names, asked.groups.sum(probabilities)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from prolip.core import UsageError
-from prolip.core.appending import Lines, appending
 from prolip.core.names import csv_row, csv_text
-from prolip.core.reading import parse_json, read_lines
-from prolip.core.writing import check_place
+from prolip.io.appending import Lines, appending
+from prolip.io.reading import parse_json, read_lines
+from prolip.io.writing import check_place
 
 FORMATS = (".csv", ".jsonl")
 

@@ -19,7 +19,6 @@ from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.encoders.embeddings import BroughtEmbeddings
 from prolip.evaluate.confidence import Confidence
-from prolip.methods.common.tower_method import TowerMethod
 
 
 def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
@@ -129,7 +128,7 @@ def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text
 
 def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Text) -> AdaptedModel:
     """The model fitted again; `place_of` [K] has the new place of each class, -1 for one that goes."""
-    if isinstance(model.method(), TowerMethod):
+    if model.method().trains_tower:
         raise UsageError(
             f"{model.recipe.method} trains through the model itself, and needs all images to fit again"
         )

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
-    from prolip.evaluate.test_time import AdaptedPredictions
     from prolip.evaluate.unlabelled import JointAnswers
 
 
@@ -210,16 +209,6 @@ class FewShotClassifier(Estimator):
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Features of images, of the centre view and the tower as fitted: what `fitted_.logits` reads."""
         return answer.features(self._model(), images, self.reading, progress)
-
-    def test_time(
-        self, images: Any, way: str = "prolip", *, progress: Progress | None = None, **options: Any
-    ) -> AdaptedPredictions:
-        """Scores of images, each after a step that makes the model surer of views of that image alone.
-
-        "prolip" adapts the projection, "tpt" the words of the prompt, which takes far longer; `options` are
-        those of `prolip.methods.test_time`: views, rho, lr and others.
-        """
-        return answer.adapted_logits(self._model(), images, way, self.reading, progress, **options)
 
     def zero_shot(self) -> Projected:
         """The model before the fit, with the same class texts."""

@@ -9,7 +9,6 @@ from prolip.core import UsageError
 from prolip.encoders import Encoder
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, compare_on
 from prolip.export.write import formats
-from prolip.methods.common.tower_method import TowerMethod
 
 
 def compare(
@@ -38,7 +37,7 @@ def compare(
         named = [Candidate(each) if isinstance(each, str) else each for each in candidates]
         chosen = [DEFAULT, *(each for each in named if each != DEFAULT)]
         for each in chosen:  # wrong names and options are refused before any image is encoded
-            if isinstance(each.create(recipe.seed), TowerMethod):
+            if each.create(recipe.seed).trains_tower:
                 raise UsageError(
                     f"{each.method} trains through the model itself, minutes at a time: fit it, and compare "
                     "what an evaluation says"

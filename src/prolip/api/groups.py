@@ -13,7 +13,7 @@ from prolip.core import InputError
 from prolip.core.arrays import Array, one_hot_sum
 from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
-from prolip.core.reading import read_json, read_rows
+from prolip.io.reading import read_json, read_rows
 
 _HEADERS = ("class", "group")
 

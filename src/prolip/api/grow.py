@@ -22,7 +22,6 @@ from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
 from prolip.methods.common.cross_validation import cross_validate
-from prolip.methods.common.tower_method import TowerMethod
 
 
 def add_images(
@@ -34,7 +33,7 @@ def add_images(
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """The model with images of new or known classes, and classes by name, fitted again; and what changed."""
     recipe, task = model.recipe, support_of(model)
-    if isinstance(model.method(), TowerMethod):
+    if model.method().trains_tower:
         raise UsageError(
             f"{recipe.method} trains through the model itself, and needs all images to fit again"
         )
@@ -76,7 +75,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     before = after = None
     if support.task is not None:
         task = support_of(model)
-        if not isinstance(model.method(), TowerMethod):  # fitting those again takes minutes
+        if not model.method().trains_tower:  # fitting those again takes minutes
             settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
             before, after = (
                 _accuracy(cross_validate(settled, task, text=asked, seed=seed), model)

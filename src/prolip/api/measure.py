@@ -14,13 +14,12 @@ from prolip.api.model import AdaptedModel
 from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
-from prolip.core.files import readable
 from prolip.core.names import csv_row
-from prolip.core.writing import write_bytes
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
 from prolip.features import Extraction
-from prolip.methods.common.tower_method import TowerMethod
+from prolip.io.files import readable
+from prolip.io.writing import write_bytes
 
 _NOTHING_HELD_OUT = (
     "every class has a single image, and none can be held out: name a folder of other images to ask about"
@@ -182,7 +181,7 @@ def write_answers(
 
 def _can_hold_out(model: AdaptedModel) -> bool:
     """Whether fits on parts of the support set can be made, and take moments."""
-    return model.support.task is not None and not isinstance(model.method(), TowerMethod)
+    return model.support.task is not None and not model.method().trains_tower
 
 
 def image_name(source: Any, place: int) -> str:

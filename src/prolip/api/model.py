@@ -14,7 +14,6 @@ from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.reject import FALSE_REJECT
 from prolip.methods.common import plugins
-from prolip.methods.common.tower_method import TowerMethod
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Recipe:
                 options.setdefault(name, value)
         method = methods.create(self.method, **options)
         own_texts = any(need.startswith("text features") for need in method.needs)
-        if self.descriptions and (own_texts or isinstance(method, TowerMethod)):
+        if self.descriptions and (own_texts or method.trains_tower):
             raise UsageError(f"{self.method} makes texts of the templates itself: it takes no descriptions")
         return method
 

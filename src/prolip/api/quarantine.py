@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
 from prolip.core import InputError, ProlipError, UsageError
-from prolip.core.files import lies_in
-from prolip.core.placing import movable, numbered, put, same_content
-from prolip.core.reading import read_json
-from prolip.core.writing import write_json
+from prolip.io.files import lies_in
+from prolip.io.placing import movable, numbered, put, same_content
+from prolip.io.reading import read_json
+from prolip.io.writing import write_json
 
 LIST = "prolip-quarantine.json"
 _FORMAT = "prolip-quarantine"

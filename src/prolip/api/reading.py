@@ -13,7 +13,6 @@ from PIL import Image
 from prolip.core import InputError, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import own_value
-from prolip.core.files import cache_dir
 from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
@@ -24,6 +23,7 @@ from prolip.encoders.embeddings import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
 from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.extract import Progress
+from prolip.io.files import cache_dir
 
 
 @dataclass(frozen=True)

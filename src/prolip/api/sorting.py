@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core import UsageError
-from prolip.core.files import lies_in
-from prolip.core.placing import How, folder_names, place
-from prolip.core.writing import temporary, write_error
+from prolip.io.files import lies_in
+from prolip.io.placing import How, folder_names, place
+from prolip.io.writing import temporary, write_error
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 

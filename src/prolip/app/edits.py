@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError
-from prolip.core.files import readable
 from prolip.core.names import normalize_name
 from prolip.data import class_names
+from prolip.io.files import readable
 
 NAME_LIMIT = 100  # characters; a longer one is no name, and text towers read a few dozen words
 TEXT_LIMIT = 300

@@ -23,10 +23,10 @@ from typing import IO, Any
 from prolip.app.history import History
 from prolip.app.state import Change
 from prolip.core import InputError
-from prolip.core.appending import Lines, appending
-from prolip.core.files import file_state, fsync_folder
-from prolip.core.reading import parse_json, read_json
-from prolip.core.writing import write_bytes, write_error
+from prolip.io.appending import Lines, appending
+from prolip.io.files import file_state, fsync_folder
+from prolip.io.reading import parse_json, read_json
+from prolip.io.writing import write_bytes, write_error
 
 SNAPSHOT = "snapshot.json"
 JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.jsonl")

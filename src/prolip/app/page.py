@@ -33,10 +33,10 @@ from prolip.app.state import Change
 from prolip.app.teacher import Taught, Teacher
 from prolip.core import UsageError
 from prolip.core.arrays import Array
-from prolip.core.reading import read_bytes
-from prolip.core.writing import temporary
 from prolip.encoders import Encoder
 from prolip.export.checkpoint import LIBRARIES
+from prolip.io.reading import read_bytes
+from prolip.io.writing import temporary
 
 STATIC = Path(__file__).parent / "static"
 OPEN_PATHS = ("/static/", "/api/session")

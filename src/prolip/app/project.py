@@ -31,8 +31,8 @@ from prolip.app import edits
 from prolip.app.journal import JOURNAL, SNAPSHOT, Journal, to_json
 from prolip.app.state import Change, State, is_text
 from prolip.core import InputError, ProlipError, UsageError
-from prolip.core.reading import read_json
-from prolip.core.writing import follow, write_bytes
+from prolip.io.reading import read_json
+from prolip.io.writing import follow, write_bytes
 
 if TYPE_CHECKING:
     from prolip.encoders import Encoder

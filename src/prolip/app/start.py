@@ -14,9 +14,9 @@ from prolip.app.project import Project
 from prolip.app.serve import OPEN_PATHS as SERVE_PATHS
 from prolip.app.serve import Server, load_models
 from prolip.core import UsageError
-from prolip.core.writing import follow
 from prolip.encoders import Encoder
 from prolip.export.base_model import is_known, quoted, remember
+from prolip.io.writing import follow
 from prolip.solvers.threads import single_thread
 
 Say = Callable[[str], None]

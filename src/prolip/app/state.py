@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.core import InputError
-from prolip.core.files import readable
+from prolip.io.files import readable
 
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}")  # the SHA-256 of its content
 _CLASS_ID = re.compile(r"[1-9][0-9]{0,8}")

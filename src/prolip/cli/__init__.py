@@ -3,6 +3,7 @@
 Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
 
+import importlib
 import os
 import signal
 import sys
@@ -18,11 +19,9 @@ from click.shell_completion import shell_complete
 
 from prolip.cli import (
     app,
-    bench,
     check,
     classes,
     compare,
-    datasets,
     demo,
     evaluate,
     export,
@@ -45,9 +44,12 @@ root = Group(
 for command in (
     demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
     classes.classes, grow.add, grow.curve, grow.suggest, export.export, export.convert, export.embed,
-    export.reproject, app.open_page, app.serve, methods.list_methods, datasets.datasets, bench.bench,
+    export.reproject, app.open_page, app.serve, methods.list_methods,
 ):  # fmt: skip
     root.add_command(command)
+# The commands of research are found by name: nothing else of the product knows them.
+for name in ("datasets", "bench"):
+    root.add_command(getattr(importlib.import_module(f"prolip.research.commands.{name}"), name))
 
 COMPLETE = "_PROLIP_COMPLETE"  # the variable by which a shell asks for completion
 _STOPPED = Event()

@@ -75,7 +75,7 @@ def check(
     from prolip.api.check import KINDS
     from prolip.core import UsageError
     from prolip.core.errors import check_name
-    from prolip.core.writing import write_bytes
+    from prolip.io.writing import write_bytes
 
     if undo is not None:
         if move is not None:

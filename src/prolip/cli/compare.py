@@ -35,8 +35,8 @@ def compare(
     $ prolip compare photos/
     $ prolip compare photos/ --method gda --method linear_probe --report compare.html
     """
-    from prolip.core.writing import write_bytes
     from prolip.evaluate.comparison import Candidate
+    from prolip.io.writing import write_bytes
     from prolip.report.comparison_page import COLUMNS, comparison_page, table_row
 
     source = training.source

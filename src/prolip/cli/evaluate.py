@@ -96,7 +96,7 @@ def _show(result: dict[str, Any]) -> None:
 
 def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[str, Any]]:
     """Truth, answer and probability of every image that can be read."""
-    from prolip.core.files import readable
+    from prolip.io.files import readable
 
     found = clf.features(asked.images)
     probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()

@@ -92,10 +92,10 @@ def embed(
     $ prolip embed /archive -o features --shard 2/8
     """
     from prolip.core import UsageError
-    from prolip.core.writing import check_place
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
     from prolip.features.embed import embed as write_features
+    from prolip.io.writing import check_place
 
     number, slash, shards = shard.partition("/")
     if not (slash and number.isdecimal() and shards.isdecimal()):
@@ -145,8 +145,8 @@ def reproject(store: Path, saved: options.SavedModel, out: Path, dtype: str, dev
     $ prolip reproject features my-model -o index.npy
     """
     from prolip.core import Projected, UsageError
-    from prolip.core.writing import check_place
     from prolip.export.reproject import reproject as move
+    from prolip.io.writing import check_place
 
     check_place(out)
     clf = saved.load(options.ImageInput(device, no_store=True))

@@ -105,7 +105,7 @@ def _parse_lam(lam: str | None) -> str | float | None:
 def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE pairs: numbers, true, false and none are what they look like, the rest is text."""
     from prolip.core import UsageError
-    from prolip.core.reading import parse_json
+    from prolip.io.reading import parse_json
 
     parsed: dict[str, Any] = {}
     for pair in pairs:

@@ -68,8 +68,8 @@ def curve(saved: options.SavedModel, out: Path | None, device: str) -> None:
 
     $ prolip curve my-model -o curve.png
     """
-    from prolip.core.writing import write_bytes
     from prolip.evaluate.curve_plot import draw_curve, plot_format
+    from prolip.io.writing import write_bytes
 
     style = "" if out is None else plot_format(out)
     clf = saved.load(options.ImageInput(device, no_store=True))

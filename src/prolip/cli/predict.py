@@ -66,7 +66,6 @@ class SortOptions:
 @option(
     "--false-accept", type=FRACTION, help="Instead: the fraction of images of similar classes that may pass."
 )
-@option("--test-time", help="Adapt to each image first, on 64 views of it: prolip, or tpt (slow).")
 @flag("--transductive", help="Classify all images together, if that helps held-out labelled ones.")
 @options.groups
 @options.group("sort", SortOptions)
@@ -79,7 +78,6 @@ def predict(
     reject: bool,
     false_reject: float | None,
     false_accept: float | None,
-    test_time: str | None,
     transductive: bool,
     groups: Path | None,
     sort: SortOptions,
@@ -99,14 +97,13 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
-    _check_way(test_time)
     if out is not None:
         check_answers(out)
     clf = saved.load(images)
     model = clf.model_
     asked = Asked(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
-        test_time, None if groups is None else read_groups(groups, model.classes), transductive,
+        None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
     sorting = _sorting(model, asked, sources, sort)
     named, total = _named(model, sources, images.absolute_paths)
@@ -120,7 +117,7 @@ def predict(
         found = answers(model, named, asked, clf.reading, **lists, total=total, progress=progress)
         return found if sorting is None else sorting.place_all(found)
 
-    progress_bar = bar("adapting" if test_time else "encoding")
+    progress_bar = bar("encoding")
     if out is None:
         with progress_bar as progress:
             shown = list(find(named, total, progress))
@@ -174,8 +171,8 @@ def _sorting(
     """Where images go by their answers, if anywhere."""
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
-    from prolip.core.files import lies_in
     from prolip.data.files import existing
+    from prolip.io.files import lies_in
 
     root = chosen.sort_into
     if root is None:
@@ -205,19 +202,12 @@ def _show_sorted(sorting: Sorting, skipped: int) -> None:
     say(f"sorted into {sorting.root}")
 
 
-def _check_way(way: str | None) -> None:
-    if way is not None:
-        from prolip.methods import test_time
-
-        test_time.create(way)
-
-
 def _named(
     model: AdaptedModel, sources: tuple[str, ...], absolute_paths: bool
 ) -> tuple[Iterable[tuple[str, Any]], int | None]:
     """What to answer for, with the name of each, and how many; standard input is read as it comes."""
-    from prolip.core.files import readable
     from prolip.data import list_images
+    from prolip.io.files import readable
 
     if not model.encoder.takes_pictures:
         rows = [

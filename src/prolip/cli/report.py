@@ -67,7 +67,7 @@ def report(
 
 def write_page(path: Path, model: AdaptedModel, answers: LabelledAnswers, title: str, source: str) -> None:
     """Write a page about a model and its answers."""
-    from prolip.core.writing import write_bytes
+    from prolip.io.writing import write_bytes
     from prolip.report import model_page
 
     with bar("fitting", "fits") as progress:
@@ -81,12 +81,11 @@ def _curve(model: AdaptedModel, progress: Bar) -> Curve | str:
     from prolip.api.grow import learning_curve
     from prolip.core import UsageError
     from prolip.evaluate.curve import REPEATS
-    from prolip.methods.common.tower_method import TowerMethod
 
     task = model.support.task
     if task is None:
         return "The model was saved without the features of its support set, so that nothing can be fitted."
-    if isinstance(model.method(), TowerMethod):
+    if model.method().trains_tower:
         return f"{model.recipe.method} takes minutes to fit, and a learning curve takes many fits."
     if task.n > TOO_MANY:
         return f"With {task.n:,} images this takes a while: `prolip curve` draws it."

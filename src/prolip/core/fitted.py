@@ -11,8 +11,8 @@ import numpy as np
 from prolip.core.arrays import Array, Tensors, as_features, softmax, unit_rows
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
-from prolip.core.onnx_graph import Graph
 from prolip.core.text import Text
+from prolip.io.onnx_graph import Graph
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from threading import Lock
 from typing import IO, NamedTuple
 
 from prolip.core.errors import InputError, ProlipError
-from prolip.core.reading import MEGABYTE, Unreadable, UnsupportedCompression, open_member, open_regular
 from prolip.data.files import is_hidden, is_image
 from prolip.data.lazy import LazyImage
+from prolip.io.reading import MEGABYTE, Unreadable, UnsupportedCompression, open_member, open_regular
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000

@@ -14,8 +14,8 @@ from typing import Any
 
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
-from prolip.core.reading import read_json, read_rows
 from prolip.data.imageset import clean_name
+from prolip.io.reading import read_json, read_rows
 
 HEADERS = ("class", "label", "name")  # a first cell that says what the column is
 

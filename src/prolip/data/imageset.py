@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
-from prolip.core.files import readable
 from prolip.core.names import normalize_name, spelled
+from prolip.io.files import readable
 
 
 class LookAlikeClasses(InputError):  # noqa: N818

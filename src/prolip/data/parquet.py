@@ -13,11 +13,11 @@ from threading import Lock
 from typing import IO, Any
 
 from prolip.core.errors import InputError, ProlipError
-from prolip.core.reading import Unreadable, open_regular
 from prolip.data.lazy import LazyImage
 from prolip.data.libraries import required
 from prolip.data.parquet_pages import check_pages
 from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
+from prolip.io.reading import Unreadable, open_regular
 
 ROWS = 1_000_000
 

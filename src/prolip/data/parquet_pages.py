@@ -9,7 +9,7 @@ header says. Headers are structs of Thrift's compact protocol:
 from pathlib import Path
 from typing import IO, Any
 
-from prolip.core.reading import MEGABYTE, Unreadable
+from prolip.io.reading import MEGABYTE, Unreadable
 
 LIMIT = 512 * MEGABYTE  # bytes of a group of rows, unpacked
 _HEADER = MEGABYTE

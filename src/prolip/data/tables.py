@@ -17,9 +17,9 @@ from typing import Any
 
 from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
-from prolip.core.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
 from prolip.data.files import is_file
 from prolip.data.lazy import LazyImage
+from prolip.io.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
 
 TEXT_TABLES = (".csv", ".tsv", ".jsonl")
 TABLE_SUFFIXES = (*TEXT_TABLES, ".parquet")

@@ -15,12 +15,12 @@ import numpy as np
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import ModelError, UsageError
-from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
-from prolip.core.onnx_graph import Graph
 from prolip.core.text import Text
 from prolip.encoders.hub import require
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.files import sha256_tensors
+from prolip.io.onnx_graph import Graph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

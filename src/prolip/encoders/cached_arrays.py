@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError
-from prolip.core.files import cache_dir, sha256_tensors
-from prolip.core.reading import parse_tensors, read_bytes, tensors_metadata
-from prolip.core.writing import write_tensors
+from prolip.io.files import cache_dir, sha256_tensors
+from prolip.io.reading import parse_tensors, read_bytes, tensors_metadata
+from prolip.io.writing import write_tensors
 
 
 def cached_arrays(

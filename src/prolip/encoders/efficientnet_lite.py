@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 
 # (repeats, kernel, stride, expansion, channels out) of each stage
 STAGES = [

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.onnx_graph import Graph
 from prolip.encoders.efficientnet_lite import Convolution, convolution, normalised, pooled, walk
+from prolip.io.onnx_graph import Graph
 
 IN_FLOATS = ("_conv_stem", "_blocks.0._depthwise_conv", "_blocks.0._project_conv")
 DEVIATIONS = 6.0

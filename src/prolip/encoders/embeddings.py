@@ -27,10 +27,10 @@ from prolip.core.arrays import Array, as_features, as_labels, require_directions
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
 from prolip.core.names import normalize_name
-from prolip.core.reading import read_array, read_arrays, read_rows, read_text
 from prolip.core.task import Task
 from prolip.core.text import Text
 from prolip.encoders.base import Encoder
+from prolip.io.reading import read_array, read_arrays, read_rows, read_text
 
 _IMAGES = ("images", "features", "embeddings", "x")
 _LABELS = ("labels", "targets", "y")

@@ -20,7 +20,7 @@ import numpy as np
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError
-from prolip.core.reading import read_bytes
+from prolip.io.reading import read_bytes
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
 

@@ -32,7 +32,6 @@ from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.core.imagenet import imagenet_names
 from prolip.core.machine import cores
-from prolip.core.onnx_graph import Graph
 from prolip.encoders import efficientnet_lite, efficientnet_lite_int8, sentence
 from prolip.encoders.base import Encoder, choose_device
 from prolip.encoders.cached_arrays import cached_arrays
@@ -41,6 +40,7 @@ from prolip.encoders.legacy_checkpoint import read_checkpoint
 from prolip.encoders.onnx_tower import PIECE, OnnxTower
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.onnx_graph import Graph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

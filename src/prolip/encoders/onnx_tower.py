@@ -17,7 +17,7 @@ import numpy as np
 
 from prolip.core.arrays import Array
 from prolip.core.machine import cores
-from prolip.core.onnx_runtime import onnx_runtime
+from prolip.io.onnx_runtime import onnx_runtime
 
 PIECE = 4  # pictures of a run; of 1 to 32, the fastest
 

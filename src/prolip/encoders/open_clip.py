@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError, first_line, unknown_name
-from prolip.core.reading import read_json
 from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, loading, require, require_folder
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.reading import read_json
 
 if TYPE_CHECKING:
     from prolip.encoders.split_tower_torch import SplitTower

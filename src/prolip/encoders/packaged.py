@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prolip.core.errors import ModelError, ProlipError
-from prolip.core.files import cache_dir, file_state, sha256_file
-from prolip.core.reading import read_json
-from prolip.core.writing import write_json
+from prolip.io.files import cache_dir, file_state, sha256_file
+from prolip.io.reading import read_json
+from prolip.io.writing import write_json
 
 
 @dataclass(frozen=True)

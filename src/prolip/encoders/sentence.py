@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.onnx_graph import Graph
 from prolip.encoders.packaged import PackagedFile
+from prolip.io.onnx_graph import Graph
 
 WIDTH = 512
 BRANCH = 256  # columns of an n-gram branch

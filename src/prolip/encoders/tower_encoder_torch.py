@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.errors import ModelError
-from prolip.core.files import sha256_tensors
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.split_tower_torch import SplitTower, head_of
 from prolip.encoders.trainable_towers import Towers
+from prolip.io.files import sha256_tensors
 
 _PROMPTS_AT_ONCE = 256
 

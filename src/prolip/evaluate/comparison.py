@@ -26,7 +26,6 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.methods.common.cross_validation import fold_parts
 from prolip.methods.common.method import Progress
-from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import single_thread
 
 MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
@@ -106,7 +105,7 @@ def cached_feature_methods(task: Task) -> list[Candidate]:
     found = [DEFAULT, *EXTRA] if not task.black_box else [DEFAULT, EXTRA[0]]
     for name, kind in methods.available().items():
         twin = task.black_box and name in ("rla", "prolip+rla")  # prolip itself, there
-        if not issubclass(kind, TowerMethod) and name != DEFAULT.method and not twin:
+        if not kind.trains_tower and name != DEFAULT.method and not twin:
             found.append(Candidate(name))
     return found
 

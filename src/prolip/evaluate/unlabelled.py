@@ -48,7 +48,6 @@ from prolip.evaluate.reject import Outsiders
 from prolip.evaluate.together import Axes, Gaussians, fit_gaussians, recognise
 from prolip.methods.common.cross_validation import fold_parts
 from prolip.methods.common.method import Method
-from prolip.methods.common.tower_method import TowerMethod
 from prolip.solvers.threads import product, single_thread
 
 LEAST, PER_CLASS = 30, 3
@@ -205,7 +204,7 @@ def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -
     if task is None:
         return None, "the model was saved without the features of its support set"
     method = methods.from_settings(fitted.settings)
-    if isinstance(method, TowerMethod):
+    if method.trains_tower:
         return (
             None,
             f"{fitted.method} trains through the model itself, too long for a look at held-out images",

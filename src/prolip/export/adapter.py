@@ -19,13 +19,13 @@ import numpy as np
 
 from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError, SavedModelError
-from prolip.core.files import sha256_file, sha256_tensors
-from prolip.core.reading import Unreadable, read_json
-from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.export.base_model import load_base, remember
 from prolip.export.checkpoint import library_model
 from prolip.export.saved import read_checked
+from prolip.io.files import sha256_file, sha256_tensors
+from prolip.io.reading import Unreadable, read_json
+from prolip.io.writing import write_json, write_tensors
 
 CONFIG, TENSORS = "prolip_adapter.json", "prolip_adapter.safetensors"
 FORMAT = 1

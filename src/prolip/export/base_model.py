@@ -12,9 +12,9 @@ from pathlib import Path
 
 from prolip import encoders
 from prolip.core.errors import ModelError, ProlipError, UsageError
-from prolip.core.files import cache_dir
-from prolip.core.writing import write_json
 from prolip.encoders.base import Encoder
+from prolip.io.files import cache_dir
+from prolip.io.writing import write_json
 
 PACKAGED = ("offline",)  # comes with the program: nothing is fetched, no path is opened
 

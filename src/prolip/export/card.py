@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from prolip.core.files import readable
 from prolip.export.usage import programs
+from prolip.io.files import readable
 
 
 def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:

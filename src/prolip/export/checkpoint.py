@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError
-from prolip.core.writing import write_json
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import loading, require
 from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

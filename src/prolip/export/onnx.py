@@ -21,10 +21,10 @@ import numpy as np
 from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError, first_line
-from prolip.core.onnx_graph import Graph, Values
-from prolip.core.onnx_runtime import onnx_runtime
-from prolip.core.writing import write_bytes
 from prolip.encoders.base import Encoder
+from prolip.io.onnx_graph import Graph, Values
+from prolip.io.onnx_runtime import onnx_runtime
+from prolip.io.writing import write_bytes
 
 TOLERANCE = 1e-4
 _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")

@@ -20,12 +20,12 @@ import numpy as np
 
 from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
-from prolip.core.files import readable
-from prolip.core.reading import open_regular, read_array
-from prolip.core.writing import Writer, bytes_writer, check_place, write_files
 from prolip.encoders.base import Encoder
 from prolip.features.embed import open_store
 from prolip.features.extract import Progress
+from prolip.io.files import readable
+from prolip.io.reading import open_regular, read_array
+from prolip.io.writing import Writer, bytes_writer, check_place, write_files
 
 BLOCK = 8192  # rows at a time
 DTYPES = {"float32": np.float32, "float16": np.float16}

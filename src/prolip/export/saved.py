@@ -24,9 +24,9 @@ from typing import Any
 
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError, SavedModelError, UsageError
-from prolip.core.locks import MARK, folder_lock
-from prolip.core.reading import Unreadable, parse_tensors, read_bytes, read_json
-from prolip.core.writing import (
+from prolip.io.locks import MARK, folder_lock
+from prolip.io.reading import Unreadable, parse_tensors, read_bytes, read_json
+from prolip.io.writing import (
     Writer,
     as_json,
     as_safetensors,

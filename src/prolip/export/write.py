@@ -10,12 +10,12 @@ import numpy as np
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, check_name
-from prolip.core.onnx_graph import Graph
-from prolip.core.writing import check_exchangeable, follow, write_bytes, write_folder
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES
 from prolip.export.fold import Folded, fold
+from prolip.io.onnx_graph import Graph
+from prolip.io.writing import check_exchangeable, follow, write_bytes, write_folder
 
 TARGETS = (*LIBRARIES, "adapter", "onnx")
 

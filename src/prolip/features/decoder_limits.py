@@ -16,8 +16,8 @@ import struct
 import time
 from typing import IO, Any
 
-from prolip.core.reading import MEGABYTE
 from prolip.features.memory import PICTURES
+from prolip.io.reading import MEGABYTE
 
 FILE_LIMIT = 1 << 30  # bytes of one picture's file
 WHOLE_LIMIT = 256 * MEGABYTE  # bytes of a file that its decoder takes into memory as a whole

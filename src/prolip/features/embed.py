@@ -3,7 +3,7 @@
     STORE/<space>/...               the features, by content (see store.py)
     STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "state", "run"}
 
-A key is the SHA-256 of the image's content, a state what `prolip.core.files.file_state` says of its file. An
+A key is the SHA-256 of the image's content, a state what `prolip.io.files.file_state` says of its file. An
 index is written as the run goes, a few thousand images at a time, so that a run that was stopped goes on
 where it was: images that are listed with the state that they have now are passed over without being opened.
 Another state means reading the image, and encoding it if its content is new; so does the state null, of a
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from prolip.core.appending import appending
 from prolip.core.errors import InputError, UsageError
-from prolip.core.files import file_state, readable
-from prolip.core.reading import open_regular, parse_json, read_lines
-from prolip.core.writing import check_place
 from prolip.encoders.base import Encoder
 from prolip.features.contents import is_settled
 from prolip.features.extract import Progress, extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
+from prolip.io.appending import appending
+from prolip.io.files import file_state, readable
+from prolip.io.reading import open_regular, parse_json, read_lines
+from prolip.io.writing import check_place
 
 CHUNK = 4096  # images between two writes of the index
 

@@ -25,8 +25,6 @@ from typing import IO, Any
 from PIL import Image, UnidentifiedImageError
 
 from prolip.core.errors import InputError
-from prolip.core.files import file_state
-from prolip.core.reading import Unreadable, open_regular
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.lazy import LazyImage
 from prolip.features.decoder_limits import (
@@ -44,6 +42,8 @@ from prolip.features.decoder_limits import (
 )
 from prolip.features.memory import PICTURES, VARIABLE
 from prolip.features.pixels import from_array, to_rgb, turn
+from prolip.io.files import file_state
+from prolip.io.reading import Unreadable, open_regular
 
 Shrink = Callable[[tuple[int, int]], int]  # by which whole factor a picture of this size may shrink
 

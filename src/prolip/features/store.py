@@ -36,11 +36,11 @@ from safetensors import SafetensorError, safe_open
 
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.core.files import cache_dir
-from prolip.core.reading import Unreadable, open_regular
-from prolip.core.writing import write_json, write_tensors
 from prolip.encoders.base import Encoder
 from prolip.features.contents import Contents
+from prolip.io.files import cache_dir
+from prolip.io.reading import Unreadable, open_regular
+from prolip.io.writing import write_json, write_tensors
 
 _FORMAT = "prolip-features"
 _VERSION = 2  # goes up with any change to what a row means: decoding, views, layout

@@ -34,17 +34,17 @@ REGISTRY = {
     "ensemble": "prolip.methods.ensemble:Ensemble",
     "auto": "prolip.methods.auto:Auto",
     # through the text tower
-    "coop": "prolip.methods.coop:CoOp",
-    "cocoop": "prolip.methods.cocoop:CoCoOp",
-    "kgcoop": "prolip.methods.kgcoop:KgCoOp",
-    "prograd": "prolip.methods.prograd:ProGrad",
-    "plot": "prolip.methods.plot:PLOT",
+    "coop": "prolip.research.towers.coop:CoOp",
+    "cocoop": "prolip.research.towers.cocoop:CoCoOp",
+    "kgcoop": "prolip.research.towers.kgcoop:KgCoOp",
+    "prograd": "prolip.research.towers.prograd:ProGrad",
+    "plot": "prolip.research.towers.plot:PLOT",
     # through both towers, or the image tower
-    "maple": "prolip.methods.maple:MaPLe",
-    "full": "prolip.methods.tower_tuning:FullFineTuning",
-    "last_layer": "prolip.methods.tower_tuning:LastLayer",
-    "norm_tuning": "prolip.methods.tower_tuning:NormTuning",
-    "clip_lora": "prolip.methods.clip_lora:CLIPLoRA",
+    "maple": "prolip.research.towers.maple:MaPLe",
+    "full": "prolip.research.towers.tower_tuning:FullFineTuning",
+    "last_layer": "prolip.research.towers.tower_tuning:LastLayer",
+    "norm_tuning": "prolip.research.towers.tower_tuning:NormTuning",
+    "clip_lora": "prolip.research.towers.clip_lora:CLIPLoRA",
 }
 
 SUMS = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")
@@ -55,11 +55,11 @@ FITTED = (
     "prolip.methods.common.classifiers",
     "prolip.methods.common.combined",
     "prolip.methods.proker",
-    "prolip.methods.common.prompted",
-    "prolip.methods.cocoop",
-    "prolip.methods.plot",
-    "prolip.methods.maple",
-    "prolip.methods.common.tuned_towers",
+    "prolip.research.towers.prompted",
+    "prolip.research.towers.cocoop",
+    "prolip.research.towers.plot",
+    "prolip.research.towers.maple",
+    "prolip.research.towers.tuned_towers",
 )
 
 

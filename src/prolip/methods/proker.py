@@ -25,7 +25,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, unit_rows
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 from prolip.methods.common import cross_validation
 from prolip.methods.common.classifiers import affinity, products, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from prolip.core import Fitted, Head, InputError, SavedModelError, Text
 from prolip.core.arrays import Array, Tensors, as_features, unit_rows
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 
 SPACES = ("embedding", "pre")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arrays import Array, Tensors
-from prolip.core.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import os
 import time
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from types import NoneType
@@ -55,6 +55,8 @@ class Method(ABC):
     open_class: ClassVar[bool] = False  # whether the fitted model can be asked about further classes
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
     needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
+    trains_tower: ClassVar[bool] = False  # a fit takes minutes, and is not cross-validated
+    reads_pictures: ClassVar[bool] = False  # it runs the image tower: features are not enough
 
     @classmethod
     def options(cls) -> list[str]:
@@ -74,6 +76,10 @@ class Method(ABC):
         labelled images of the same classes, to choose hyperparameters or the best epoch on: without it they
         are chosen inside the support set, or fixed. Refused where there is nothing to choose (`begin`).
         """
+
+    def prepare(self, task: Task, encoder: Any, templates: Sequence[str], pictures: Sequence[Any]) -> Task:
+        """Return the task as the method takes it: with its encoder and images, where it trains a tower."""
+        return task
 
     def chooses(self) -> bool:
         """Whether a validation set has something to decide: an option, an epoch."""

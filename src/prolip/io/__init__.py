@@ -1,0 +1,1 @@
+"""Reading and writing files: atomic writes, locks, limits on untrusted input."""

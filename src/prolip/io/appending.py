@@ -1,0 +1,81 @@
+"""Files that grow by lines: one writer at a time, and whole lines whatever happens."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from prolip.core.errors import UsageError
+from prolip.io.files import fsync
+from prolip.io.locks import lock_file, locked
+from prolip.io.writing import follow, make_folders, write_error
+
+Keep = Callable[[IO[bytes]], int]
+_BLOCK = 1 << 20
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class Lines:
+    """The end of a file. What is written is in the file when `write` returns, or not at all."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._handle, self.size = handle, size
+        os.ftruncate(handle, size)
+
+    def write(self, text: str, sync: bool = False) -> None:
+        """Add text, which should end a line; with `sync` it is on the disk when this returns."""
+        payload = memoryview(text.encode("utf-8"))
+        left = payload
+        try:
+            while left:
+                left = left[os.write(self._handle, left) :]
+            if sync:
+                fsync(self._handle)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._handle, self.size)
+            raise
+        self.size += len(payload)
+
+
+@contextmanager
+def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
+    """A file to add lines to, locked until the end; one that stays empty is removed.
+
+    Another process that has it open here is a LockedError. `keep` reads what is there and says how many bytes
+    of it stay; it may refuse the file. By default whole lines stay, without what an interrupted run left of a
+    last one.
+    """
+    target = follow(path)
+    try:
+        make_folders(target.parent)
+        with locked(lock_file(target), path):
+            lines = None
+            handle = os.open(target, _FLAGS, 0o666)
+            try:
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise UsageError(f"{path} is not a regular file: name another")
+                with open(handle, "rb", closefd=False) as file:
+                    size = (keep or whole_lines)(file)
+                lines = Lines(handle, size)
+                yield lines
+            finally:
+                os.close(handle)
+                if lines is not None and not lines.size:
+                    target.unlink(missing_ok=True)
+    except OSError as error:
+        raise write_error(path, error, "the lines before that are in the file") from error
+
+
+def whole_lines(file: IO[bytes]) -> int:
+    """How many bytes there are up to the end of the last whole line, however long the rest is."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        if (found := file.read(end - start).rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0

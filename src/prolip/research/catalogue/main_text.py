@@ -1,0 +1,180 @@
+"""The tables and figures of the paper's main text."""
+
+from itertools import product
+
+from prolip.research.catalogue.experiment import Experiment
+from prolip.research.catalogue.lines import (
+    COCOOP,
+    COOP,
+    EXACT,
+    FIXED,
+    GRID,
+    LRS,
+    OVER_LRS,
+    PLOT,
+    PROGRAD,
+    PROLIP,
+    TASK_RES,
+    TIP,
+    VALIDATED,
+    ZERO,
+    adam,
+    each_lr,
+    exact,
+    line,
+    named,
+    power,
+    sums,
+)
+from prolip.research.datasets import VARIANTS
+
+# fmt: off
+_SENSITIVITY = tuple(
+    named(
+        "prolip", f"ProLIP, lr={power(lr)}, lam={lam:g}", key=f"lr{power(lr)}_lam{lam:g}",
+        options=adam(lam, lr=lr),
+    )
+    for lr, lam in product(LRS, (1.0, 0.1, 0.01, 0.0))
+)
+
+_VARIANTS = (
+    ZERO,
+    *(
+        entry
+        for lam in ("1/N", "1/N^2", "0")
+        for entry in each_lr("prolip", f"ProLIP, lam={lam}", adam(lam), key=f"lam{lam}")
+    ),
+    line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
+    line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
+)
+
+MAIN_TEXT = (
+    Experiment(
+        "few_shot_validation", "Few-shot classification with few-shot validation", "Table 1",
+        "few_shot_validation",
+        VALIDATED,
+        published="few_shot_validation",
+        note="Every hyperparameter is chosen on as many validation shots as there are training shots.",
+    ),
+    Experiment(
+        "sensitivity", "Sensitivity to learning rate and lam", "Figure 4 and Table 10", "few_shot",
+        _SENSITIVITY,
+        published="sensitivity", plot="sensitivity",
+    ),
+    Experiment(
+        "validation_free", "Few-shot classification without a validation set", "Table 2b", "few_shot",
+        (
+            ZERO, PROGRAD, PLOT,
+            named("task_res", "TaskRes", options={"solver": "sgd"}), TASK_RES[1], TIP,
+            line("cross_modal", "Cross-modal LP, exact", "cross_modal"),
+            named("clap", "CLAP", options={"solver": "sgd"}),
+            line("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
+            PROLIP, EXACT,
+            line("prolip_auto", "ProLIP, lam from the support set", "prolip", exact("auto")),
+        ),
+        published="validation_free",
+    ),
+    Experiment(
+        "variants", "ProLIP without a validation set: lam as a function of N", "Table 2a and Table 11",
+        "few_shot",
+        _VARIANTS,
+        published="variants", plot="variants",
+    ),
+    Experiment(
+        "rla", "Regularized Linear Adapter against CLIP-Adapter", "Figure 5 and Table 19", "few_shot",
+        (
+            *(
+                entry
+                for alpha in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
+                for entry in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
+            ),
+            *each_lr("rla", "RLA", adam("1/N")), *each_lr("prolip", "ProLIP", adam("1/N")),
+            line("rla_exact", "RLA, exact", "rla", exact()),
+            line("prolip_exact", "ProLIP, exact", "prolip", exact()),
+        ),
+        published="rla", plot="variants",
+    ),
+    Experiment(
+        "cross_dataset", "From 4-shot ImageNet to ten other datasets", "Table 3", "transfer",
+        (ZERO, COOP, COCOOP, PROGRAD, *FIXED),
+        layout="targets", datasets=("imagenet",),
+        targets=(
+            "caltech101", "oxford_pets", "stanford_cars", "flowers102", "food101", "fgvc_aircraft", "sun397",
+            "dtd", "eurosat", "ucf101",
+        ),
+        shots=(4,), published="cross_dataset", plot="bars",
+    ),
+    Experiment(
+        "domain", "Domain generalization from 4-shot ImageNet", "Table 4", "transfer",
+        (
+            ZERO, named("linear_probe", "LP"), COOP, COCOOP, PROGRAD, *TASK_RES, TIP, *FIXED,
+        ),
+        layout="targets", models=("RN50", "RN101", "ViT-B/16", "ViT-B/32"), datasets=("imagenet",),
+        targets=VARIANTS, shots=(4,), published="domain", plot="bars",
+    ),
+    Experiment(
+        "base_to_new", "Base-to-new generalization", "Tables 5a, 12a and 17: RN50, 4 shots", "base_to_new",
+        (ZERO, COOP, COCOOP, PROGRAD, *FIXED),
+        layout="base_to_new", shots=(4,), published="base_to_new_rn50", plot="base_to_new",
+    ),
+    Experiment(
+        "base_to_new_vit", "Base-to-new generalization", "Tables 5b, 12b and 18: ViT-B/16, 16 shots",
+        "base_to_new",
+        (ZERO, COOP, COCOOP, named("maple", "MaPLe"), *FIXED),
+        layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
+        published="base_to_new_vit", plot="base_to_new",
+        note='Every dataset with "a photo of a {}.", as the authors\' README says of these figures.',
+    ),
+    Experiment(
+        "full_tuning", "Full and last-layer fine-tuning", "Table 6", "few_shot",
+        (
+            ZERO, named("full", "Full fine-tuning", options={"lr": 1e-5}),
+            named("last_layer", "Last layer, lr=1e-5", key="last_layer_lr1e-5", options={"lr": 1e-5}),
+            named("last_layer", "Last layer, lr=1e-4", key="last_layer_lr1e-4", options={"lr": 1e-4}),
+            *(
+                named("prolip", f"ProLIP, lam={lam}", key=f"prolip_lam{lam}", options=adam(lam, lr=1e-5))
+                for lam in ("0", "1/N", "1/N^2")
+            ),
+        ),
+        published="full_tuning",
+    ),
+    Experiment(
+        "siglip", "ProLIP with SigLIP", "Table 7", "few_shot_validation",
+        (
+            named("zero_shot", "Zero-shot", paper="SigLIP (0-shot)"),
+            named("prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"}, grid=GRID),
+            *(
+                named(
+                    "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam), over=OVER_LRS[1:],
+                    protocol="few_shot",
+                )
+                for lam in ("1/N", "1/N^2")
+            ),
+        ),
+        models=("SigLIP ViT-B/16",), views=1, published="siglip",
+        note="One view. The paper does not say which matrix it tunes; here it is the pooling head's fc2.",
+    ),
+    Experiment(
+        "complementarity", "Complementarity to other methods", "Table 8", "few_shot",
+        (ZERO, *sums("exact", {"prolip.lam": "1/N"}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4))),
+        published="complementarity", plot="gains",
+        note="The paper's recipe is Adam's. The exact sum goes to its minimum where it has one.",
+    ),
+    Experiment(
+        "test_time", "Test-time adaptation", "Table 9", "transfer",
+        (
+            ZERO, named("zero_shot", "TPT", key="tpt", protocol="test_time_tpt"),
+            named("zero_shot", "ProLIP test-time", key="test_time", protocol="test_time_prolip"),
+            COOP, named("prolip", "ProLIP", options=adam("1/N", lr=1e-5)),
+            named(
+                "prolip", "ProLIP test-time + ProLIP", key="test_time_prolip",
+                options=adam("1/N", lr=1e-5), protocol="test_time_prolip",
+            ),
+        ),
+        layout="targets", datasets=("imagenet",),
+        targets=("imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"), shots=(16,), seeds=(1,),
+        published="test_time", plot="bars",
+        note="64 views of every test image go through the tower in each run. CoOp and ProLIP have 16 shots.",
+    ),
+)
+# fmt: on

@@ -1,0 +1,1 @@
+"""Commands of research: `prolip bench` and `prolip datasets`."""

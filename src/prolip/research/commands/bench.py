@@ -1,0 +1,263 @@
+"""`prolip bench`: the paper's experiments, run again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from prolip.cli.console import LINE_SECONDS, OUTPUT, bar, console, print_json, say, table, warn
+from prolip.cli.parameters import PLOT, Group, argument, command, flag, option
+from prolip.research.commands.bench_options import (
+    Machine,
+    Selection,
+    SeveralValues,
+    experiment,
+    machine,
+    results_file,
+    selection,
+)
+
+if TYPE_CHECKING:
+    from prolip.research.reporting.table import Table
+    from prolip.research.running.plan import Plan
+    from prolip.research.running.run import Resources
+    from prolip.research.running.unit_loop import Status
+
+
+STYLES = ["rich", "markdown", "latex", "csv"]
+
+
+@command("list")
+@argument("name", "[EXPERIMENT]", "Show the lines of this one.", required=False)
+def list_experiments(name: str | None) -> None:
+    """List the experiments, or the lines of one."""
+    from prolip.research.catalogue import EXPERIMENTS
+    from prolip.research.catalogue import experiment as find
+    from prolip.research.running.plan import missing_methods
+
+    if name is None:
+        entries = EXPERIMENTS.values()
+        if OUTPUT.get().json:
+            shown = ("name", "title", "where")
+            print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.lines)} for e in entries])
+            return
+        rows = [[e.name, e.where, e.title] for e in entries]
+        table(None, ["experiment", "in the paper", ""], rows, right=9)
+        return
+    chosen, lacking = find(name), missing_methods(find(name))
+    lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
+    if OUTPUT.get().json:
+        names = ("key", "label", "method")
+        print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
+        return
+    rows = [[*x[:2], f"{x[2]} (not here)" if x[2] in lacking else x[2]] for x in lines]
+    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
+    if chosen.note:
+        console().print(f"\n{chosen.note}", markup=False)
+
+
+@command("run", cls=SeveralValues)
+@experiment
+@selection
+@machine
+@flag("--retry", help="Run again what failed.")
+@flag("--dry-run", help="Print what there is to do, and do nothing.")
+def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run: bool) -> None:
+    """Run an experiment. It can be stopped at any time; the next run continues it.
+
+    $ prolip bench run validation_free --data ~/data
+    $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
+    """
+    from prolip.data.files import existing
+    from prolip.features import FeatureStore
+    from prolip.research.catalogue import experiment as find
+    from prolip.research.running.plan import make_plan
+    from prolip.research.running.run import Resources
+
+    with _hints(name):
+        plan = make_plan(find(name), selection.choices(), existing(machine.data))
+    for lacking in plan.left_out:
+        warn(f"{lacking} is not in this version: its lines are left out")
+    store = FeatureStore(machine.store)
+    resources = Resources(machine.data, machine.results, machine.jobs, machine.ray, machine.device, store)
+    if dry_run:
+        _print_forecast(plan, resources)
+    else:
+        _run(plan, resources, retry)
+
+
+def _run(plan: Plan, resources: Resources, retry: bool) -> None:
+    """Run a plan, and print how it went and its table."""
+    from prolip.research.running.run import run
+
+    name, results = plan.experiment.name, resources.results
+    with _progress("encoding", "images") as encoded, _progress("running", "runs") as ran:
+        counts = run(
+            plan,
+            resources,
+            lambda what, done, n: encoded(done, n, f"encoding {what}: {done} of {n} images", ""),
+            lambda s: ran(s.counts.done + s.counts.failed, s.counts.total, *_words_of(s)),
+            retry,
+        )
+    if OUTPUT.get().json:
+        about = {"done": counts.done, "failed": counts.failed, "results": str(results)}
+        print_json({"experiment": name, **about})
+    else:
+        say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
+        if counts.failed:
+            say(f"why: prolip bench failures {name} --results {results}; once that is fixed: --retry")
+        _print_table(_table(name, results, None))
+    if counts.failed:
+        raise click.exceptions.Exit(1)
+
+
+def _print_forecast(plan: Plan, resources: Resources) -> None:
+    from prolip.research.running.run import forecast
+
+    found = forecast(plan, resources)
+    if OUTPUT.get().json:
+        print_json({"experiment": plan.experiment.name, **vars(found)})
+        return
+    say(f"{found.units} runs, of which {found.done} are done already")
+    if found.done < found.units:
+        guess = f"; a guess for {found.guessed}, as none like them has been timed" if found.guessed else ""
+        on = "one process" if resources.workers < 2 else f"{resources.workers} processes"
+        say(f"the others take about {_time(found.seconds)} on {on}{guess}")
+        say("encoding images that are not in the feature store comes on top")
+
+
+@command("table", json=False)
+@experiment
+@option("--format", "style", type=click.Choice(STYLES), default="rich", help="Format of the table.")
+@option("--against", metavar="LINE", help="Show the paired difference to this line.")
+@results_file
+def show_table(name: str, style: str, against: str | None, results: Path) -> None:
+    """Print the table of the last run, with the published figures."""
+    from prolip.research.reporting.render import render
+
+    found = _table(name, results, against)
+    if style == "rich":
+        _print_table(found)
+    else:
+        click.echo(render(found, style), nl=False)
+
+
+@command("plot", json=False)
+@experiment
+@option("--out", "-o", type=PLOT, show_default="EXPERIMENT.png", help="A .png, .pdf or .svg file.")
+@results_file
+def plot(name: str, out: Path | None, results: Path) -> None:
+    """Draw the figure of the last run."""
+    from prolip.research.reporting import figures
+    from prolip.research.reporting.results import Results as Found
+
+    path = out or results.parent / f"{name}.png"
+    with _hints(name):
+        figures.save(figures.draw(Found.read(name, results)), path)
+    say(f"written: {path}")
+
+
+@command("failures")
+@experiment
+@results_file
+def failures(name: str, results: Path) -> None:
+    """Show the runs of the last plan that failed, with their tracebacks."""
+    from dataclasses import asdict
+
+    from prolip.research.reporting.results import Results as Found
+
+    with _hints(name):
+        failed = [unit for unit in Found.read(name, results).units if unit.status == "failed"]
+    if OUTPUT.get().json:
+        print_json([{"unit": asdict(unit.planned.unit), "error": unit.error} for unit in failed])
+        return
+    for found in failed:
+        unit = found.planned.unit
+        trial, setting = unit.trial, unit.trial.setting
+        head = f"{setting.method} {setting.options} on {unit.dataset}, {trial.shots} shots, seed {trial.seed}"
+        console().print(f"{head}\n{found.error}\n", markup=False, soft_wrap=True)
+    say(f"{len(failed)} runs failed")
+
+
+bench = Group("bench", help="Run the paper's experiments again: tables and figures.")
+for subcommand in (list_experiments, run, show_table, plot, failures):
+    bench.add_command(subcommand)
+
+
+def _table(name: str, results: Path, against: str | None) -> Table:
+    from prolip.research.catalogue import EXPERIMENTS
+    from prolip.research.reporting.build_table import build
+    from prolip.research.reporting.parameters import parameters
+    from prolip.research.reporting.results import Results as Found
+
+    if name == "parameters":
+        return parameters(EXPERIMENTS[name])
+    with _hints(name):
+        return build(Found.read(name, results, against))
+
+
+def _print_table(found: Table) -> None:
+    from prolip.research.reporting.render import rich_table
+
+    console().print(rich_table(found))
+    for note in found.notes:
+        style = "bold yellow" if note.startswith("NOT COMPARABLE") else "dim"
+        console().print(note, style=style, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _hints(name: str) -> Iterator[None]:
+    """Say after an error which command or option helps."""
+    from prolip.research.catalogue import experiment as find
+    from prolip.research.reporting.results import NotRunError
+    from prolip.research.running.plan import NoDatasetsError
+
+    try:
+        yield
+    except NotRunError as error:
+        if not find(name).lines:
+            raise NotRunError(f"{name} are a table: prolip bench table {name}") from None
+        raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
+    except NoDatasetsError as error:
+        raise NoDatasetsError(
+            f"{error}; `prolip datasets ROOT` says what is there. Folders of your own images do as well: "
+            "--datasets FOLDER ..."
+        ) from None
+
+
+@contextmanager
+def _progress(what: str, unit: str) -> Iterator[Callable[[int, int, str, str], None]]:
+    """A bar on a terminal; elsewhere, for a log, a line every ten seconds."""
+    last = time.monotonic()
+    with bar(what, unit) as drawn:
+
+        def advance(done: int, total: int, line: str, note: str = "") -> None:
+            nonlocal last
+            if sys.stderr.isatty():
+                drawn.note(note)
+                drawn(done, total)
+            elif time.monotonic() - last >= LINE_SECONDS:
+                last = time.monotonic()
+                say(line)
+
+        yield advance
+
+
+def _words_of(status: Status) -> tuple[str, str]:
+    """How a run goes: for a log, and beside a bar."""
+    counts, left = status.counts, status.seconds_left
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    ahead = "" if left is None else f", about {_time(left)} left"
+    line = f"{counts.done} of {counts.total} runs done{failed}, {60 * status.rate:.0f} a minute{ahead}"
+    return line, f"{failed}{ahead}".removeprefix(", ")
+
+
+def _time(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,138 @@
+"""Options of `prolip bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prolip.cli import options
+from prolip.cli.options import shared
+from prolip.cli.parameters import PATH, POSITIVE, Command, argument, option
+
+if TYPE_CHECKING:
+    from prolip.research.running.plan import Choices
+
+MAX_SEEDS = 10_000  # in a range: the paper has ten, and a mistyped one would fill the memory
+experiment = argument("name", "EXPERIMENT", "A name from `prolip bench list`.")
+results_file = option(
+    "--results",
+    type=PATH,
+    default=Path("prolip-bench") / "results.sqlite",
+    help="SQLite file with the results.",
+)
+
+
+class SeveralValues(Command):
+    """A command whose options take several values: `--datasets a b` is `--datasets a --datasets b`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values."""
+        several = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        spread: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-") or not option:
+                option = word if word in several else ""
+                spread.append(word)
+            else:
+                spread += [word] if spread[-1] == option else [option, word]
+        return super().parse_args(ctx, spread)
+
+
+def _several(name: str, help: str, **attributes: Any) -> Any:
+    return shared(option(name, multiple=True, help=help, **attributes), ())
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of an experiment to run."""
+
+    datasets: tuple[str, ...] = _several("--datasets", "Datasets, or folders of images in --data instead.")
+    model: tuple[str, ...] = _several(
+        "--model", "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder.",
+        show_default="the paper's for its datasets, offline for others",
+    )  # fmt: skip
+    methods: tuple[str, ...] = _several(
+        "--methods", "Lines of `prolip bench list EXPERIMENT`, or any method."
+    )
+    shots: tuple[str, ...] = _several("--shots", "Shots: numbers, or `full`.")
+    seeds: tuple[str, ...] = _several("--seeds", "Seeds: numbers, or a range like 1-10.")
+    views: int | None = shared(
+        option("--views", type=POSITIVE, help="Views of each support image; the paper has 300.")
+    )
+    template: tuple[str, ...] = _several("--template", "Prompt to use instead of the datasets' own.")
+
+    def choices(self) -> Choices:
+        """Return the selection as the planner takes it."""
+        from prolip.data import as_templates
+        from prolip.research.running.plan import Choices
+
+        return Choices(
+            _words(self.datasets),
+            _words(self.model),
+            self.methods,
+            tuple(None if word == "full" else _number(word, "shots") for word in _words(self.shots)),
+            tuple(seed for word in _words(self.seeds) for seed in _range(word)),
+            self.views,
+            as_templates(list(self.template)) if self.template else (),
+        )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where an experiment runs, and where its data and results are."""
+
+    data: Path = shared(
+        option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
+    )
+    results: Path = shared(results_file)
+    jobs: int | None = shared(
+        option("--jobs", "-j", type=click.IntRange(min=0), show_default="one per core", help="Processes.")
+    )
+    ray: str | None = shared(
+        option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; `local` starts one here.")
+    )
+    device: str = shared(options.device)
+    store: Path | None = shared(options.features_store)
+
+
+selection = options.group("selection", Selection)
+machine = options.group("machine", Machine)
+
+
+def _words(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split values at commas."""
+    from prolip.core.errors import UsageError
+
+    words = tuple(word for text in values for word in text.split(","))
+    if not all(words):
+        raise UsageError(f"{' '.join(values)!r} has an empty value between commas")
+    return words
+
+
+def _number(text: str, what: str) -> int:
+    from prolip.core.errors import UsageError
+
+    try:
+        value = int(text)
+    except ValueError:
+        raise UsageError(f"--{what}: {text!r} is not a number") from None
+    if value < 1:
+        raise UsageError(f"--{what} must be at least 1, got {value}")
+    return value
+
+
+def _range(text: str) -> list[int]:
+    from prolip.core.errors import UsageError
+
+    first, dash, last = text.partition("-")
+    start = _number(first, "seeds")
+    stop = _number(last, "seeds") if dash else start
+    if stop < start:
+        raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
+    if stop - start >= MAX_SEEDS:
+        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,}, at most {MAX_SEEDS:,} are taken")
+    return list(range(start, stop + 1))

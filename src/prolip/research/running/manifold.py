@@ -1,0 +1,57 @@
+"""The test features before and after training, drawn in two dimensions (the paper's UMAP figure).
+
+UMAP sees the unit embeddings, with cosine distance, and nothing of the labels. Two numbers go with the
+picture: the share of each point's ten nearest neighbours, in the embedding itself, that are of its class.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from prolip import methods
+from prolip.core import ModelError, Projected
+from prolip.core.arrays import Array
+from prolip.core.extras import MissingPackageError
+from prolip.evaluate import metrics
+from prolip.research.encoded_dataset import EncodedDataset
+from prolip.research.protocols import Trial, draw
+
+NEIGHBOURS = 10
+
+
+def manifold(problem: EncodedDataset, trial: Trial) -> dict[str, Any]:
+    """Points [n, 2] of the test images before and after a fit, their labels and the two accuracies."""
+    task = trial.task(problem, draw("manifold", problem, trial).train)
+    x, y = problem.splits["test"].all()
+    found: dict[str, Any] = {"labels": y.tolist(), "classes": list(problem.classes)}
+    for stage, method in (("before", methods.create("zero_shot")), ("after", trial.create())):
+        fitted = method.fit(task)
+        if not isinstance(fitted, Projected):
+            raise ModelError(f"{trial.setting.method} does not move the embedding: there is nothing to draw")
+        embedding = fitted.embed(x)
+        found[stage] = {
+            "points": [[round(float(v), 3) for v in point] for point in flatten(embedding, trial.seed)],
+            "purity": neighbour_purity(embedding, y),
+            "accuracy": metrics.accuracy(fitted.logits(x), y),
+        }
+    return {**found, "accuracy": found["after"]["accuracy"]}
+
+
+def flatten(embedding: Array, seed: int) -> Any:
+    """Unit embeddings [n, D] to points [n, 2] by UMAP."""
+    try:
+        import umap
+    except ImportError as error:
+        raise MissingPackageError("the manifold", "umap-learn", "bench") from error
+    neighbours = min(15, len(embedding) - 1)
+    reducer = umap.UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed, n_jobs=1)
+    return reducer.fit_transform(embedding)
+
+
+def neighbour_purity(embedding: Array, y: Array) -> float:
+    """The mean share of a point's nearest neighbours, by cosine, that are of its class."""
+    similarity = embedding @ embedding.T
+    np.fill_diagonal(similarity, -np.inf)
+    count = min(NEIGHBOURS, len(y) - 1)
+    near = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+    return float((y[near] == y[:, None]).mean())

@@ -1,0 +1,92 @@
+"""CLIP-LoRA: low-rank changes of query, key and value in every block of both towers (Zanella et al., 2024).
+
+    W x  ->  W x + alpha / sqrt(r) B A x,        A [r, in], B [out, r],   r = 2, alpha = 1
+
+A starts random, B at zero, and dropout of 0.25 falls on the input of A. The layers are peft's. open_clip has
+query, key and value in one packed matrix, which peft would give a single change of rank r, and the output
+projection one too; so its attention is first written out as three linear maps, with the same result.
+
+Defaults are the authors': AdamW at 2e-4, weight decay 0.01, batches of 32, 500 steps for each shot, a cosine
+down to 1e-6, crops of 0.08 to 1 of the picture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from prolip.core import Task
+from prolip.core.arrays import Array
+from prolip.encoders import Encoder
+from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
+from prolip.research.towers.fine_tuning import FineTuning
+from prolip.research.towers.tower_method import TowerTask
+from prolip.research.towers.tuned_towers import Tuned
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class CLIPLoRA(FineTuning):
+    """LoRA on the attention of both towers.
+
+    Parameters
+    ----------
+    rank, alpha, dropout
+        Of LoRA.
+    steps_per_shot
+        Steps in all, over N.
+    epochs
+        None: as many as the steps take; a number is used instead of the steps.
+    """
+
+    lr: float = 2e-4
+    epochs: int | None = None  # type: ignore[assignment]
+    batch_size: int = 32
+    view_area: float = 0.08
+    rank: int = 2
+    alpha: int = 1
+    dropout: float = 0.25
+    steps_per_shot: int = 500
+    weight_decay: float = 0.01
+
+    name: ClassVar[str] = "clip_lora"
+    summary: ClassVar[str] = "low-rank changes of the attention in both towers (transformers only)"
+    size: ClassVar[str] = "r x 6 x width x blocks, of each tower"
+    needs: ClassVar[tuple[str, ...]] = (IMAGE, ATTENTION)
+
+    def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
+        """LoRA's factors, put into the towers: this changes them."""
+        from prolip.research.towers.lora_layers import inject
+
+        factors = inject(towers, self.rank, self.alpha, self.dropout, self.seed)
+        for name, module in towers.model.named_modules():
+            if "lora_dropout" in name:  # the towers themselves stay as they are when they predict
+                module.train()
+        return factors
+
+    def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
+        """The factors, merged into a copy of the base model's weights."""
+        lora = self.alpha / math.sqrt(self.rank)
+        return Tuned(task.text, task.scale, changed, lora).bind(encoder)
+
+    def schedule(self, task: Task) -> dict[str, Any]:
+        """AdamW for a number of steps."""
+        return {
+            "epochs": self.epochs or 0,
+            "steps": round(self.steps_per_shot * task.shots) if self.epochs is None else None,
+            "optimizer": "adamw",
+            "weight_decay": self.weight_decay,
+            "floor": 1e-6,
+            "drop_last": False,
+            "per_step": True,
+        }
+
+    def parameters(self, task: Task) -> int:
+        """Two factors for each projection."""
+        from prolip.research.towers.lora_layers import count_factors
+
+        _, _, towers = self.open(task)
+        return count_factors(towers, self.rank)

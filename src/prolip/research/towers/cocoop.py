@@ -1,0 +1,157 @@
+"""CoCoOp: context words that depend on the image (Zhou et al., 2022).
+
+A small net makes one shift of all context words from the image's unit embedding z:
+
+    pi(z) = W2 relu(W1 z + c1) + c2,        the prompt of class k: [w_1 + pi(z)] ... [w_M + pi(z)] [name k]
+
+So every image has text rows of its own, and each costs K prompts through the text tower: to train, and to
+predict. Image features stay cached.
+
+Defaults are the authors': "a photo of a", a bottleneck of D / 16, batches of one, 10 epochs. With a
+validation set the best epoch is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from prolip.core import Fitted, Head, Task, Text
+from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
+from prolip.encoders import Encoder
+from prolip.methods.common.method import Progress
+from prolip.research.towers.coop import CoOp, Problem
+from prolip.research.towers.prompted import Layout, other_names
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.research.towers.prompts import Prompts
+    from prolip.research.towers.training import Batch
+
+_PROMPTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class CoCoOp(CoOp):
+    """Context words conditioned on the image.
+
+    Parameters
+    ----------
+    reduction
+        D over the width of the net's hidden layer.
+    """
+
+    init: str = "a photo of a"
+    epochs: int | None = 10
+    batch_size: int = 1
+    reduction: int = 16
+
+    name: ClassVar[str] = "cocoop"
+    summary: ClassVar[str] = "CoOp, its words shifted by a small net for each image"
+    size: ClassVar[str] = "M x De + (D + De + 1) D / 16 + De"
+
+    def fit(
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
+    ) -> Conditional:
+        """Learn the context and the net."""
+        started = self.begin(task, validation)
+        problem = Problem.of(self, task)
+        net = self._net(problem)
+
+        from torch.nn.functional import cross_entropy
+
+        def logits(z: Tensor) -> Tensor:
+            return conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
+
+        def loss(batch: Batch) -> Tensor:
+            z = problem.images[batch.epoch % len(problem.images), batch.images]
+            return cross_entropy(logits(z), problem.labels[batch.images])
+
+        trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
+        towers, judge = problem.prompts.towers, problem.judge(validation, logits)
+        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
+        task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
+        context, layout = to_numpy(problem.context), problem.layout
+        fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)
+        return self.finish(fitted, task, started, **figures)
+
+    def parameters(self, task: Task) -> int:
+        """The context words, and the weights of the net."""
+        problem = Problem.of(self, task)
+        return problem.context.numel() + sum(p.numel() for p in self._net(problem).values())
+
+    def _net(self, problem: Problem) -> dict[str, nn.Parameter]:
+        """W1, c1, W2 and c2, from torch's own initial values."""
+        from torch import nn
+
+        from prolip.research.towers.training import seeded
+
+        dim, width = problem.images.shape[2], problem.context.shape[-1]
+        hidden = max(1, dim // self.reduction)
+        with seeded(self.seed):
+            net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        return dict(net.to(problem.images.device).named_parameters())
+
+
+def conditional_logits(
+    prompts: Prompts, context: Tensor, net: dict[str, Any], z: Tensor, scale: float
+) -> Tensor:
+    """Scores [B, K] of unit embeddings z [B, D], each against text rows of its own."""
+    hidden = (z @ net["0.weight"].T + net["0.bias"]).relu()
+    shift = hidden @ net["2.weight"].T + net["2.bias"]
+    rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
+    return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional(Fitted):
+    """Classes worded anew for each image; needs the text tower to predict."""
+
+    kind: ClassVar[str] = "conditional"
+
+    head: Head
+    text: Text  # hand-written, for their names
+    scale: float
+    context: Array
+    net: dict[str, Array]
+    layout: Layout
+    encoder: Encoder | None = None
+
+    def logits(self, x: Any) -> Array:
+        """Scores [m, K] against text rows of each image's own, a few images at a time."""
+        names, encoder = other_names(self.text, self.encoder, self.method)
+        z = unit_rows(self.head(as_features(x, "features")))
+        prompts = self.layout.prompts(encoder, names)
+        net = {name: to_torch(p, encoder.device) for name, p in self.net.items()}
+        context = to_torch(self.context, encoder.device)
+        size = max(1, _PROMPTS_AT_ONCE // len(names))
+        parts = (to_torch(z[start : start + size], encoder.device) for start in range(0, len(z), size))
+        scores = [conditional_logits(prompts, context, net, part, self.scale) for part in parts]
+        return np.concatenate([to_numpy(score) for score in scores])
+
+    def with_text(self, text: Any) -> Conditional:
+        """The same context and net around other class names."""
+        other_names(text, self.encoder, self.method)
+        return replace(self, text=text)
+
+    def bind(self, encoder: Encoder) -> Conditional:
+        """Beside the encoder, whose text tower reads the prompts."""
+        return replace(self, encoder=encoder)
+
+    def tensors(self) -> Tensors:
+        """The context words, and the net behind the prefix `net.`."""
+        return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
+
+    def config(self) -> dict[str, Any]:
+        """The scale, and how prompts are laid out."""
+        return {"scale": self.scale, "layout": asdict(self.layout)}
+
+    @classmethod
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Conditional:
+        """Around the class names of `text`; it can predict once it is bound to an encoder."""
+        net = {name.removeprefix("net."): p for name, p in tensors.items() if name.startswith("net.")}
+        layout = Layout.restore(config["layout"])
+        return cls(head, text, float(config["scale"]), tensors["context"], net, layout)

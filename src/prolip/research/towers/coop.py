@@ -1,0 +1,165 @@
+"""CoOp: learn the words around the class name (Zhou et al., 2022).
+
+The prompt of class k is [w]_1 ... [w]_M [name k], its M words free vectors. Through the frozen text tower it
+gives the row t_k(w), and the words minimise the cross-entropy of
+
+    s * normalize(x W0 + b) T(w)'
+
+The image tower is not touched, so its features are cached (one view of each image per epoch), and gradients
+flow through the text tower alone.
+
+Defaults are the authors': 16 words from N(0, 0.02), shared by all classes, in front of the name; SGD with
+momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1, 2 to 4, or more shots; a
+warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
+
+With a validation set the best epoch is kept (of equals the first). ImageNet has 50 epochs in any setting.
+
+Differences from their program: float32 (or bfloat16 on a GPU) instead of float16; views come from the cache.
+LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate that falls over 200 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from prolip.core import Fitted, Task, Text, UsageError
+from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
+from prolip.core.errors import check_name
+from prolip.encoders.trainable_towers import WORDS
+from prolip.methods.common.method import Progress
+from prolip.research.towers.prompt_tuning import PromptTuning
+from prolip.research.towers.prompted import POSITIONS, Layout, Prompted
+from prolip.research.towers.tower_method import TowerTask, accuracy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.research.towers.prompts import Prompts
+    from prolip.research.towers.training import Batch, Gradient, Judge
+
+
+_IMAGES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class CoOp(PromptTuning):
+    """Learned context words.
+
+    Parameters
+    ----------
+    contexts
+        M. None is 16, or the length of the phrase in `init`.
+    init
+        "random", or a phrase like "a photo of a".
+    class_specific
+        A context for each class, instead of one for all.
+    position
+        Where the class name stands among the words: "end", "middle" or "front".
+    """
+
+    contexts: int | None = None
+    init: str = "random"
+    class_specific: bool = False
+    position: str = "end"
+
+    name: ClassVar[str] = "coop"
+    summary: ClassVar[str] = "learn the words around the class name, through the text tower"
+    size: ClassVar[str] = "M x De, or K x M x De class-specific"
+    needs: ClassVar[tuple[str, ...]] = (WORDS,)
+
+    def __post_init__(self) -> None:
+        check_name("position", self.position, POSITIONS)
+        if self.contexts is not None and self.contexts < 1:
+            raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
+
+    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
+        """Learn the context on cached image features."""
+        started = self.begin(task, validation)
+        problem = Problem.of(self, task)
+        figures = self.train(
+            problem.task,
+            problem.prompts.towers,
+            {"context": problem.context},
+            lambda batch: self.loss(problem, batch),
+            progress,
+            self.gradient(problem),
+            problem.judge(validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)),
+        )
+        task, context = problem.task, problem.context.detach()
+        text = Text(problem.prompts.embed(context), task.text.classes)
+        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), problem.layout, task.encoder)
+        return self.finish(fitted, task, started, **figures)
+
+    def loss(self, problem: Problem, batch: Batch) -> Tensor:
+        """Cross-entropy of a batch."""
+        return problem.cross_entropy(problem.prompts.embed(problem.context), batch)
+
+    def gradient(self, problem: Problem) -> Gradient | None:
+        """Another gradient than the loss's own, for methods that make one."""
+        return None
+
+    def teacher_rows(self, task: TowerTask) -> Array:
+        """The rows [K, D] of hand-written prompts: the task's own."""
+        rows: Array = task.text.rows
+        return rows
+
+    def parameters(self, task: Task) -> int:
+        """The size of the context."""
+        return Problem.of(self, task).context.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
+
+    task: TowerTask
+    layout: Layout  # what it takes to build the same prompts around other class names
+    prompts: Prompts
+    context: nn.Parameter  # [M, De] or [K, M, De]
+    images: Tensor  # unit embeddings [V, n, D]
+    labels: Tensor
+    teacher: Tensor  # hand-written text rows [K, D]
+
+    @classmethod
+    def of(cls, method: CoOp, task: Task) -> Problem:
+        """What a method has to solve."""
+        task, encoder, towers = method.open(task)
+
+        from torch import nn
+
+        from prolip.research.towers.prompts import Prompts, start_context
+
+        names = task.text.classes
+        assert names is not None
+        start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
+        if method.class_specific:
+            start = start.expand(len(names), -1, -1)
+        layout = Layout(start.shape[-2], method.position)
+        prompts = Prompts.build(encoder, towers, names, layout.contexts, layout.position)
+        arrays = (unit_rows(task.embeddings()), task.y, method.teacher_rows(task))
+        images, labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        return cls(task, layout, prompts, nn.Parameter(start.clone()), images, labels, teacher)
+
+    def scores(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
+        return self.task.scale * z.to(rows.dtype) @ rows.T
+
+    def logits(self, rows: Tensor, batch: Batch) -> Tensor:
+        """Scores [B, K] of a batch, in the view that is its epoch's turn."""
+        return self.scores(rows, self.images[batch.epoch % len(self.images), batch.images])
+
+    def judge(self, validation: Task | None, scores: Callable[[Tensor], Tensor]) -> Judge | None:
+        """The accuracy on a validation set by scores of its unit embeddings; None where there is none."""
+        if validation is None:
+            return None
+        held, y = unit_rows(validation.linear(validation.x[0])), validation.y
+        parts = to_torch(held, self.images.device).split(_IMAGES_AT_ONCE)
+        return lambda: accuracy([scores(part) for part in parts], y)
+
+    def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
+        """The loss of a batch against text rows [K, D]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(self.logits(rows, batch), self.labels[batch.images])

@@ -1,0 +1,107 @@
+"""LoRA's layers, put by peft around query, key and value of every block of both towers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from prolip.core import ModelError
+from prolip.encoders.hub import require
+from prolip.encoders.trainable_towers import Towers, attention_of, projections_of
+from prolip.research.towers.training import seeded
+
+
+def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
+    """Put the factors A and B into the towers; their names are those that `tuned_towers.merge` reads."""
+    peft = require("peft", "lora")
+    targets = dict(_targets(towers))
+    config = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        use_rslora=True,  # alpha / sqrt(r)
+        target_modules=list(targets.values()),
+    )
+    with seeded(seed):
+        peft.inject_adapter_in_model(config, towers.model)
+    factors = {}
+    for key, name in targets.items():
+        layer: Any = towers.model.get_submodule(name)
+        factors[f"{key}|A"] = layer.lora_A["default"].weight
+        factors[f"{key}|B"] = layer.lora_B["default"].weight
+    return factors
+
+
+def count_factors(towers: Towers, rank: int) -> int:
+    """How many numbers the factors hold, without putting them in."""
+    blocks = (*towers.image_blocks, *towers.text_blocks)
+    return sum(rank * sum(shape) for block in blocks for shape in _shapes(_attention(block)[1]))
+
+
+class SeparateAttention(nn.Module):
+    """torch's self-attention with its packed projection written out as three linear maps."""
+
+    def __init__(self, packed: nn.MultiheadAttention) -> None:
+        super().__init__()
+        width = packed.embed_dim
+        self.heads = packed.num_heads
+        weights = packed.in_proj_weight.detach().split(width)
+        biases = (None,) * 3 if packed.in_proj_bias is None else packed.in_proj_bias.detach().split(width)
+        maps = [_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+        self.q_proj, self.k_proj, self.v_proj = maps
+        self.out_proj = packed.out_proj
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        need_weights: bool = False,
+        attn_mask: Tensor | None = None,
+    ) -> tuple[Tensor, None]:
+        """As torch's, batch first; the weights are never given back."""
+        q, k, v = (
+            project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+        )
+        mask = None if attn_mask is None else attn_mask.to(q.dtype)
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out_proj(attended.transpose(1, 2).flatten(2)), None
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device=weight.device)
+    made.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    return made.requires_grad_(False)
+
+
+def _attention(block: nn.Module) -> tuple[str, nn.Module]:
+    found = attention_of(block)
+    assert found is not None  # a method asks for blocks that have it
+    return found
+
+
+def _shapes(attention: nn.Module) -> list[tuple[int, int]]:
+    """Inputs and outputs of query, key and value."""
+    if isinstance(attention, nn.MultiheadAttention):
+        return [(attention.embed_dim, attention.embed_dim)] * 3
+    maps = [getattr(attention, name) for name in projections_of(attention) or ()]
+    return [(linear.in_features, linear.out_features) for linear in maps]
+
+
+def _targets(towers: Towers) -> Iterator[tuple[str, str]]:
+    """Weight and slot in the model as it is saved, and the linear map that stands for it in training."""
+    names = {id(module): name for name, module in towers.model.named_modules()}
+    for block in (*towers.image_blocks, *towers.text_blocks):
+        inside, attention = _attention(block)
+        name = f"{names[id(block)]}.{inside}"
+        if isinstance(attention, nn.MultiheadAttention):
+            if not attention.batch_first:
+                raise ModelError("clip_lora needs attention that has the batch first, and this has it second")
+            owner, _, own = inside.rpartition(".")
+            setattr(block.get_submodule(owner), own, SeparateAttention(attention))
+            for slot, projection in enumerate(("q_proj", "k_proj", "v_proj")):
+                yield f"{name}.in_proj_weight|{slot}", f"{name}.{projection}"
+        else:
+            for projection in projections_of(attention) or ():
+                yield f"{name}.{projection}.weight|0", f"{name}.{projection}"

@@ -1,0 +1,258 @@
+"""PLOT: several prompts for a class, matched to the places of a picture (Chen et al., 2023).
+
+A picture is a set of local unit embeddings f_1 .. f_L, a class k a set of P learned prompts g_1 .. g_P. Their
+distance is that of optimal transport between the two sets, each place and each prompt with equal weight:
+
+    T = argmin_T  sum_lp T_lp (1 - <f_l, g_p>) - eps H(T),       logit_k = s * sum_lp T_lp <f_l, g_p>
+
+The plan T comes from Sinkhorn's iterations and is held fixed in the gradient. Local embeddings are computed
+once for each view, then cached; gradients flow through the text tower alone.
+
+Defaults are the authors': 4 prompts of 16 words from N(0, 0.02), eps 0.1, at most 100 iterations, stopped
+when the scaling changes by less than 0.01; 50 epochs in batches of 128. On ImageNet they add the logits of
+the whole picture's embedding against the mean of a class's prompts: `pooled=True`. With a validation set the
+best epoch is kept.
+
+Difference: `pooled` takes the mean of unit rows (theirs: before they are normalised).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
+from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
+from prolip.encoders import Encoder
+from prolip.encoders.local_encoder import LocalEncoder
+from prolip.encoders.trainable_towers import LOCAL, WORDS
+from prolip.methods.common.method import Progress
+from prolip.research.towers.coop import CoOp, Problem
+from prolip.research.towers.prompted import Layout, other_names
+from prolip.research.towers.tower_method import Batches, TowerTask, accuracy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from prolip.research.towers.prompts import Prompts
+    from prolip.research.towers.training import Batch
+
+_IMAGES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class PLOT(CoOp):
+    """Prompts matched to local features by optimal transport.
+
+    Parameters
+    ----------
+    prompts
+        P, for each class.
+    eps
+        Weight of the entropy of the plan.
+    iterations
+        Of Sinkhorn, at most.
+    pooled
+        Whether the logits of the whole picture are added.
+    """
+
+    epochs: int | None = 50
+    batch_size: int = 128
+    prompts: int = 4
+    eps: float = 0.1
+    iterations: int = 100
+    pooled: bool = False
+
+    name: ClassVar[str] = "plot"
+    summary: ClassVar[str] = "several learned prompts a class, matched to places in the picture"
+    size: ClassVar[str] = "P x M x De, or P x K x M x De class-specific"
+    needs: ClassVar[tuple[str, ...]] = (WORDS, LOCAL)
+    reads_pictures: ClassVar[bool] = True
+
+    def fit(
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
+    ) -> Transported:
+        """Learn the prompts on cached local features."""
+        started = self.begin(task, validation)
+        problem = Problem.of(self, task)
+        context, device = self._context(problem), problem.images.device
+        places = to_torch(self._places(problem.task, problem.task.pictures), device)  # [V, n, L, D]
+
+        from torch.nn.functional import cross_entropy
+
+        def logits(view: Tensor) -> Tensor:
+            rows = embed_each(problem.prompts, context)
+            return transport_logits(view, rows, problem.task.scale, self.matching)
+
+        def loss(batch: Batch) -> Tensor:
+            view = places[batch.epoch % len(places), batch.images]
+            return cross_entropy(logits(view), problem.labels[batch.images])
+
+        judge = None
+        if validation is not None:
+            pictures, y = self.held_out_pictures(validation), validation.y
+            held = to_torch(self._places(problem.task, pictures, views=1)[0], device).split(_IMAGES_AT_ONCE)
+            judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
+        towers, trained = problem.prompts.towers, {"context": context}
+        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
+        task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
+        fitted = Transported(task.text, task.scale, to_numpy(context), rows, problem.layout, self.matching)
+        return self.finish(fitted.bind(task.encoder), task, started, **figures)
+
+    @property
+    def matching(self) -> Matching:
+        """How prompts and places are matched."""
+        return Matching(self.eps, self.iterations, self.pooled)
+
+    def _places(self, task: TowerTask, pictures: Sequence[Any], views: int | None = None) -> Array:
+        assert task.encoder is not None
+        encoder = LocalEncoder(task.encoder, self.pooled)
+        return local_views(encoder, pictures, task.views if views is None else views, self.seed)
+
+    def _context(self, problem: Problem) -> nn.Parameter:
+        """Start words of each prompt; those of a phrase are moved apart, or all prompts would stay equal."""
+        import torch
+        from torch import nn
+
+        shape = (self.prompts, *problem.context.shape)
+        noise = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(self.seed))
+        noise = noise.to(problem.context.device)
+        return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
+
+    def parameters(self, task: Task) -> int:
+        """All words of the P prompts."""
+        return self.prompts * super().parameters(task)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How prompts are matched to places: Sinkhorn's options, and whether the whole picture counts too."""
+
+    eps: float
+    iterations: int
+    pooled: bool
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> Matching:
+        """From JSON that nobody vouches for."""
+        if not isinstance(saved["pooled"], bool):
+            raise SavedModelError(f"pooled must be true or false, got {saved['pooled']!r}")
+        return cls(float(saved["eps"]), int(saved["iterations"]), saved["pooled"])
+
+
+def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
+    """Unit rows [P, K, D] of P contexts, each [M, De] or [K, M, De]."""
+    many = contexts if contexts.ndim == 4 else contexts[:, None]
+    return prompts.embed(many)
+
+
+def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float = 1e-2) -> Tensor:
+    """The transport plan [.., L, P] between two sets of equal weights, under costs [.., L, P].
+
+    Its columns sum to 1 / P exactly, its rows to 1 / L as near as the iterations got.
+    """
+    import torch
+
+    kernel = torch.exp(-cost / eps)
+    u, v = 1 / cost.shape[-2], 1 / cost.shape[-1]
+    r, c = torch.ones_like(kernel[..., 0]), torch.ones_like(kernel[..., 0, :])
+    for _ in range(iterations):
+        before = r
+        r = u / torch.einsum("...lp,...p->...l", kernel, c)
+        c = v / torch.einsum("...lp,...l->...p", kernel, r)
+        if (r - before).abs().mean() < stop:
+            break
+    plan = r[..., None] * kernel * c[..., None, :]
+    if not torch.isfinite(plan).all():
+        raise ProlipError(f"Sinkhorn's iterations overflow at eps={eps}: raise it")
+    return plan
+
+
+def transport_logits(places: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
+    """Scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
+    import torch
+    from torch.nn.functional import normalize
+
+    unit = normalize(places, dim=-1).to(rows.dtype)
+    local = unit[:, 1:] if matching.pooled else unit
+    similar = torch.einsum("bld,pkd->bklp", local, rows)
+    plan = sinkhorn(1 - similar.detach().float(), matching.eps, matching.iterations)
+    scores = (plan * similar).sum(dim=(2, 3))
+    if matching.pooled:
+        scores = scores + unit[:, 0] @ normalize(rows.mean(dim=0), dim=-1).T
+    return scale * scores
+
+
+def local_views(encoder: LocalEncoder, pictures: Sequence[Any], views: int, seed: int) -> Array:
+    """Local embeddings [V, n, L, D] of pictures: the centre, then random views."""
+    indices = list(range(len(pictures)))
+    found = []
+    with Batches(pictures, encoder.preprocess, seed) as batches:
+        for view in range(views):
+            for start in range(0, len(indices), _IMAGES_AT_ONCE):
+                chosen = indices[start : start + _IMAGES_AT_ONCE]
+                found.append(encoder.encode(batches.get(chosen, view or None)))
+    return encoder.places(np.concatenate(found).reshape(views, len(indices), -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Transported(Fitted):
+    """Prompts [P, K, D] matched to the local features of pictures; reads those of a `LocalEncoder`."""
+
+    kind: ClassVar[str] = "transported"
+
+    text: Text  # hand-written, for their names
+    scale: float
+    context: Array
+    rows: Array
+    layout: Layout
+    matching: Matching
+    encoder: Encoder | None = None
+    local: LocalEncoder | None = None
+
+    def logits(self, x: Any) -> Array:
+        """Scores [m, K] of local features [m, places x D]."""
+        x = as_features(x, "local features")
+        places = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
+        rows = to_torch(self.rows.astype(x.dtype))
+        parts = [
+            transport_logits(part, rows, self.scale, self.matching) for part in places.split(_IMAGES_AT_ONCE)
+        ]
+        return np.concatenate([to_numpy(part) for part in parts])
+
+    def encoder_for(self, base: Any) -> Any:
+        """The base model's places."""
+        return self.local or LocalEncoder(base, self.matching.pooled)
+
+    def bind(self, encoder: Encoder | None) -> Transported:
+        """Beside the encoder, whose local features it reads."""
+        if encoder is None:
+            return self
+        return replace(self, encoder=encoder, local=LocalEncoder(encoder, self.matching.pooled))
+
+    def with_text(self, text: Any) -> Transported:
+        """The same contexts around other class names."""
+        names, encoder = other_names(text, self.encoder, self.method)
+        if self.context.ndim == 4:
+            return super().with_text(text)  # type: ignore[return-value]
+        context = to_torch(self.context, encoder.device)
+        rows = to_numpy(embed_each(self.layout.prompts(encoder, names), context))
+        return replace(self, text=text, rows=rows)
+
+    def tensors(self) -> Tensors:
+        """Contexts, and the rows that they make."""
+        return {"context": self.context, "rows": self.rows}
+
+    def config(self) -> dict[str, Any]:
+        """The scale, how prompts are laid out, and how they are matched."""
+        return {"scale": self.scale, "layout": asdict(self.layout), "matching": asdict(self.matching)}
+
+    @classmethod
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Transported:
+        """Without the encoder, until it is bound to one."""
+        layout, scale = Layout.restore(config["layout"]), float(config["scale"])
+        matching = Matching.restore(config["matching"])
+        return cls(text, scale, tensors["context"], tensors["rows"], layout, matching)

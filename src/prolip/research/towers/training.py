@@ -1,0 +1,288 @@
+"""Training by mini-batches: schedules, checkpoints and progress, for the methods that need gradient steps.
+
+Nothing that a step does depends on the steps before it but parameters and optimizer state: order of images,
+crops, dropout and learning rate follow from the seed and the number of the step. So a run that was
+interrupted and resumed ends in the same weights as one that was not.
+"""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from prolip.core import ProlipError, SavedModelError, UsageError
+from prolip.io.files import sha256_tensors
+from prolip.io.writing import write_tensors
+from prolip.methods.common.method import Progress
+
+_WRITE_SECONDS = 30.0  # between checkpoints
+_WARM_UP_RATE = 1e-5
+_FILE = "training.safetensors"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How parameters are trained: the optimizer, and a learning rate that falls along a cosine."""
+
+    lr: float  # at the start
+    epochs: int
+    batch_size: int
+    steps: int | None = None  # in all, where a method counts those; epochs then go on until they are done
+    optimizer: str = "sgd"  # with momentum 0.9; "adam" (weight decay as a penalty) or "adamw"
+    weight_decay: float = 0.0
+    eps: float = 1e-8
+    floor: float = 0.0  # of the learning rate
+    per_step: bool = False  # whether the rate falls at each step, or once an epoch
+    drop_last: bool = True  # whether a last batch that is not full is left out, as Dassl does
+    warm_up: int = 0  # epochs at 1e-5 before that, if there are more epochs than these
+    seed: int = 0
+    checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run goes on
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
+            raise UsageError(
+                f"epochs must be 0 or more, batch_size 1 or more and lr positive, got {self.epochs}, "
+                f"{self.batch_size} and {self.lr}"
+            )
+
+    def per_epoch(self, images: int) -> int:
+        """Steps in an epoch."""
+        whole, rest = divmod(images, self.batch_size)
+        return max(1, whole + (rest > 0 and not self.drop_last))
+
+    def total(self, images: int) -> int:
+        """Steps of the whole run."""
+        return self.epochs * self.per_epoch(images) if self.steps is None else self.steps
+
+    def rate(self, step: int, images: int) -> float:
+        """The learning rate of a step."""
+        done, span = step, self.total(images)
+        if not self.per_step:
+            per_epoch = self.per_epoch(images)
+            done, span = step // per_epoch, -(-span // per_epoch)
+        warm_up = self.warm_up if span > self.warm_up else 0
+        if done < warm_up:
+            return _WARM_UP_RATE
+        return self.floor + (self.lr - self.floor) * (1 + math.cos(math.pi * (done - warm_up) / span)) / 2
+
+    def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer of these parameters."""
+        common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(parameters, momentum=0.9, **common)
+        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        return kinds[self.optimizer](parameters, eps=self.eps, **common)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's images, and where in the run it stands."""
+
+    images: Tensor  # [B], places in the support set
+    epoch: int
+    step: int
+    next_images: list[int]  # of the step to come, and its epoch: something may want to prepare them
+    next_epoch: int
+
+
+@runtime_checkable
+class Noted(Protocol):
+    """A progress that can show a word on how it goes, beside the count."""
+
+    def note(self, text: str) -> None:
+        """Show this text beside the count."""
+
+
+Gradient = Callable[[Batch], Tensor]  # fills every parameter's grad, returns the loss
+Judge = Callable[[], float]  # accuracy on held-out images with the parameters as they are
+
+
+def train(
+    parameters: dict[str, nn.Parameter],
+    loss: Callable[[Batch], Tensor],
+    images: int,
+    recipe: Recipe,
+    device: str,
+    progress: Progress | None = None,
+    identity: str = "",
+    gradient: Gradient | None = None,
+    judge: Judge | None = None,
+) -> dict[str, Any]:
+    """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
+
+    With `judge`, the parameters of the best epoch by it are kept (of equals the first), not the last.
+    `identity` is what else makes this run what it is: a checkpoint of another run is refused. `gradient`
+    stands in the place of the loss's own, where a method makes another one of it.
+    """
+    optimizer = recipe.build(list(parameters.values()))
+    run = _Run(parameters, optimizer, recipe, images, identity)
+    losses, total, per_epoch = run.resume(), recipe.total(images), recipe.per_epoch(images)
+    for step in range(len(losses), total):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.rate(step, images)
+        optimizer.zero_grad(set_to_none=True)
+        with seeded(recipe.seed + 1_000_003 * step, device), _autocast(device):
+            batch = _batch(step, images, recipe)
+            value = gradient(batch) if gradient else loss(batch)
+        if gradient is None:
+            value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+        if not math.isfinite(losses[-1]):
+            raise ProlipError(f"training diverged at step {step + 1}: lower lr (it is {recipe.lr:g})")
+        if judge is not None and ((step + 1) % per_epoch == 0 or step + 1 == total):
+            with torch.no_grad():
+                run.consider(judge(), step // per_epoch + 1)
+        run.keep(losses)
+        if progress:
+            progress(step + 1, total)
+            if isinstance(progress, Noted):
+                progress.note(f"loss {losses[-1]:.3f}")
+    return {**_figures(losses, per_epoch), **run.finish()}
+
+
+def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
+    """Steps, and the mean loss over the first and the last epoch."""
+    first, last = losses[:per_epoch], losses[-per_epoch:]
+    return {
+        "steps": len(losses),
+        "epochs": -(-len(losses) // per_epoch),
+        "start_loss": sum(first) / max(1, len(first)),
+        "loss": sum(last) / max(1, len(last)),
+    }
+
+
+def _autocast(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Half precision on GPUs that have bfloat16: it needs no scaling of the loss. Elsewhere float32."""
+    if device.startswith("cuda") and torch.cuda.is_bf16_supported():
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def _batch(step: int, images: int, recipe: Recipe) -> Batch:
+    per_epoch = recipe.per_epoch(images)
+
+    def at(step: int) -> tuple[Tensor, int]:
+        epoch, place = divmod(step, per_epoch)
+        order = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
+        start = place * recipe.batch_size
+        return torch.randperm(images, generator=order)[start : start + recipe.batch_size], epoch
+
+    chosen, epoch = at(step)
+    after, next_epoch = at(step + 1) if step + 1 < recipe.total(images) else (chosen[:0], epoch)
+    return Batch(chosen, epoch, step, after.tolist(), next_epoch)
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Random numbers of torch from this seed; the caller's own go on afterwards as if nothing had been."""
+    with torch.random.fork_rng([device] if device.startswith("cuda") else []):
+        torch.manual_seed(seed)
+        yield
+
+
+class _Run:
+    """The state of a run on disk: one safetensors file, what is no tensor as JSON in its metadata."""
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        recipe: Recipe,
+        images: int,
+        identity: str,
+    ) -> None:
+        self.parameters, self.optimizer, self.recipe = parameters, optimizer, recipe
+        self.path = None if recipe.checkpoint is None else Path(recipe.checkpoint) / _FILE
+        described = {**asdict(recipe), "checkpoint": None, "images": images, "identity": identity}
+        if self.path:
+            described["start"] = sha256_tensors(parameters.items())
+            _make_folder(self.path.parent)
+        self.described = json.dumps(described, sort_keys=True)
+        self.written = time.monotonic()
+        self.best: dict[str, Tensor] = {}  # parameters of the best epoch
+        self.best_epoch, self.best_accuracy = 0, -math.inf
+
+    def consider(self, accuracy: float, epoch: int) -> None:
+        """Take the parameters as they are for the best, if none were as good."""
+        if accuracy > self.best_accuracy:
+            self.best_epoch, self.best_accuracy = epoch, accuracy
+            self.best = {name: p.detach().clone() for name, p in self.parameters.items()}
+
+    def keep(self, losses: list[float]) -> None:
+        """Write the state, if it is time."""
+        if self.path is None or time.monotonic() - self.written < _WRITE_SECONDS:
+            return
+        tensors = {f"parameter.{name}": p.detach() for name, p in self.parameters.items()}
+        for name, p in self.parameters.items():
+            for key, value in self.optimizer.state[p].items():
+                tensors[f"optimizer.{key}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"best.{name}": p for name, p in self.best.items()}
+        metadata = {"run": self.described, "losses": json.dumps(losses)}
+        metadata |= {"best": json.dumps([self.best_epoch, self.best_accuracy])} if self.best else {}
+        write_tensors(self.path, tensors, metadata)
+        self.written = time.monotonic()
+
+    def resume(self) -> list[float]:
+        """Take up the state of an earlier run, if there is one: the losses of the steps that are done."""
+        from safetensors import SafetensorError, safe_open
+
+        if self.path is None or not self.path.is_file():
+            return []
+        try:
+            with safe_open(self.path, "pt") as stored:
+                metadata = stored.metadata() or {}
+                if metadata.get("run") != self.described:
+                    raise UsageError(
+                        f"{self.path} belongs to another run (other images, options or model): "
+                        "remove it, or name another folder"
+                    )
+                losses: list[float] = json.loads(metadata["losses"])
+                if "best" in metadata:
+                    self.best_epoch, self.best_accuracy = json.loads(metadata["best"])
+                    self.best = {
+                        name: stored.get_tensor(f"best.{name}").to(p.device)
+                        for name, p in self.parameters.items()
+                    }
+                for name, parameter in self.parameters.items():
+                    state = self.optimizer.state[parameter]
+                    with torch.no_grad():
+                        parameter.copy_(stored.get_tensor(f"parameter.{name}"))
+                    for key in stored.keys():  # noqa: SIM118 - not a dictionary
+                        kind, _, rest = key.partition(".")
+                        entry, _, owner = rest.partition(".")
+                        if kind == "optimizer" and owner == name:
+                            value = stored.get_tensor(key)
+                            state[entry] = value if entry == "step" else value.to(parameter.device)
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise SavedModelError(f"{self.path} is damaged ({error}): remove it to start anew") from error
+        return losses
+
+    def finish(self) -> dict[str, Any]:
+        """The run is done: the best parameters are put back, and its state is of no more use.
+
+        Returned is which epoch was the best, where one was looked for.
+        """
+        with torch.no_grad():
+            for name, tensor in self.best.items():
+                self.parameters[name].copy_(tensor)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+        found = {"best_epoch": self.best_epoch, "validation_accuracy": self.best_accuracy}
+        return found if self.best else {}
+
+
+def _make_folder(folder: Path) -> None:
+    """Before the first step, so that a wrong name does not come out after minutes of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"checkpoint={folder}: no such folder can be made ({error.strerror})") from error

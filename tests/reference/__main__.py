@@ -1,0 +1,68 @@
+"""Print every method beside an independent computation: `make verify`, or
+
+    PYTHONPATH=tests python -m reference [--data DIR] [--only NAME ...]
+
+The largest differences over 1, 4 and 16 shots, 1 and 10 views; exits with 1 where one is beyond 0.01 of a
+logit or 0.3 points of accuracy. Methods that train through a tower are compared where torch is installed.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
+from pathlib import Path
+
+from prolip.core import errors
+from reference.compare import CHECKS, Line, compare, known_accuracy, published_parameters
+from reference.problems import made_up, real
+from reference.towers import TOWERS, tower_lines
+
+
+def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator[Line]:
+    """Each line as it is done: on made-up features, or with `data` on those of WHU-RS19.
+
+    `only` has names of methods ("clap") or of lines ("clap, exact"); empty is all of them.
+    """
+    labels = [*(check.method for check in CHECKS), *TOWERS]
+    for name in only:
+        if not any(_names(name, label) for label in labels):
+            raise errors.unknown_name("line", name, labels)
+
+    def wanted(label: str) -> bool:
+        return not only or any(_names(name, label) for name in only)
+
+    figures: list[Callable[[], Line]] = [published_parameters] if wanted("prolip") else []
+    if data is not None and wanted("lp_plus_plus"):
+        figures.append(lambda: known_accuracy(data))
+    checks = [check for check in CHECKS if wanted(check.method)]
+    yield from chain(
+        (figure() for figure in figures),
+        compare(made_up() if data is None else real(data), checks),
+        tower_lines([name for name in TOWERS if wanted(name)]),
+    )
+
+
+def _names(name: str, label: str) -> bool:
+    """Whether a name is that of a line, or of its method."""
+    return name in (label, label.partition(",")[0])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 where a line is too far from its reference."""
+    parser = argparse.ArgumentParser("python -m reference", description=__doc__.partition(":")[0])
+    parser.add_argument("--data", type=Path, help="a folder with features/whurs19_clip_*.npz")
+    parser.add_argument("--only", nargs="+", default=(), help='methods (clap) or lines ("clap, exact")')
+    options = parser.parse_args(arguments)
+    lines = []
+    for line in verify_all(options.data, options.only):
+        lines.append(line)
+        apart = "   ".join(f"{name} {value:.2g}" for name, value in line.apart.items())
+        verdict = "" if line.agrees else f"   too far in {' and '.join(line.beyond)}"
+        sys.stdout.write(f"{line.method:28} {line.against:52} {apart}{verdict}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{sum(line.agrees for line in lines)} of {len(lines)} agree\n")
+    return 0 if all(line.agrees for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Every method beside an independent computation, on small problems; and that a mistake would be noticed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prolip import methods
+from prolip.core import InputError, UsageError
+from prolip.methods.clap import reliability
+from reference import compare as module
+from reference.__main__ import main
+from reference.compare import CHECKS, Check, Line, compare, differences, published_parameters
+from reference.problems import SHOTS, VIEWS, made_up, real
+
+SMALL = {"classes": 5, "width": 24, "dim": 16, "per_class": 400}
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return list(made_up(**SMALL))
+
+
+def test_problems_have_every_number_of_shots_and_views_and_something_to_learn(problems):
+    assert {(p.task.shots, p.task.views) for p in problems} == {(n, v) for n in SHOTS for v in VIEWS}
+    for problem in problems:
+        zero_shot = methods.create("zero_shot").fit(problem.task).predict(problem.x)
+        assert 0.5 < np.mean(zero_shot == problem.y) < 0.95
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=[check.method for check in CHECKS])
+def test_a_method_is_what_it_is_compared_with(problems, check):
+    (line,) = compare(problems, [check])
+    assert line.agrees, line
+
+
+def test_every_method_on_features_is_compared():
+    compared = {check.method.partition(",")[0] for check in CHECKS}
+    through_towers = {"coop", "cocoop", "kgcoop", "prograd", "plot", "maple"}
+    through_towers |= {"full", "last_layer", "norm_tuning", "clip_lora"}
+    choices_among_others = {"ensemble", "auto", "prolip+rla"}
+    assert set(methods.names()) - compared == through_towers | choices_among_others
+
+
+def test_another_rate_would_be_noticed(problems):
+    wrong = Check("task_res", module.STEPS, lambda p: (_task_res(p, 1e-3), _task_res(p, 2e-3)))
+    (line,) = compare(problems[:1], [wrong])
+    assert not line.agrees
+
+
+def _task_res(problem, lr):
+    return methods.create("task_res", solver="adam", lr=lr).fit(problem.task).logits(problem.x)
+
+
+@pytest.mark.parametrize(
+    ("method", "mistake"),
+    [
+        ("prolip, exact", {"lam": 0.3}),
+        ("rla, exact", {"lam": 0.3}),
+        ("prolip_text, exact", {"lam": 0.3}),
+        ("linear_probe", {"C": 1.1}),
+        ("cross_modal, exact", {"lam": 0.3}),
+        ("task_res, exact", {"lam": 0.3}),
+        ("clip_adapter, Adam", {"alpha": 0.51}),
+        ("clip_adapter, Adam", {"lr": 1.1e-4}),
+        ("clip_adapter, Adam", {"epochs": 270}),
+        ("clip_adapter, SGD", {"alpha": 0.51}),
+        ("clip_adapter, SGD", {"lr": 0.011}),
+    ],
+)
+def test_a_small_mistake_would_be_noticed(problems, monkeypatch, method, mistake):
+    (check,) = [check for check in CHECKS if check.method == method]
+    create = methods.create
+    monkeypatch.setattr(methods, "create", lambda name, **options: create(name, **(options | mistake)))
+    (line,) = compare(problems[2:3], [check])
+    assert "logits" in line.beyond, line
+
+
+def test_other_multipliers_of_clap_would_be_noticed(problems, monkeypatch):
+    (check,) = [check for check in CHECKS if check.method == "clap, exact"]
+    monkeypatch.setattr("prolip.methods.clap.reliability", lambda task: 1.1 * reliability(task))
+    (line,) = compare(problems[2:3], [check])
+    assert "logits" in line.beyond, line
+
+
+def test_a_line_is_too_far_in_logits_or_in_points():
+    assert Line("", "", {"logits": 0.009, "points": 0.29}, 0.0).agrees
+    assert Line("", "", {"logits": 0.011, "points": 0.29}, 0.0).beyond == ["logits"]
+    assert Line("", "", {"logits": 0.009, "points": 0.31}, 0.0).beyond == ["points"]
+    assert not Line("", "", {"logits": float("nan"), "points": 0.0}, 0.0).agrees
+
+
+def test_features_in_float64_are_fitted_closer_to_the_minimum(problems):
+    clap = methods.create("clap")
+    quick, fine = (clap.fit(task).report for task in (problems[2].task, problems[2].wide().task))
+    assert fine["evaluations"] > quick["evaluations"]
+    assert fine["objective"] < quick["objective"]
+
+
+def test_differences_are_the_largest():
+    mine, theirs = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.5], [2.0, 1.0]])
+    assert differences(mine, theirs, np.array([0, 1])) == {"logits": 2.0, "points": 50.0}
+
+
+def test_published_parameters_are_counted():
+    assert published_parameters().agrees
+
+
+def test_absent_features_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"whurs19_clip_rn50\.npz is not there"):
+        next(real(tmp_path))
+
+
+def test_the_table_is_printed_and_fails_where_a_line_is_too_far(capsys, monkeypatch):
+    near = published_parameters()
+    far = replace(near, method="elsewhere", apart={"logits": 0.2, "points": 0.0})
+    for lines, code in (([near], 0), ([near, far], 1)):
+        monkeypatch.setattr("reference.__main__.verify_all", lambda *_, lines=lines: iter(lines))
+        assert main([]) == code
+    assert "too far in logits" in capsys.readouterr().out
+
+
+def test_some_lines_can_be_asked_for(capsys):
+    assert main(["--only", "tip_adapter", "clip_adapter, SGD"]) == 0
+    assert "2 of 2 agree" in capsys.readouterr().out
+    with pytest.raises(UsageError):
+        main(["--only", "clip_adaptor"])
