@@ -27,7 +27,7 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
-from prolip.evaluate.reject import Outsiders
+from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.suggest import suggest
 from prolip.features import FeatureStore, extract
 
@@ -125,10 +125,10 @@ def reject(sets):
             found = {"false_reject": [], "false_accept": []}
             for seed in SEEDS:
                 task, x, _ = data.draw(shots, seed)
-                outsiders = Outsiders.of(task)
+                out_of_distribution = OutOfDistribution.of(task)
                 for chosen, rates in found.items():
-                    limit, head = outsiders.threshold(**{chosen: 0.05}), data.encoder.head
-                    below = [np.mean(outsiders.score(part, head) < limit) for part in (x, outside)]
+                    limit, head = out_of_distribution.threshold(**{chosen: 0.05}), data.encoder.head
+                    below = [np.mean(out_of_distribution.score(part, head) < limit) for part in (x, outside)]
                     rates.append((below[0], 1 - below[1]))
             for chosen, rates in found.items():
                 refused, accepted = np.mean(rates, axis=0).tolist()

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image, ImageEnhance
 
 from prolip import FewShotClassifier, Task, methods
-from prolip.api.measure import answer_labelled
+from prolip.api.evaluate import predict_labelled
 from prolip.api.reading import Labelled
 from prolip.core.arrays import softmax
 from prolip.data import read_images
@@ -142,7 +142,7 @@ def show_page(data: Path, count: int = 2000) -> None:
     labelled = Labelled([path for path, _ in paths], [label for _, label in paths], clf.classes_)
     clf.features(labelled.images)
     started = time.perf_counter()
-    answers = answer_labelled(clf.model_, labelled, clf.reading, honest=True)
+    answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     from prolip.cli.report import write_page
 
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ import numpy as np
 from fault_jobs import read_answers
 from fault_kills import Tally
 from fault_process import Child
-from prolip.api.answer_file import AnswerFile
+from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.locks import MARK
@@ -78,7 +78,7 @@ def _answer(suffix: str, first: int, last: int) -> Callable[[Path], None]:
     ]
 
     def write(folder: Path) -> None:
-        with AnswerFile(folder / f"out.{suffix}", 2, False, "r1").opened() as file:
+        with PredictionFile(folder / f"out.{suffix}", 2, False, "r1").opened() as file:
             file.write([one for one in found if one["image"] not in file.done])
 
     return write

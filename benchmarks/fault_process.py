@@ -177,7 +177,7 @@ def share_encoder() -> object:
     import onnxruntime  # noqa: F401
     import scipy.optimize  # noqa: F401
 
-    import prolip.api.answer_file
+    import prolip.api.prediction_file
     import prolip.cli
     import prolip.export.adapter
     import prolip.export.onnx

@@ -31,7 +31,7 @@ from prolip.data import builtin, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import accuracy
-from prolip.evaluate.unlabelled import answer_together, learn_from
+from prolip.evaluate.unlabelled import learn_from, predict_transductive
 from prolip.features import FeatureStore, extract
 from solver_tasks import all_photos, photos, whu
 
@@ -84,7 +84,7 @@ def measure(task: Task, x: Array, y: Array, foreign: Array | None, seed: int) ->
     found = {"plain": 100 * accuracy(plain, y), "plain fit": plain_seconds}
     for column, asked in (("together", np.ones(len(y), bool)), ("few classes", some)):
         started = time.perf_counter()
-        joint = answer_together(fitted, confidence, task, x[asked])
+        joint = predict_transductive(fitted, confidence, task, x[asked])
         found[f"{column} time"] = (time.perf_counter() - started) / plain_seconds
         gain = accuracy(joint.probabilities, y[asked]) - accuracy(plain[asked], y[asked])
         found |= {column: 100 * gain, f"{column} used": joint.evidence.used}
@@ -150,7 +150,7 @@ def scale(data: Path, count: int) -> None:
     pool = (0.7 * x[a] + 0.3 * x[b]).astype(np.float32)
     fitted, held_out = methods.create("prolip").fit_held_out(task)
     confidence = Confidence.of(fitted, task, held_out)
-    for name, run in (("pool", learn_from), ("together", answer_together)):
+    for name, run in (("pool", learn_from), ("together", predict_transductive)):
         started = time.perf_counter()
         found = run(fitted, confidence, task, pool)
         seconds, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -24,9 +24,10 @@ from PIL import Image, features
 
 from fuzzing import NUMBERS, Tally, attempt, damage, damage_jpeg, damage_png, distort, twist
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, keep
-from prolip.api.answer_file import AnswerFile
+from prolip.api import FewShotClassifier
+from prolip.api import save as keep
 from prolip.api.groups import read_groups
+from prolip.api.prediction_file import PredictionFile
 from prolip.api.reading import as_images
 from prolip.core import ProlipError
 from prolip.data import read_images
@@ -344,7 +345,7 @@ class Targets:
 
     def arrays_npy(self, count: int, generator: random.Random) -> Tally:
         """Embeddings as an array."""
-        from prolip.encoders.embeddings import read_embeddings
+        from prolip.encoders.precomputed import read_embeddings
 
         np.save(self.folder / "x.npy", self.x)
         return fuzz_bytes(".npy", self.folder / "x.npy", read_embeddings, count, generator)
@@ -380,7 +381,7 @@ class Targets:
 
     def label_table(self, count: int, generator: random.Random) -> Tally:
         """Labels as a column of a table."""
-        from prolip.encoders.embeddings import read_embeddings
+        from prolip.encoders.precomputed import read_embeddings
 
         path = self.folder / "labels.csv"
         path.write_text("file,label\n" + "".join(f"{k}.jpg,{self.names[k]}\n" for k in self.y))
@@ -389,7 +390,7 @@ class Targets:
 
     def class_list(self, count: int, generator: random.Random) -> Tally:
         """Class names, one on each line."""
-        from prolip.encoders.embeddings import read_embeddings
+        from prolip.encoders.precomputed import read_embeddings
 
         path = self.folder / "classes.txt"
         path.write_text("\n".join(self.names))
@@ -498,12 +499,12 @@ class Targets:
         found = [
             {"image": f'{k}\n,".jpg', "class": "=red", "probability": 0.5, "top": [{}]} for k in range(5)
         ]
-        with AnswerFile(path, 1, False, "r1").opened() as file:
+        with PredictionFile(path, 1, False, "r1").opened() as file:
             file.write(found)
 
         def read(path: Path) -> None:
             before = path.read_bytes()
-            file = AnswerFile(path, 1, False, "r1")
+            file = PredictionFile(path, 1, False, "r1")
             try:
                 with file.opened():
                     file.write([one for one in found if one["image"] not in file.done])
@@ -511,7 +512,7 @@ class Targets:
                 if path.read_bytes() != before:
                     raise AssertionError("a file that was refused was changed") from None
                 raise
-            again = AnswerFile(path, 1, False, "r1")
+            again = PredictionFile(path, 1, False, "r1")
             with again.opened():
                 if not {one["image"] for one in found} <= again.done:
                     raise AssertionError("answers are lost")
@@ -572,7 +573,7 @@ class Targets:
         probabilities = clf.predict_proba(self.x)
         if probabilities.shape != (12, len(clf.classes_)) or not np.isfinite(probabilities).all():
             raise AssertionError(f"probabilities of shape {probabilities.shape}")
-        if clf.confidence_.outsiders is not None:
+        if clf.confidence_.out_of_distribution is not None:
             clf.predict(self.x, reject=True)
         model_card(keep.describe(clf.model_), {"prolip.json"}, "model").encode()
         keep.save(clf.model_, self.folder / "saved again", card=True)

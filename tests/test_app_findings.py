@@ -4,8 +4,8 @@ import numpy as np
 from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.app.closer import Snapshot, duplicates
 from prolip.app.findings import flips, suspects, zero_shot_right
+from prolip.app.slow_figures import Snapshot, duplicates
 from prolip.app.state import ImageRow, State
 from prolip.core import Task
 from prolip.features import extract

@@ -8,7 +8,7 @@ from prolip import encoders, methods
 from prolip.api import FewShotClassifier, classes
 from prolip.core import InputError, ProlipError
 from prolip.data import list_images, read_images
-from prolip.encoders.embeddings import read_embeddings
+from prolip.encoders.precomputed import read_embeddings
 from prolip.features import FeatureStore
 from prolip.research.datasets import read_dataset
 

@@ -14,7 +14,7 @@ from PIL import Image
 from prolip.api.quarantine import LIST, OutsideError, quarantine, read_quarantine, restore
 from prolip.core import InputError, Task, UsageError
 from prolip.data import builtin
-from prolip.evaluate.reject import no_class
+from prolip.evaluate.out_of_distribution import no_class
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from prolip.core.names import normalize_name
 from prolip.data import read_images
 from prolip.data.descriptions import as_descriptions, descriptions_of
 from prolip.data.imageset import LookAlikeClasses
-from prolip.encoders.embeddings import Embeddings
+from prolip.encoders.precomputed import Embeddings
 
 NFC = "caf\u00e9"
 NFD = "cafe\u0301"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, keep
+from prolip.api import FewShotClassifier
+from prolip.api import save as keep
 from prolip.api.classes import merge_classes, remove_classes, rename_classes
 from prolip.core import InputError, ProlipError, UsageError
 
@@ -94,7 +95,7 @@ def test_a_removed_class_is_gone_with_its_images(colour_model):
     assert (model.report["images"], len(model.support.hashes), model.support.task.n) == (8, 8, 8)
     answers = probabilities(colour_model, model).argmax(axis=1).tolist()
     assert answers[:3] + answers[6:] == [1, 1, 1, 0, 0, 0]
-    assert len(model.confidence.outsiders.means) == 2
+    assert len(model.confidence.out_of_distribution.means) == 2
 
 
 def test_without_kept_features_an_open_model_is_asked_about_fewer_texts(colour_model, tmp_path):

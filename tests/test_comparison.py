@@ -14,7 +14,7 @@ from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
-from prolip.evaluate.comparison import Candidate, Comparison, Judged, choose, compare_on
+from prolip.evaluate.comparison import Candidate, CandidateScore, Comparison, choose, compare_on
 from prolip.export.write import formats
 from prolip.methods.common.classifiers import LinearClassifier
 from prolip.methods.common.method import Method
@@ -34,7 +34,9 @@ def make_task(shots=6, classes=4, seed=0, head=True):
 
 
 def judged(name, gap, error, open_class=True, exports=()):
-    return Judged(Candidate(name), 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 0.1, 1.0, open_class, exports)
+    return CandidateScore(
+        Candidate(name), 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 0.1, 1.0, open_class, exports
+    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from prolip.core.arrays import cross_entropy, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.reject import Outsiders
+from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.methods.common.cross_validation import cross_validate
 from prolip.solvers.folds import assign_folds
 
@@ -123,7 +123,7 @@ def test_one_image_per_class_has_a_fixed_temperature():
 
 def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
     task, _, _ = crowd(3)
-    outsiders = Outsiders.of(task)
+    out_of_distribution = OutOfDistribution.of(task)
     x = task.x[0] / np.linalg.norm(task.x[0], axis=1, keepdims=True)
     expected, strangers = [], []
     for i in range(task.n):
@@ -132,31 +132,33 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
         cosines = means @ x[i] / np.linalg.norm(means, axis=1)
         expected.append(float(cosines.max()))
         strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
-    assert outsiders.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
-    assert outsiders.outsider_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
-    assert outsiders.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
-    assert outsiders.threshold(false_accept=0.25) == pytest.approx(np.quantile(strangers, 0.75), abs=1e-5)
+    assert out_of_distribution.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
+    assert out_of_distribution.outsider_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
+    assert out_of_distribution.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
+    assert out_of_distribution.threshold(false_accept=0.25) == pytest.approx(
+        np.quantile(strangers, 0.75), abs=1e-5
+    )
 
 
 def test_outsiders_are_refused_and_members_mostly_not():
     task, x, _ = crowd(8, noise=0.5)
     fitted = methods.create("prolip", lam=0.01).fit(task)
-    outsiders = Outsiders.of(task)
+    out_of_distribution = OutOfDistribution.of(task)
     strangers = np.random.default_rng(1).normal(size=(300, 24))
     head = task.linear
-    assert outsiders.reject(x, head, fitted.predict(x)).mean() < 0.15
-    assert outsiders.reject(strangers, head, fitted.predict(strangers)).mean() > 0.9
-    strict, loose = (outsiders.threshold(rate) for rate in (0.3, 0.01))
+    assert out_of_distribution.reject(x, head, fitted.predict(x)).mean() < 0.15
+    assert out_of_distribution.reject(strangers, head, fitted.predict(strangers)).mean() > 0.9
+    strict, loose = (out_of_distribution.threshold(rate) for rate in (0.3, 0.01))
     assert strict > loose
     with pytest.raises(UsageError, match="false_reject must be a fraction"):
-        outsiders.threshold(1.5)
+        out_of_distribution.threshold(1.5)
     with pytest.raises(UsageError, match="false_accept must be a fraction"):
-        outsiders.threshold(false_accept=-0.1)
+        out_of_distribution.threshold(false_accept=-0.1)
 
 
 def test_a_class_without_images_refuses_nothing():
     task, _, _ = crowd(4)
-    grown = Outsiders.of(task).extended(5)
+    grown = OutOfDistribution.of(task).extended(5)
     strangers = np.random.default_rng(1).normal(size=(50, 24))
     answers = np.full(50, 4)
     assert not grown.reject(strangers, task.linear, answers).any()

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from prolip import FewShotClassifier
 from prolip.core.errors import InputError
-from prolip.encoders.embeddings import Embeddings, read_embeddings
+from prolip.encoders.precomputed import Embeddings, read_embeddings
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, classes, grow, keep, measure
-from prolip.api.answer_file import AnswerFile
+from prolip.api import FewShotClassifier, classes, grow
+from prolip.api import evaluate as measure
+from prolip.api import save as keep
+from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError, SavedModelError, UsageError
 from prolip.core.names import csv_row, csv_text
 from prolip.encoders.cached_arrays import cached_arrays
@@ -82,7 +84,7 @@ def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
 def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
     path = tmp_path / "a.csv"
     code = (
-        "import sys; from pathlib import Path; from prolip.api.answer_file import AnswerFile\n"
+        "import sys; from pathlib import Path; from prolip.api.prediction_file import AnswerFile\n"
         "with AnswerFile(Path(sys.argv[1]), 1, False, 'r').opened():\n"
         "    print('open', flush=True); sys.stdin.read()"
     )
@@ -91,7 +93,7 @@ def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
         assert first.stdout.readline() == b"open\n"
         with (
             pytest.raises(UsageError, match=rf"being written by (process {first.pid}|another process)"),
-            AnswerFile(path, 1, False, "r").opened(),
+            PredictionFile(path, 1, False, "r").opened(),
         ):
             pass
         first.stdin.close()
@@ -106,7 +108,7 @@ def test_f2_an_answer_is_in_the_file_as_soon_as_it_is_found(tmp_path, suffix):
             seen.append(path.read_bytes().count(b".jpg"))
             yield {"image": f"{k}.jpg", "class": "red", "probability": 0.5, "top": [{}]}
 
-    with AnswerFile(path, 1, False, "r").opened() as file:
+    with PredictionFile(path, 1, False, "r").opened() as file:
         file.write(found())
     assert seen == [0, 1, 2]
 
@@ -292,7 +294,7 @@ def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
     uses = {
         "add": lambda: grow.add_names(model, ["x"]),
         "merge": lambda: classes.merge_classes(model, list(model.classes[:2]), "both"),
-        "measure": lambda: measure.answer_held_out(model),
+        "measure": lambda: measure.predict_held_out(model),
         "fit": lambda: clf.fit(["one.png"], ["red"]),
     }
     with pytest.raises(SavedModelError, match="nothing is imported because a file asks for it"):

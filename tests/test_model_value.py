@@ -9,7 +9,8 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
-from prolip.api import AdaptedModel, keep
+from prolip.api import AdaptedModel
+from prolip.api import save as keep
 from prolip.api.grow import add_names
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.encoders import Encoder, Preprocess

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prolip.api import FewShotClassifier
-from prolip.api.measure import answer_held_out, answer_labelled
+from prolip.api.evaluate import predict_held_out, predict_labelled
 from prolip.api.reading import read_labelled
 from prolip.methods import from_settings
 from prolip.methods.common.cross_validation import cross_validate
@@ -82,16 +82,16 @@ def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, ph
     clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
     model = clf.model_
     expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
-    held_out = answer_held_out(model)
+    held_out = predict_held_out(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
     labelled = read_labelled(offline, str(photos / "train"), None, "test", model.classes)
-    answers = answer_labelled(model, labelled, clf.reading, honest=True)
+    answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
     order = [place[key] for key in clf.features(labelled.images).hashes]
     assert np.allclose(answers.logits, expected.logits[order], atol=1e-4)
-    plain = answer_labelled(model, labelled, clf.reading)
+    plain = predict_labelled(model, labelled, clf.reading)
     assert not np.allclose(plain.logits, answers.logits, atol=1e-2)
     assert plain.in_support.all()
     assert not plain.held_out.any()
@@ -102,7 +102,7 @@ def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
         path.unlink()
     clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
     labelled = read_labelled(offline, str(photos / "train"), None, "test", clf.classes_)
-    answers = answer_labelled(clf.model_, labelled, clf.reading, honest=True)
+    answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 
 
@@ -141,7 +141,7 @@ def test_few_and_many_classes_and_hostile_names(count):
     from prolip.api.classes import rename_classes
 
     model = rename_classes(clf.model_, {str(k): names[k] for k in range(count)})
-    page = model_page(model, answer_held_out(model), title="<b>", source="&", curve="Not known.")
+    page = model_page(model, predict_held_out(model), title="<b>", source="&", curve="Not known.")
     assert data_of(page)["classes"] == names[:count]
     assert "<img src=x" not in page
     assert "<script>alert" not in page

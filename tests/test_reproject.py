@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from pictures import blotch
 from prolip import encoders
-from prolip.api.answer_file import AnswerFile
+from prolip.api.prediction_file import PredictionFile
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
@@ -160,7 +160,7 @@ def test_embed_and_reproject_commands(prolip, offline, archive, colour_model, mo
 
 
 def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.answer.CHUNK", 2)
+    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
     code, out, _ = prolip("predict", model, archive[0].parent, "--top", 2, "--reject", "--json")
     listed = json.loads(out)
     assert [a["image"] for a in listed] == [str(path) for path in archive]
@@ -272,7 +272,7 @@ def test_names_that_are_no_text(prolip, archive, model, tmp_path):
 
 
 def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.answer.CHUNK", 2)
+    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
     for bad in archive[2:4]:  # a whole chunk
         bad.write_bytes(b"not a picture")
     code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv")
@@ -285,7 +285,7 @@ def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
 
 def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     """A limit on the size of files stands in for the disk."""
-    file = AnswerFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
+    file = PredictionFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
     found = [{"image": f"{i:03}.jpg", "class": "red", "probability": 0.5, "top": [{}]} for i in range(4000)]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
@@ -300,7 +300,7 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     lines = (tmp_path / "a.csv").read_text().splitlines(keepends=True)
     assert 100 < len(lines) < 4000
     assert lines[-1] == f"{len(lines) - 2:03}.jpg,red,0.5,r1\n"
-    again = AnswerFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
+    again = PredictionFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
     with again.opened():
         assert len(again.done) == len(lines) - 1
 

@@ -12,8 +12,8 @@ from prolip import FewShotClassifier, Head, Task, methods
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import log_softmax, unit_rows
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.together import Axes, fit_gaussians, recognise
-from prolip.evaluate.unlabelled import answer_together, learn_from, move
+from prolip.evaluate.transductive import Axes, fit_gaussians, recognise
+from prolip.evaluate.unlabelled import learn_from, move, predict_transductive
 
 CLASSES, WIDTH, DIM = 4, 40, 12
 
@@ -113,7 +113,7 @@ def test_recognition_leaves_the_labelled_images_out():
 def test_together_is_better_than_alone(problem):
     task, model, confidence, draw = problem
     x, y = draw(100)
-    joint = answer_together(model, confidence, task, x)
+    joint = predict_transductive(model, confidence, task, x)
     assert joint.evidence.used
     assert accuracy(joint.probabilities, y) > accuracy(model.logits(x), y) + 0.03
     np.testing.assert_allclose(joint.probabilities.sum(axis=1), 1, atol=1e-5)
@@ -122,7 +122,7 @@ def test_together_is_better_than_alone(problem):
 def test_any_number_of_classes_may_be_present(problem):
     task, model, confidence, draw = problem
     x, y = draw(80, [1, 2])
-    joint = answer_together(model, confidence, task, x)
+    joint = predict_transductive(model, confidence, task, x)
     assert accuracy(joint.probabilities, y) >= accuracy(model.logits(x), y)
 
 
@@ -149,7 +149,7 @@ def test_as_many_foreign_images_do_no_harm(problem):
         + np.random.default_rng(5).normal(size=pool.shape).astype(np.float32) * 2
         - 4 * (np.arange(WIDTH) % 2).astype(np.float32)
     )
-    weights = confidence.outsiders.weights(np.concatenate([pool, foreign]), task.linear)
+    weights = confidence.out_of_distribution.weights(np.concatenate([pool, foreign]), task.linear)
     assert weights[: len(pool)].mean() > 0.8
     assert weights[len(pool) :].mean() < 0.1
     learned = learn_from(model, confidence, task, np.concatenate([pool, foreign]))
@@ -184,8 +184,10 @@ def test_a_pool_that_misleads_is_left_alone():
     rng = np.random.default_rng(7)
     between = rng.dirichlet(0.3 * np.ones(len(x)), size=400) @ x  # mixtures of all classes
     between[:, :8] += 12 * rng.integers(0, 2, size=(400, 8))  # clusters that cut across all classes
-    sure = replace(confidence, outsiders=replace(confidence.outsiders, scores=np.zeros(1)))
-    joint = answer_together(model, sure, task, between.astype(np.float32))
+    sure = replace(
+        confidence, out_of_distribution=replace(confidence.out_of_distribution, scores=np.zeros(1))
+    )
+    joint = predict_transductive(model, sure, task, between.astype(np.float32))
     learned = learn_from(model, sure, task, between.astype(np.float32))
     for evidence in (joint.evidence, learned.evidence):
         assert not evidence.used
@@ -200,7 +202,7 @@ def test_a_hundred_held_out_images_are_enough():
     head, text, draw = world(noise=1.6)
     task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
     model, confidence = fitted(task)
-    evidence = answer_together(model, confidence, task, draw(100)[0]).evidence
+    evidence = predict_transductive(model, confidence, task, draw(100)[0]).evidence
     assert evidence.asked == 120
     assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
 
@@ -209,11 +211,11 @@ def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
     x, _ = draw(3)
     plain = model.logits(x) / confidence.temperature
-    few = answer_together(model, confidence, task, x)
+    few = predict_transductive(model, confidence, task, x)
     assert not few.evidence.used
     assert "too few, it takes 30" in few.evidence.why
     np.testing.assert_allclose(np.log(few.probabilities), log_softmax(plain), atol=1e-4)
-    gone = answer_together(model, confidence, None, x)
+    gone = predict_transductive(model, confidence, None, x)
     assert "without the features" in gone.evidence.why
     probe = methods.create("linear_probe", C=10.0).fit(task)
     assert "no matrix" in learn_from(probe, confidence, task, draw(100)[0]).evidence.why
@@ -223,7 +225,7 @@ def test_a_method_without_a_matrix_answers_together_too(problem):
     task, _, confidence, draw = problem
     probe = methods.create("linear_probe", C=10.0).fit(task)
     x, y = draw(100)
-    joint = answer_together(probe, confidence, task, x)
+    joint = predict_transductive(probe, confidence, task, x)
     assert accuracy(joint.probabilities, y) >= accuracy(probe.logits(x), y)
 
 

@@ -6,7 +6,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.classes import rename_classes
-from prolip.api.measure import answer_held_out
+from prolip.api.evaluate import predict_held_out
 from prolip.report import model_page
 
 pytestmark = pytest.mark.browser
@@ -17,7 +17,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 @pytest.fixture(scope="module")
 def report(offline, tmp_path_factory):
     """A page on a model and labels of which a third are wrong; one class has a hostile name."""
-    from prolip.api.measure import answer_labelled
+    from prolip.api.evaluate import predict_labelled
     from prolip.api.reading import Labelled
 
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
@@ -26,7 +26,7 @@ def report(offline, tmp_path_factory):
     model = rename_classes(clf.model_, {"blue": HOSTILE})
     asked = [blotch(colour, 300 + i) for colour in COLOURS.values() for i in range(6)]
     labelled = Labelled(asked, [2, 2, 2, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2], list(model.classes))
-    answers = answer_labelled(model, labelled, clf.reading)
+    answers = predict_labelled(model, labelled, clf.reading)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(
         model_page(model, answers, title="<i>model</i>", source="a folder", curve="Not known."),
@@ -97,7 +97,7 @@ def test_two_hundred_classes(visit, tmp_path):
     y = np.repeat(np.arange(200), 4)
     clf = FewShotClassifier("arrays", lam=0.5).fit(rows[y] + rng.normal(0, 2.0, (800, 64)), y, text=rows)
     path = tmp_path / "many.html"
-    answers = answer_held_out(clf.model_)
+    answers = predict_held_out(clf.model_)
     path.write_text(model_page(clf.model_, answers, title="many", source="x", curve="-"), encoding="utf-8")
     page, _ = visit(path)
     assert page.locator("#matrix tbody tr").count() == 40

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.adapt import adapt, support_task
-from prolip.api.measure import LabelledAnswers, answer_features, image_name
+from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelled_features
+from prolip.api.fit import adapt, support_task
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import InputError, UsageError
@@ -18,7 +18,7 @@ from prolip.encoders import Encoder
 from prolip.evaluate import metrics
 from prolip.evaluate.label_errors import doubt_labels
 from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
-from prolip.evaluate.reject import no_class
+from prolip.evaluate.out_of_distribution import no_class
 from prolip.features import Extraction
 
 UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
@@ -100,7 +100,7 @@ def check_images(
 
     `model` is a fitted model to ask, in the place of a fit on `train` by `recipe`.
     """
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         raise UsageError("a check looks at pictures: embeddings alone are not enough")
     images = [*train.images, *(test.images if test is not None else ())]
     labels = train.names() + (test.names() if test is not None else [])
@@ -118,7 +118,7 @@ def check_images(
         model = _fit(encoder, recipe, train, own)
         train = _in_order(train, model.classes)
     require_known(_readable(train, own), model.classes)
-    answers = answer_features(model, train, own, honest=True)
+    answers = predict_labelled_features(model, train, own, out_of_fold=True)
     pairs = _pairs(found, first, images)
     findings = [
         *_unreadable(found, len(images)),
@@ -159,7 +159,7 @@ def _readable(train: Labelled, own: Extraction) -> Labelled:
     return Labelled([train.images[i] for i in own.kept], y, train.classes[: max(y) + 1])
 
 
-def _numbers(train: Labelled, answers: LabelledAnswers) -> list[int]:
+def _numbers(train: Labelled, answers: LabelledPredictions) -> list[int]:
     """The number of the image behind each answer."""
     place = {image_name(image, i): i for i, image in enumerate(train.images)}
     return [place[name] for name in answers.names]
@@ -170,7 +170,7 @@ def _unreadable(found: Extraction, count: int) -> list[Finding]:
     return [Finding(UNREADABLE, i, reason) for i, (_, reason) in zip(lost, found.bad, strict=True)]
 
 
-def _wrong_labels(model: AdaptedModel, answers: LabelledAnswers, numbers: list[int]) -> list[Finding]:
+def _wrong_labels(model: AdaptedModel, answers: LabelledPredictions, numbers: list[int]) -> list[Finding]:
     doubts = doubt_labels(answers.probabilities(model), answers.x, answers.y)
     return [
         Finding(WRONG_LABEL, numbers[one.index], str(model.classes[one.answer]), one.trust) for one in doubts
@@ -226,7 +226,7 @@ def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Fin
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]
 
 
-def _alike(answers: LabelledAnswers, model: AdaptedModel) -> list[tuple[Any, Any, float]]:
+def _alike(answers: LabelledPredictions, model: AdaptedModel) -> list[tuple[Any, Any, float]]:
     """Pairs of classes of which a share of at least `ALIKE` is taken for the other, three images or more."""
     counts = metrics.confusion(answers.logits, answers.y)
     own = counts.sum(axis=1)

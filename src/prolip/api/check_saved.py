@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from prolip.api.model import Recipe
-from prolip.core import Fitted, HeldOut, SavedModelError, Settings, Task
+from prolip.core import Fitted, HeldOutPredictions, SavedModelError, Settings, Task
 from prolip.core.arrays import Array
 from prolip.core.names import normalize_label
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
-from prolip.evaluate.reject import Outsiders
+from prolip.evaluate.out_of_distribution import OutOfDistribution
 
 LARGEST_VALUE = 1e12  # of a tensor or a score: far above any, and products of three are still float32
 LARGEST_COUNT = 10**5  # in a fitted model's configuration: of words, of iterations
@@ -138,7 +138,7 @@ def check_tensors(tensors: dict[str, Array]) -> None:
             raise SavedModelError(f"{name} holds other things than numbers below {LARGEST_VALUE:g}")
 
 
-def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOut:
+def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOutPredictions:
     """The answers about held-out support images."""
     logits, images = tensors["held_out"], tensors.get("held_out_images", np.zeros(0))
     known = np.isin(images, np.arange(task.n)).all() and np.unique(images).size == images.size
@@ -149,7 +149,7 @@ def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOut:
     if not (np.abs(logits) <= LARGEST_VALUE).all():
         raise SavedModelError("its answers about held-out images hold numbers that no fit gives")
     images = images.astype(np.int64)
-    return HeldOut(logits, task.y[images], images)
+    return HeldOutPredictions(logits, task.y[images], images)
 
 
 def hashes_of(array: Array) -> tuple[bytes, ...]:
@@ -159,9 +159,13 @@ def hashes_of(array: Array) -> tuple[bytes, ...]:
     return tuple(row.tobytes() for row in array)
 
 
-def check_outsiders(outsiders: Outsiders, encoder: Encoder, classes: int) -> None:
+def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: Encoder, classes: int) -> None:
     """Refuse class means of other classes or features."""
-    shapes = [outsiders.means.shape, outsiders.scores.shape, outsiders.outsider_scores.shape]
+    shapes = [
+        out_of_distribution.means.shape,
+        out_of_distribution.scores.shape,
+        out_of_distribution.outsider_scores.shape,
+    ]
     images = shapes[1][0] if len(shapes[1]) == 1 else 0
     if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:
         raise SavedModelError(f"what it knows of outsiders has the shapes {list(map(list, shapes))}")

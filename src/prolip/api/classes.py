@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.api.adapt import adapt, support_task
+from prolip.api.fit import adapt, support_task
 from prolip.api.grow import support_of
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.texts import class_texts
@@ -17,7 +17,7 @@ from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
-from prolip.encoders.embeddings import BroughtEmbeddings
+from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
 
 
@@ -62,7 +62,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
     if into in map(str, model.classes):
         rows[kept.index(merged[0])] = _place(model, into)
         return _refit(model, classes, place_of, model.text.subset(rows))
-    if model.encoder.takes_pictures:
+    if model.encoder.encodes_images:
         return _refit(model, classes, place_of, _texts(model, classes, place_of))
     means = model.text.rows[kept].copy()  # there is no text tower: the mean of the rows that there are
     means[kept.index(merged[0])] = model.text.rows[merged].mean(axis=0)
@@ -103,7 +103,7 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"class {twice!r} is there already: merge them instead")
-    if model.encoder.takes_pictures:
+    if model.encoder.encodes_images:
         class_names(names)
 
 
@@ -119,7 +119,7 @@ def _with_spoken(model: AdaptedModel, spoken: dict[str, str]) -> AdaptedModel:
 
 
 def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text:
-    if not model.encoder.takes_pictures:
+    if not model.encoder.encodes_images:
         raise UsageError("embeddings have no text tower that could read a name: the text rows stay")
     task = model.support.task
     images = () if task is None else (task.x[0], place_of[task.y])
@@ -158,14 +158,14 @@ def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[in
         place_of[list(kept)] = np.arange(len(kept))
         new = support_task(encoder, model.recipe, task.x, place_of[task.y], text)
         support = replace(support, task=new)
-    outsiders, report = confidence.outsiders, dict(confidence.report)
+    out_of_distribution, report = confidence.out_of_distribution, dict(confidence.report)
     if "per_class" in report:
         report["per_class"] = [report["per_class"][k] for k in kept]
-    if outsiders is not None:
-        outsiders = replace(outsiders, means=outsiders.means[list(kept)])
+    if out_of_distribution is not None:
+        out_of_distribution = replace(out_of_distribution, means=out_of_distribution.means[list(kept)])
     return replace(
         model, encoder=encoder, fitted=fitted, classes=tuple(classes), text=text, support=support,
-        confidence=Confidence(confidence.temperature, outsiders, report, held_out),
+        confidence=Confidence(confidence.temperature, out_of_distribution, report, held_out),
         report={**model.report, "classes": len(classes)},
     )  # fmt: skip
 
@@ -176,4 +176,4 @@ def _named(text: Text, classes: Sequence[Any]) -> Text:
 
 def _encoder(model: AdaptedModel, text: Text) -> Encoder:
     """The base model; embeddings have a stand-in for it, which holds the text rows."""
-    return model.encoder if model.encoder.takes_pictures else BroughtEmbeddings(text)
+    return model.encoder if model.encoder.encodes_images else PrecomputedEmbeddings(text)

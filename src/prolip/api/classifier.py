@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip import encoders
-from prolip.api import answer, keep
-from prolip.api.answer import Asked
+from prolip.api import predict as answer
+from prolip.api import save as keep
 from prolip.api.estimator import Estimator
 from prolip.api.model import Recipe
+from prolip.api.predict import PredictOptions
 from prolip.api.reading import Labelled, Progress, Reading, read_labelled, shared_store
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
@@ -18,7 +19,7 @@ from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
-from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction
 
 # What predicting does without is imported where it is used: a saved model then answers sooner.
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggest import Suggestion
-    from prolip.evaluate.unlabelled import JointAnswers
+    from prolip.evaluate.unlabelled import TransductivePredictions
 
 
 class FewShotClassifier(Estimator):
@@ -139,7 +140,7 @@ class FewShotClassifier(Estimator):
         progress
             Called with (done, total) while images are encoded; `training` while a method takes its steps.
         """
-        from prolip.api.adapt import adapt_to_images
+        from prolip.api.fit import adapt_to_images
 
         encoder, recipe, labelled = self._begin(images, labels, text)
         self.model_ = adapt_to_images(
@@ -163,7 +164,7 @@ class FewShotClassifier(Estimator):
         `candidates` are held against the default; None is every method that trains no tower. `fitting` is
         called with (done, total) methods.
         """
-        from prolip.api.comparing import compare
+        from prolip.api.compare import compare
 
         encoder, recipe, labelled = self._begin(images, labels, text)
         return compare(
@@ -187,14 +188,14 @@ class FewShotClassifier(Estimator):
         Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
         about that fraction of images of unknown classes is let pass. For `transductive`, see that method.
         """
-        asked = Asked(1, reject, false_reject, false_accept, transductive=transductive)
+        asked = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
         return answer.predict(self._model(), self.features(images).features[0], asked)
 
     def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
         return softmax(self.logits(images))
 
-    def transductive(self, images: Any, *, progress: Progress | None = None) -> JointAnswers:
+    def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
         """Probabilities of images that are classified together, each by all the others too.
 
         Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
@@ -227,10 +228,10 @@ class FewShotClassifier(Estimator):
         `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
         `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
-        from prolip.api import measure
+        from prolip.api import evaluate as measure
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
-        return measure.figures(model, measure.answer_labelled(model, labelled, self.reading, progress))
+        return measure.figures(model, measure.predict_labelled(model, labelled, self.reading, progress))
 
     # Growing
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.api.adapt import adapt, fresh_images, support_task
-from prolip.api.answer import features
+from prolip.api.fit import adapt, fresh_images, support_task
 from prolip.api.model import AdaptedModel, Support
+from prolip.api.predict import features
 from prolip.api.reading import Labelled, Progress, Reading
 from prolip.api.texts import class_texts
-from prolip.core import HeldOut, Task, Text, UsageError
+from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.evaluate import metrics
@@ -40,7 +40,7 @@ def add_images(
     names = [normalize_name(name) for name in names]
     known = labelled.classes + [name for name in names if name not in labelled.classes]
     class_names(map(str, known))
-    before = _accuracy(held_out_answers(model), model)
+    before = _accuracy(held_out_predictions(model), model)
     found = reading.features(model.encoder, labelled.images, range(recipe.views), progress)
     labels = [labelled.y[i] for i in found.kept]
     seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
@@ -57,7 +57,7 @@ def add_images(
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
     return new, {
-        **_changes(model, new, before, _accuracy(held_out_answers(new), model)),
+        **_changes(model, new, before, _accuracy(held_out_predictions(new), model)),
         "duplicates": len(found.hashes) - len(fresh),
         "skipped": len(found.bad),
     }
@@ -82,11 +82,11 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
                 for asked in (None, text)
             )
         support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
-    outsiders, report = model.confidence.outsiders, {**model.confidence.report}
+    out_of_distribution, report = model.confidence.out_of_distribution, {**model.confidence.report}
     if "per_class" in report:
         report["per_class"] = report["per_class"] + [None] * len(new)
     confidence = Confidence(
-        model.confidence.temperature, outsiders and outsiders.extended(len(known)), report
+        model.confidence.temperature, out_of_distribution and out_of_distribution.extended(len(known)), report
     )
     grown = replace(
         model, fitted=fitted, classes=tuple(known), text=text, confidence=confidence, support=support,
@@ -126,7 +126,7 @@ def support_of(model: AdaptedModel) -> Task:
     return task
 
 
-def held_out_answers(model: AdaptedModel) -> HeldOut:
+def held_out_predictions(model: AdaptedModel) -> HeldOutPredictions:
     """Answers about held-out support images: those of the fit, or of fits with what it settled on."""
     if model.confidence.held_out is not None:
         return model.confidence.held_out
@@ -155,7 +155,7 @@ def _changes(
     }
 
 
-def _accuracy(out: HeldOut, old: AdaptedModel) -> float | None:
+def _accuracy(out: HeldOutPredictions, old: AdaptedModel) -> float | None:
     """Accuracy on the images and classes that a model had."""
     known = (out.images < len(old.support.hashes)) & (out.y < len(old.classes))
     return metrics.accuracy(out.logits[known], out.y[known]) if known.any() else None

@@ -8,11 +8,11 @@ from typing import Any
 
 from prolip import methods
 from prolip.core import Fitted, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, own_value, softmax
+from prolip.core.arrays import Array, softmax, to_python_scalar
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.methods.common import plugins
 
 
@@ -33,10 +33,10 @@ class Recipe:
     def __post_init__(self) -> None:
         """Numbers of NumPy become Python's own, which can be saved."""
         for name in ("lam", "views", "seed"):
-            object.__setattr__(self, name, own_value(getattr(self, name)))
+            object.__setattr__(self, name, to_python_scalar(getattr(self, name)))
         if not isinstance(self.options, Mapping):
             raise UsageError(f"options must be a mapping of names to values, got {self.options!r:.80}")
-        options = {name: own_value(value) for name, value in self.options.items()}
+        options = {name: to_python_scalar(value) for name, value in self.options.items()}
         object.__setattr__(self, "options", options)
 
     def create(self) -> methods.Method:
@@ -108,14 +108,14 @@ class AdaptedModel:
         self, x: Array, answers: Array, false_reject: float = FALSE_REJECT, false_accept: float | None = None
     ) -> Array:
         """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
-        outsiders = self.confidence.outsiders
-        if outsiders is None:
+        out_of_distribution = self.confidence.out_of_distribution
+        if out_of_distribution is None:
             raise UsageError(
                 "nothing to reject by: the model was fitted without calibration, or by a method that changes "
                 "the image tower"
             )
-        threshold = outsiders.threshold(false_reject, false_accept)
-        return outsiders.reject(x, self.encoder.head, answers, threshold)
+        threshold = out_of_distribution.threshold(false_reject, false_accept)
+        return out_of_distribution.reject(x, self.encoder.head, answers, threshold)
 
     def zero_shot(self) -> Projected:
         """The model before the fit, with the same class texts."""

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.io.files import lies_in
-from prolip.io.placing import movable, numbered, put, same_content
+from prolip.io.placing import is_movable, numbered, put, same_content
 from prolip.io.reading import read_json
 from prolip.io.writing import write_json
 
@@ -71,7 +71,7 @@ def quarantine(
         source = image.parent.resolve() / image.name  # a link is moved, not what it leads to
         if root not in source.parents:
             raise UsageError(f"{source} lies outside {root}: nothing was moved")
-        if not movable(source):
+        if not is_movable(source):
             left.append(
                 (image, "it is not a regular file" if source.exists() else "it is not there any more")
             )

@@ -12,14 +12,14 @@ from PIL import Image
 
 from prolip.core import InputError, UsageError
 from prolip.core.arguments import as_path
-from prolip.core.arrays import own_value
+from prolip.core.arrays import to_python_scalar
 from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
 from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
-from prolip.encoders.embeddings import read_embeddings
+from prolip.encoders.precomputed import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
 from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.extract import Progress
@@ -40,7 +40,7 @@ class Reading:
         self, encoder: Encoder, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
     ) -> Extraction:
         """Pre-projection features of images, whatever they come as."""
-        listed = as_images(images) if encoder.takes_pictures else images
+        listed = as_images(images) if encoder.encodes_images else images
         return extract(encoder, listed, views=views, progress=progress, **vars(self))
 
 
@@ -128,7 +128,7 @@ def read_labelled(
     `classes` are those of a fitted model, which come first and in this order; others may follow them. `text`
     are class rows beside embeddings.
     """
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         return _labelled_embeddings(images, labels, classes, text)
     if text is not None:
         raise UsageError(f"text is for embeddings (model='arrays'): {encoder.name} reads the class names")
@@ -140,7 +140,7 @@ def read_labelled(
         return _numbered(
             list(images.images), _as_known([images.classes[k] for k in images.labels], classes), classes
         )
-    source, given = as_images(images), [normalize_label(own_value(each)) for each in labels]
+    source, given = as_images(images), [normalize_label(to_python_scalar(each)) for each in labels]
     if len(source) != len(given) or not source:
         raise InputError(f"{len(source)} images and {len(given)} labels: one label for each image is needed")
     return _numbered(source, given, classes)

@@ -39,7 +39,7 @@ def check_texts(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> Non
     names, described = _names(encoder, recipe, classes), recipe.descriptions
     if not described:
         return
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         raise UsageError("descriptions need a text tower, and embeddings come without one")
     without = [name for name in names if not descriptions_of(described, name)]
     if len(without) == len(names):
@@ -101,7 +101,7 @@ def _names(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> list[str
             "retext=True"
         )
     spoken = [recipe.spoken.get(name, name) for name in names]
-    return list(class_names(spoken)) if encoder.takes_pictures else names
+    return list(class_names(spoken)) if encoder.encodes_images else names
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,16 +6,16 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, softmax, unit_rows
-from prolip.core.held_out import HeldOut
+from prolip.core.held_out import HeldOutPredictions
 from prolip.evaluate.confidence import Confidence
 
 
-def held_out_answers(confidence: Confidence) -> tuple[HeldOut, Array]:
+def held_out_predictions(confidence: Confidence) -> tuple[HeldOutPredictions, Array]:
     """Held-out answers of a fit and their calibrated probabilities [m, K]; empty where there are none."""
     held_out = confidence.held_out
     if held_out is None or not len(held_out):
         empty = np.zeros(0, np.int64)
-        return HeldOut(np.zeros((0, 1)), empty, empty), np.zeros((0, 1))
+        return HeldOutPredictions(np.zeros((0, 1)), empty, empty), np.zeros((0, 1))
     return held_out, softmax(held_out.logits / confidence.temperature)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from prolip.api.model import AdaptedModel
-from prolip.app.findings import flips, held_out_answers, suspects, zero_shot_right
+from prolip.app.findings import flips, held_out_predictions, suspects, zero_shot_right
 from prolip.app.state import State
 from prolip.core.arrays import Array
 
@@ -56,7 +56,7 @@ def figures_of(
     figures: dict[str, Any] = {"type": "figures", "ready": model is not None, "classes": classes}
     if model is None:
         return figures
-    held_out, probabilities = held_out_answers(model.confidence)
+    held_out, probabilities = held_out_predictions(model.confidence)
     report, old = model.confidence.report, before.get("classes", {})
     text_right = zero_shot_right(model.support.require_task())
     for k, key in enumerate(lesson.classes):

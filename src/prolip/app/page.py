@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import prolip
-from prolip.api import keep
+from prolip.api import save as keep
 from prolip.api.model import AdaptedModel
 from prolip.app import edits
 from prolip.app.answers import ERRORS, Events, Pool, Turns, list_field, read_object, text_field
@@ -30,7 +30,7 @@ from prolip.app.guard import Access, Guard, read_body
 from prolip.app.pictures import LARGE, THUMBNAIL, UPLOAD_LIMIT, thumbnail
 from prolip.app.project import Project
 from prolip.app.state import Change
-from prolip.app.teacher import Taught, Teacher
+from prolip.app.teacher import Teacher, TrainedSnapshot
 from prolip.core import UsageError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
@@ -249,7 +249,7 @@ def targets(encoder: Encoder) -> list[str]:
     return ["prolip", "onnx", "adapter", *(LIBRARIES if has_library else ())]
 
 
-def answers_of(taught: Taught, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
+def answers_of(taught: TrainedSnapshot, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
     """The answers about features [b, width], as the page shows them."""
     rows = model.probabilities(x)
     refused = model.rejects(x, rows.argmax(axis=1)).tolist()

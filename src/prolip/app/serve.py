@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from prolip.api import keep
-from prolip.api.answer import one_answer
+from prolip.api import save as keep
 from prolip.api.model import AdaptedModel
+from prolip.api.predict import one_answer
 from prolip.app.answers import ERRORS, Turns, read_object
 from prolip.app.batcher import Batcher, Finish
 from prolip.app.guard import Access, Guard, read_body
@@ -42,7 +42,7 @@ REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 
 
 @dataclass(frozen=True)
-class Given:
+class UploadedImage:
     """A picture of a request: what it is called there, and its bytes."""
 
     name: str
@@ -74,7 +74,7 @@ class Models:
         }
         for model in self.models.values():
             encoder = _encoder(model)
-            if not encoder.takes_pictures:
+            if not encoder.encodes_images:
                 raise UsageError("a model of embeddings has no tower to run: serve one that takes pictures")
             if encoder.fingerprint not in self._batchers:
                 self._batchers[encoder.fingerprint] = Batcher(encoder)
@@ -101,7 +101,7 @@ def _encoder(model: AdaptedModel) -> Encoder:
 def load_models(
     paths: Sequence[str | Path], device: str = "auto", base: str | None = None, trust_base: bool = False
 ) -> dict[str, AdaptedModel]:
-    """Saved models by the names of their folders; the options are those of `prolip.api.keep.load`."""
+    """Saved models by the names of their folders; the options are those of `prolip.api.save.load`."""
     if "" in paths:
         raise UsageError("a model to serve must be the path of a folder, got an empty text")
     names = [Path(path).resolve().name for path in paths]
@@ -180,7 +180,7 @@ class Server:
             raise UsageError(f"reject must be true or false, got {reject[:20]!r}")
         return Question(name, int(top), reject in YES)
 
-    async def _answer(self, model: AdaptedModel, question: Question, given: Given) -> dict[str, Any]:
+    async def _answer(self, model: AdaptedModel, question: Question, given: UploadedImage) -> dict[str, Any]:
         if given.fault is not None:
             return {"image": given.name, "error": given.fault}
         finish, batcher = self.models.finish(question.model, question.reject), self.models.batcher(model)
@@ -200,7 +200,7 @@ def _answer(model: AdaptedModel, reject: bool, x: Array) -> list[tuple[Array, bo
     return list(zip(rows, refused, strict=True))
 
 
-async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
+async def _read(request: Request) -> tuple[list[UploadedImage], bool, dict[str, Any]]:
     """The pictures of a request, whether it may hold several, and what else it says."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
@@ -214,18 +214,18 @@ async def _read(request: Request) -> tuple[list[Given], bool, dict[str, Any]]:
         async with request.form(max_files=MANY, max_fields=16) as form:
             files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
             fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            given = [Given(file.filename or "", await file.read()) for file in files]
+            given = [UploadedImage(file.filename or "", await file.read()) for file in files]
             many = len(given) > 1
     else:
-        given, many, fields = [Given("", await read_body(request, UPLOAD_LIMIT))], False, {}
+        given, many, fields = [UploadedImage("", await read_body(request, UPLOAD_LIMIT))], False, {}
     if not 1 <= len(given) <= MANY:
         raise InputError(f"a request takes 1 to {MANY} pictures, got {len(given)}")
     return given, many, fields
 
 
-def _from_base64(name: str, text: str) -> Given:
+def _from_base64(name: str, text: str) -> UploadedImage:
     """A picture of base64, alone or as a data: URL; lines may be broken anywhere."""
     try:
-        return Given(name, base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True))
+        return UploadedImage(name, base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True))
     except (binascii.Error, ValueError) as error:
-        return Given(name, b"", f"it is not base64: {error}")
+        return UploadedImage(name, b"", f"it is not base64: {error}")

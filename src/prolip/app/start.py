@@ -39,7 +39,7 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
             f"used here: if that is what you want, name it, model={quoted(found.name)}"
         )
     encoder = encoders.load(found.name if model is None else model, device)
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         raise UsageError(f"{encoder.name!r} takes embeddings: name a model that takes pictures")
     remember(encoder)
     return encoder

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.adapt import adapt, support_task
+from prolip.api.fit import adapt, support_task
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.app.closer import Snapshot, curve, duplicates, queue
 from prolip.app.lesson import Lesson, figures_of
 from prolip.app.project import Project
+from prolip.app.slow_figures import Snapshot, curve, duplicates, queue
 from prolip.app.state import State
 from prolip.core import ProlipError, Task, Text
 from prolip.core.arrays import Array
@@ -38,7 +38,7 @@ class Interrupted(Exception):  # noqa: N818 - no error: a newer state waits
 
 
 @dataclass(frozen=True)
-class Taught:
+class TrainedSnapshot:
     """A model and what it was made of."""
 
     model: AdaptedModel | None  # None until two classes have a picture each
@@ -52,7 +52,7 @@ class Teacher:
     def __init__(self, project: Project, encoder: Encoder, publish: Publish) -> None:
         self.project, self.encoder = project, encoder
         self.recipe = Recipe()
-        self.taught = Taught(None, (), {"type": "figures", "ready": False, "revision": -1})
+        self.taught = TrainedSnapshot(None, (), {"type": "figures", "ready": False, "revision": -1})
         self.slow: dict[str, Any] = {"type": "slow"}
         self.features: dict[str, Array] = {}  # [width] by picture
         self.bad: dict[str, str] = {}  # why a picture cannot be encoded
@@ -186,7 +186,7 @@ class Teacher:
             "seconds": time.perf_counter() - started,
             "undo": self.project.can_undo,
         }
-        self.taught = Taught(model, lesson.classes, figures)
+        self.taught = TrainedSnapshot(model, lesson.classes, figures)
         self._publish(figures)
 
     def _adapt(self, lesson: Lesson, state: State) -> AdaptedModel:

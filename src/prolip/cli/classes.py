@@ -38,7 +38,7 @@ def classes(
     $ prolip classes my-model --rename "tabby=tabby cat" --merge "beagle,basset hound=hound" --remove fox
     """
     from prolip.api import classes as change
-    from prolip.api import keep
+    from prolip.api import save as keep
     from prolip.core import UsageError
     from prolip.export.saved import check_target, has_card, version
 

@@ -38,8 +38,8 @@ def evaluate(
     $ prolip eval my-model photos/
     $ prolip eval my-model photos/ --report report.html --out answers.csv
     """
+    from prolip.api.evaluate import figures, predict_labelled, write_predictions
     from prolip.api.groups import read_groups
-    from prolip.api.measure import answer_labelled, figures, write_answers
     from prolip.api.reading import read_labelled
     from prolip.cli.report import write_page
     from prolip.core import UsageError
@@ -52,13 +52,13 @@ def evaluate(
     labelled = images.labelled(source, "test")
     tested = read_labelled(model.encoder, labelled, None, "test", model.classes)
     with bar("encoding") as progress:
-        answers = answer_labelled(model, tested, clf.reading, progress)
+        answers = predict_labelled(model, tested, clf.reading, progress)
     result = figures(model, answers, by_group)
     if out is not None:
-        write_answers(out, model, answers, by_group)
+        write_predictions(out, model, answers, by_group)
     if report is not None:
         if result["duplicates"]:  # the page has answers of fits that did not see them
-            answers = answer_labelled(model, tested, clf.reading, honest=True)
+            answers = predict_labelled(model, tested, clf.reading, out_of_fold=True)
         write_page(report, model, answers, saved.path.resolve().name, source)
     report_skipped(answers.skipped, result["duplicates"])
     written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
@@ -100,7 +100,7 @@ def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[
 
     found = clf.features(asked.images)
     probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()
-    pictures = clf.model_.encoder.takes_pictures
+    pictures = clf.model_.encoder.encodes_images
     answers = []
     for i, row in zip(found.kept, probabilities, strict=True):
         best = int(row.argmax())

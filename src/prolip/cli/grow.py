@@ -29,7 +29,7 @@ def add(
     $ prolip add my-model more-photos/
     $ prolip add my-model --name-only "red panda"
     """
-    from prolip.api import keep
+    from prolip.api import save as keep
     from prolip.export.saved import check_target, has_card, version
 
     target, card = out or saved.path, has_card(saved.path)

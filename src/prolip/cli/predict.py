@@ -18,7 +18,7 @@ from prolip.cli.parameters import FRACTION, PATH, FilePath, Fraction, argument, 
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
-    from prolip.api.answer import Asked
+    from prolip.api.predict import PredictOptions
     from prolip.api.sorting import Sorting
     from prolip.evaluate.unlabelled import Evidence
 
@@ -89,19 +89,19 @@ def predict(
     $ find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
-    from prolip.api.answer import Asked, answers, run_name
-    from prolip.api.answer_file import AnswerFile, check_answers
     from prolip.api.groups import read_groups
+    from prolip.api.predict import PredictOptions, answers, run_name
+    from prolip.api.prediction_file import PredictionFile, check_prediction_file
     from prolip.core import UsageError
-    from prolip.evaluate.reject import FALSE_REJECT
+    from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
     if out is not None:
-        check_answers(out)
+        check_prediction_file(out)
     clf = saved.load(images)
     model = clf.model_
-    asked = Asked(
+    asked = PredictOptions(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
         None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
@@ -128,7 +128,10 @@ def predict(
             _show(shown)
         return
     ranks = min(top, len(model.classes))
-    with AnswerFile(out, ranks, reject, run_name(model, asked)).opened() as file, progress_bar as progress:
+    with (
+        PredictionFile(out, ranks, reject, run_name(model, asked)).opened() as file,
+        progress_bar as progress,
+    ):
         already = len(file.done)
         if already and transductive:
             raise UsageError(
@@ -166,7 +169,7 @@ def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tu
 
 
 def _sorting(
-    model: AdaptedModel, asked: Asked, sources: tuple[str, ...], chosen: SortOptions
+    model: AdaptedModel, asked: PredictOptions, sources: tuple[str, ...], chosen: SortOptions
 ) -> Sorting | None:
     """Where images go by their answers, if anywhere."""
     from prolip.api.sorting import Sorting
@@ -181,7 +184,7 @@ def _sorting(
         return None
     if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
-    if not model.encoder.takes_pictures:
+    if not model.encoder.encodes_images:
         raise UsageError("--sort-into sorts image files: embeddings have none")
     named = [existing(source) for source in sources if source != "-"]
     if named and all(lies_in(path, root) for path in named):
@@ -209,7 +212,7 @@ def _named(
     from prolip.data import list_images
     from prolip.io.files import readable
 
-    if not model.encoder.takes_pictures:
+    if not model.encoder.encodes_images:
         rows = [
             (f"{readable(source)}:{i}", row)
             for source in sources

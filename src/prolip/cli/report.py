@@ -11,7 +11,7 @@ from prolip.cli.parameters import HTML, argument, command, option
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
-    from prolip.api.measure import LabelledAnswers
+    from prolip.api.evaluate import LabelledPredictions
     from prolip.evaluate.curve import Curve
 
 DRAWS = 1500  # images over which a learning curve's draws add up: many of few images, one of many
@@ -40,18 +40,18 @@ def report(
 
     $ prolip report my-model photos/ -o report.html
     """
-    from prolip.api.measure import answer_held_out, answer_labelled, figures
+    from prolip.api.evaluate import figures, predict_held_out, predict_labelled
     from prolip.api.reading import read_labelled
 
     clf = saved.load(images)
     model = clf.model_
     if source is None:
-        answers = answer_held_out(model)
+        answers = predict_held_out(model)
     else:
         labelled = images.labelled(source, "test")
         asked = read_labelled(model.encoder, labelled, None, "test", model.classes)
         with bar("encoding") as progress:
-            answers = answer_labelled(model, asked, clf.reading, progress, honest=True)
+            answers = predict_labelled(model, asked, clf.reading, progress, out_of_fold=True)
     name = source or "its support set"
     write_page(out, model, answers, saved.path.resolve().name, name)
     report_skipped(answers.skipped, int((answers.in_support & ~answers.held_out).sum()))
@@ -65,7 +65,9 @@ def report(
     )
 
 
-def write_page(path: Path, model: AdaptedModel, answers: LabelledAnswers, title: str, source: str) -> None:
+def write_page(
+    path: Path, model: AdaptedModel, answers: LabelledPredictions, title: str, source: str
+) -> None:
     """Write a page about a model and its answers."""
     from prolip.io.writing import write_bytes
     from prolip.report import model_page

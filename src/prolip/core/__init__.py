@@ -3,14 +3,14 @@
 from prolip.core.errors import InputError, ModelError, ProlipError, SavedModelError, UsageError
 from prolip.core.fitted import Fitted, Projected, Settings
 from prolip.core.head import Head
-from prolip.core.held_out import HeldOut
+from prolip.core.held_out import HeldOutPredictions
 from prolip.core.task import Task
 from prolip.core.text import Text
 
 __all__ = [
     "Fitted",
     "Head",
-    "HeldOut",
+    "HeldOutPredictions",
     "InputError",
     "ModelError",
     "Projected",

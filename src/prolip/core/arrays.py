@@ -19,7 +19,7 @@ SHORTEST, LONGEST = (
 )  # the largest value of a row: squares of less, and of more, are lost in float32
 
 
-def own_value(value: Any) -> Any:
+def to_python_scalar(value: Any) -> Any:
     """A scalar of NumPy or torch as Python's own; anything else as it is."""
     return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
 

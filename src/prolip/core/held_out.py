@@ -6,7 +6,7 @@ from prolip.core.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOutPredictions:
     """Answers about held-out images."""
 
     logits: Array  # [m, K], each row by a model that did not see the image

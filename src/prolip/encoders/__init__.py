@@ -14,7 +14,7 @@ KINDS = {
     "offline": "prolip.encoders.offline",
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
-    "arrays": "prolip.encoders.embeddings",
+    "arrays": "prolip.encoders.precomputed",
 }
 
 

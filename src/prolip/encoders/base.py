@@ -44,7 +44,7 @@ class Encoder(ABC):
     device: str  # where the towers run: "cpu", "cuda" or "mps"
     licence: str | None = None  # of the weights, where it is known
     revision: str | None = None  # of the weights, where their source has revisions
-    takes_pictures: bool = True  # else it reads embeddings that the user brings
+    encodes_images: bool = True  # else it reads embeddings that the user brings
     black_box_reason: str | None = None  # why the head is no part of the model, where it is not
     batch_size: int = 32
     # Where pictures come singly: how many are worth a call of `encode`, and how many calls go side by side.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.core import Fitted, HeldOut, InputError, ProlipError, Task
+from prolip.core import Fitted, HeldOutPredictions, InputError, ProlipError, Task
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
@@ -54,7 +54,7 @@ EXTRA = (Candidate("prolip", {"lam": "1/N"}), Candidate("linear_probe", {"featur
 
 
 @dataclass(frozen=True)
-class Judged:
+class CandidateScore:
     """How a candidate did on held-out images."""
 
     candidate: Candidate
@@ -79,8 +79,8 @@ class Judged:
 class Comparison:
     """Candidates from the most accurate down, which of them to take, and why."""
 
-    judged: tuple[Judged, ...]
-    chosen: Judged
+    judged: tuple[CandidateScore, ...]
+    chosen: CandidateScore
     why: str
     images: int  # held out, each once
     classes: int
@@ -130,7 +130,7 @@ def compare_on(
         raise InputError(
             "with one image of each class none can be held out, and nothing compared: take the default"
         )
-    judged: list[Judged] = []
+    judged: list[CandidateScore] = []
     left_out: dict[str, str] = {}
     right: Array | None = None  # which images the default gets right [m]
     for done, candidate in enumerate(candidates):
@@ -156,7 +156,7 @@ def compare_on(
     return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out)
 
 
-def choose(default: Judged, others: Sequence[Judged]) -> tuple[Judged, str]:
+def choose(default: CandidateScore, others: Sequence[CandidateScore]) -> tuple[CandidateScore, str]:
     """Which to take, and why in one sentence."""
     if not others:
         return default, "nothing else was tried"
@@ -181,7 +181,7 @@ def choose(default: Judged, others: Sequence[Judged]) -> tuple[Judged, str]:
 
 def _held_out(
     method: methods.Method, task: Task, parts: Sequence[tuple[Array, Array]]
-) -> tuple[HeldOut, Fitted, float]:
+) -> tuple[HeldOutPredictions, Fitted, float]:
     """Answers, each at the scale of its fit; one of the fits; and the mean seconds of one."""
     logits, seconds = np.zeros((task.n, task.classes), np.float32), []
     with warnings.catch_warnings():
@@ -192,17 +192,19 @@ def _held_out(
             seconds.append(time.perf_counter() - started)
             logits[held] = fit_factor(fitted) * fitted.logits(task.x[0, held])
     images = np.sort(np.concatenate([held for _, held in parts]))
-    return HeldOut(logits[images], task.y[images], images), fitted, fmean(seconds)
+    return HeldOutPredictions(logits[images], task.y[images], images), fitted, fmean(seconds)
 
 
-def _judge(candidate: Candidate, held_out: HeldOut, right: Array | None, **known: Any) -> Judged:
+def _judge(
+    candidate: Candidate, held_out: HeldOutPredictions, right: Array | None, **known: Any
+) -> CandidateScore:
     """Figures of answers, beside which images the default gets right [m]; None where this is the default."""
     hits = held_out.logits.argmax(axis=1) == held_out.y
     accuracy, n = float(hits.mean()), len(hits)
     gap = hits.astype(float) - (hits if right is None else right)
     probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y))
     low, high = metrics.wilson(float(hits.sum()), n)
-    return Judged(
+    return CandidateScore(
         candidate,
         accuracy,
         low,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from prolip.core import Fitted, HeldOut, Projected, Task
+from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
-from prolip.evaluate.reject import Outsiders
+from prolip.evaluate.out_of_distribution import OutOfDistribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,19 +18,19 @@ class Confidence:
 
     temperature: float = 1.0  # what logits are divided by
     # How pictures of no class are recognised; None where the method changes the image tower.
-    outsiders: Outsiders | None = None
+    out_of_distribution: OutOfDistribution | None = None
     # Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
     report: dict[str, Any] = field(default_factory=dict)
-    held_out: HeldOut | None = None  # the answers about held-out images that all this comes from
+    held_out: HeldOutPredictions | None = None  # the answers about held-out images that all this comes from
 
     @classmethod
-    def of(cls, fitted: Fitted, task: Task, held_out: HeldOut) -> Confidence:
+    def of(cls, fitted: Fitted, task: Task, held_out: HeldOutPredictions) -> Confidence:
         """Calibrate on the answers about held-out images that a fit made."""
-        outsiders = Outsiders.of(task)
+        out_of_distribution = OutOfDistribution.of(task)
         if not len(held_out):
             trained = isinstance(fitted, Projected) and (fitted.tuned or fitted.adapter is not None)
             temperature = ONE_SHOT if trained and not fitted.settings.options.get("fit_scale") else 1.0
-            return cls(temperature, outsiders, {"images": 0, "temperature": temperature}, held_out)
+            return cls(temperature, out_of_distribution, {"images": 0, "temperature": temperature}, held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
         temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)
         before = softmax(as_fitted)
@@ -46,18 +46,18 @@ class Confidence:
             "calibration_error": metrics.calibration_error(after, held_out.y),
             "calibration_error_floor": metrics.calibration_floor(after),
         }
-        return cls(temperature, outsiders, report, held_out)
+        return cls(temperature, out_of_distribution, report, held_out)
 
     def tensors(self) -> dict[str, Array]:
         """What is saved beside the weights."""
-        if self.outsiders is None:
+        if self.out_of_distribution is None:
             return {}
-        return {f"outsiders.{name}": tensor for name, tensor in vars(self.outsiders).items()}
+        return {f"outsiders.{name}": tensor for name, tensor in vars(self.out_of_distribution).items()}
 
     @classmethod
     def restore(cls, tensors: dict[str, Array], temperature: float, report: dict[str, Any]) -> Confidence:
         """The inverse of `tensors()`; takes what it reads out of `tensors`."""
-        names = [field.name for field in fields(Outsiders)]
+        names = [field.name for field in fields(OutOfDistribution)]
         found = {name: tensors.pop(f"outsiders.{name}", None) for name in names}
         kept = {name: tensor for name, tensor in found.items() if tensor is not None}
-        return cls(temperature, Outsiders(**kept) if len(kept) == len(names) else None, report)
+        return cls(temperature, OutOfDistribution(**kept) if len(kept) == len(names) else None, report)

@@ -2,7 +2,7 @@
 
 Two uses of the clusters of `together`, which share their evidence:
 
-- `answer_together`: the images to answer for are the pool themselves;
+- `predict_transductive`: the images to answer for are the pool themselves;
 - `learn_from`: a pool makes another matrix, for images that are yet to come.
 
 Evidence. Each fold of the support set in turn is held out, a model is fitted on the rest with the same
@@ -40,12 +40,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prolip import methods
-from prolip.core import Fitted, HeldOut, Projected, Task
+from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, row_lengths, softmax
 from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.reject import Outsiders
-from prolip.evaluate.together import Axes, Gaussians, fit_gaussians, recognise
+from prolip.evaluate.out_of_distribution import OutOfDistribution
+from prolip.evaluate.transductive import Axes, Gaussians, fit_gaussians, recognise
 from prolip.methods.common.cross_validation import fold_parts
 from prolip.methods.common.method import Method
 from prolip.solvers.threads import product, single_thread
@@ -72,7 +72,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class JointAnswers:
+class TransductivePredictions:
     """Probabilities [n, K] of images that were classified together, or one by one if that is no help."""
 
     probabilities: Array
@@ -89,14 +89,14 @@ class Learned:
 
 
 @single_thread()
-def answer_together(
+def predict_transductive(
     fitted: Fitted, confidence: Confidence, task: Task | None, x: Array, seed: int = 0
-) -> JointAnswers:
+) -> TransductivePredictions:
     """Answers about features x [n, width], by all of them."""
     plain = fitted.logits(x) / confidence.temperature
     pool, refusal = _pool(fitted, confidence, task, x)
     if pool is None or task is None:
-        return JointAnswers(softmax(plain), Evidence(False, refusal))
+        return TransductivePredictions(softmax(plain), Evidence(False, refusal))
     gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
     held, some = [], pool.sample()
     for kept, own in _folds(task, seed):
@@ -108,8 +108,8 @@ def answer_together(
         held.append(_Held(own, logits[-len(own) :], found.answers[-len(own) :] / 2))
     verdict = _judge(held, task, pool, gaussians)
     if not verdict.evidence.used:
-        return JointAnswers(softmax(plain), verdict.evidence)
-    return JointAnswers(softmax(gaussians.answers / 2 / verdict.temperature), verdict.evidence)
+        return TransductivePredictions(softmax(plain), verdict.evidence)
+    return TransductivePredictions(softmax(gaussians.answers / 2 / verdict.temperature), verdict.evidence)
 
 
 @single_thread()
@@ -195,7 +195,7 @@ class _Held:
 @dataclass(frozen=True, eq=False)
 class _Verdict:
     evidence: Evidence
-    held_out: HeldOut  # with the pool
+    held_out: HeldOutPredictions  # with the pool
     temperature: float = 1.0  # of these
 
 
@@ -209,8 +209,8 @@ def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -
             None,
             f"{fitted.method} trains through the model itself, too long for a look at held-out images",
         )
-    outsiders = confidence.outsiders or Outsiders.of(task)
-    weights = outsiders.weights(x, task.linear)
+    out_of_distribution = confidence.out_of_distribution or OutOfDistribution.of(task)
+    weights = out_of_distribution.weights(x, task.linear)
     least = max(LEAST, PER_CLASS * task.classes)
     if weights.sum() < least:
         return None, f"{weights.sum():.0f} images that belong are too few, it takes {least}"
@@ -233,7 +233,7 @@ def _judge(held: Sequence[_Held], task: Task, pool: _Pool, gaussians: Gaussians)
         asked = int((~np.isnan(right)).sum())
         share = float(np.nansum(right)) / max(asked, 1)
         why = f"the pool's clusters recognise {share:.0%} of {asked} labelled images without seeing them"
-        nothing = HeldOut(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
+        nothing = HeldOutPredictions(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
         return _Verdict(Evidence(share >= 0.5, why, asked, None, share), nothing)
     images = np.concatenate([each.images for each in held])
     order = images.argsort()
@@ -252,7 +252,7 @@ def _judge(held: Sequence[_Held], task: Task, pool: _Pool, gaussians: Gaussians)
         f"the log-likelihood of their labels changes by {gain:+.3f}, standard error {error:.3f}"
     )
     evidence = Evidence(gain >= MARGIN * error, why, len(y), alone, joint, gain, error)
-    return _Verdict(evidence, HeldOut(after, y, images[order]), temperatures[1])
+    return _Verdict(evidence, HeldOutPredictions(after, y, images[order]), temperatures[1])
 
 
 def _inputs(fitted: Fitted, x: Array, task: Task | None = None) -> Array:

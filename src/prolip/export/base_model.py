@@ -63,7 +63,7 @@ def is_known(name: str, fingerprint: str) -> bool:
 
 def remember(encoder: Encoder) -> None:
     """Note that a base model is used here; where nothing can be noted, it has to be named again."""
-    if encoder.name in PACKAGED or not encoder.takes_pictures:
+    if encoder.name in PACKAGED or not encoder.encodes_images:
         return
     note = _note(encoder.name, encoder.fingerprint)
     if not note.is_file():

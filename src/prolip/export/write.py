@@ -73,7 +73,7 @@ def export(
 def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
     """What an adapted model can be exported to; a checkpoint under the name of the model's own library."""
     found: list[str] = []
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         return ()
     with suppress(UsageError):
         fold(fitted, encoder)

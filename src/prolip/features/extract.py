@@ -87,7 +87,7 @@ def extract(
         Decode large pictures in full for view 0, too: six times slower, and all but the same features.
     """
     started = time.perf_counter()
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         return _brought(encoder, images, views)
     views = [int(view) for view in views]
     if not views or min(views) < 0 or len(set(views)) != len(views):

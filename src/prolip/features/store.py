@@ -68,7 +68,7 @@ class FeatureStore:
 
         A space that was opened before is opened again, with what was added to it since.
         """
-        if not encoder.takes_pictures:
+        if not encoder.encodes_images:
             raise UsageError(f"{encoder.name!r} stands for embeddings that you have: name an encoder")
         identity = {
             "format": _FORMAT,

@@ -48,7 +48,7 @@ def place(source: Path, folder: Path, how: How) -> Path:
 def put(source: Path, target: Path, how: How) -> bool:
     """Put a file at a path; False if the path is taken."""
     try:
-        if not (movable(source) if how == "move" else source.is_file()):
+        if not (is_movable(source) if how == "move" else source.is_file()):
             raise InputError(f"{source} is not there any more, or not a file")
         make_folders(target.parent)
         if os.path.lexists(target):
@@ -61,7 +61,7 @@ def put(source: Path, target: Path, how: How) -> bool:
     return True
 
 
-def movable(path: Path) -> bool:
+def is_movable(path: Path) -> bool:
     """Whether a regular file or a symbolic link is there."""
     return path.is_symlink() or path.is_file()
 

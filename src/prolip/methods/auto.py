@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.core import Fitted, HeldOutPredictions, Task, errors
 from prolip.methods.common import cross_validation
 from prolip.methods.common.method import Method, Progress, Shape
 from prolip.methods.ensemble import MEMBERS, Ensemble, combine, fit_pool, stack, stacked
@@ -73,13 +73,13 @@ class Auto(Method):
     @single_thread()
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOut]:
+    ) -> tuple[Fitted, HeldOutPredictions]:
         """The fit, and what the chosen candidate said about held-out images."""
         if seed != self.seed or (assign_folds(task, seed) < 0).all():
             return super().fit_held_out(task, progress, seed)
         return self._compare(task, None)
 
-    def _compare(self, task: Task, validation: Task | None) -> tuple[Fitted, HeldOut]:
+    def _compare(self, task: Task, validation: Task | None) -> tuple[Fitted, HeldOutPredictions]:
         started = self.begin(task, validation)
         members = self.ensemble().create_members()
         pool = fit_pool(members, task, self.seed, validation)
@@ -95,7 +95,7 @@ class Auto(Method):
                 for name, s in zip(names, scores, strict=True)
             },
         }
-        held_out = HeldOut(logits[place], pool.y, pool.images)
+        held_out = HeldOutPredictions(logits[place], pool.y, pool.images)
         if place < len(members):
             return _tell(pool.fitted[place], started, **report), held_out
         weights = stack(pool.logits, pool.y)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip import methods, solvers
-from prolip.core import Fitted, HeldOut, Settings, Task, UsageError
+from prolip.core import Fitted, HeldOutPredictions, Settings, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.methods.common import cross_validation
 from prolip.methods.common.combined import Combined
@@ -113,7 +113,7 @@ class Ensemble(Method):
     @single_thread()
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOut]:
+    ) -> tuple[Fitted, HeldOutPredictions]:
         """The fit, and the sum of what its members say about each fold, under weights from the others."""
         if self.weights == "auto" and seed != self.seed:
             return super().fit_held_out(task, progress, seed)
@@ -122,7 +122,7 @@ class Ensemble(Method):
         weights, reason = self._weights(pool)
         logits = stacked(pool) if self.weights == "auto" else weighted(weights, pool.logits)
         fitted = combine(self, task, pool.fitted, weights, started, reason=reason)
-        return fitted, HeldOut(logits, pool.y, pool.images)
+        return fitted, HeldOutPredictions(logits, pool.y, pool.images)
 
     def chooses(self) -> bool:
         """The weights, or what a member has to choose."""

@@ -2,7 +2,7 @@
 
 import math
 
-from prolip.evaluate.comparison import Comparison, Judged
+from prolip.evaluate.comparison import CandidateScore, Comparison
 from prolip.report.html import Html, table, tag
 from prolip.report.page import page, section
 
@@ -70,7 +70,7 @@ def method_chart(comparison: Comparison) -> Html:
     )
 
 
-def table_row(each: Judged) -> list[str]:
+def table_row(each: CandidateScore) -> list[str]:
     """A method's figures as tables show them."""
     return [
         str(each.candidate),

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.measure import LabelledAnswers, figures
+from prolip.api.evaluate import LabelledPredictions, figures
 from prolip.api.model import AdaptedModel
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.evaluate.curve import Curve, Forecast
-from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.report.charts import calibration_chart, learning_chart
 from prolip.report.html import Html, join, percent, table, tag
 from prolip.report.page import cards, gallery, page, section
@@ -23,7 +23,7 @@ PICTURES = 2000  # thumbnails in all
 
 
 def model_page(
-    model: AdaptedModel, answers: LabelledAnswers, *, title: str, source: str, curve: Curve | str
+    model: AdaptedModel, answers: LabelledPredictions, *, title: str, source: str, curve: Curve | str
 ) -> str:
     """The page as HTML, of answers about labelled images (`api.measure`).
 
@@ -32,10 +32,10 @@ def model_page(
     """
     told, p = figures(model, answers), answers.probabilities(model)
     counts = metrics.confusion(p, answers.y)
-    surest, unsure, outsiders = _galleries(p, answers)
+    surest, unsure, out_of_distribution = _galleries(p, answers)
     pictures: dict[int, str] = {}
     if answers.images is not None:
-        wanted = dict.fromkeys([*surest, *unsure, *outsiders, *_of_cells(p, answers.y)])
+        wanted = dict.fromkeys([*surest, *unsure, *out_of_distribution, *_of_cells(p, answers.y)])
         pictures = thumbnails(answers.images, list(wanted)[:PICTURES])
     images = [
         {
@@ -53,7 +53,7 @@ def model_page(
         _mistakes(surest, unsure, answers),
         _classes(model, answers, counts),
         _calibration(told, p, answers.y),
-        _outsiders(answers, outsiders),
+        _out_of_distribution(answers, out_of_distribution),
         _learning(curve),
         _skipped(answers.skipped),
         _making(model),
@@ -62,7 +62,7 @@ def model_page(
     return page(title, _lead(model, answers, source), sections, data)
 
 
-def _lead(model: AdaptedModel, answers: LabelledAnswers, source: str) -> str:
+def _lead(model: AdaptedModel, answers: LabelledPredictions, source: str) -> str:
     n, held = len(answers.y), int(answers.held_out.sum())
     about = f"{len(model.classes)} classes, asked about {n} images of {source}."
     if held == n:
@@ -109,7 +109,7 @@ def _confusion(model: AdaptedModel, counts: Array) -> Html:
     )  # fmt: skip
 
 
-def _mistakes(surest: list[int], unsure: list[int], answers: LabelledAnswers) -> Html:
+def _mistakes(surest: list[int], unsure: list[int], answers: LabelledPredictions) -> Html:
     mistakes = section(
         "Surest mistakes", gallery(surest, "There are no mistakes."),
         note="Wrong answers given with the most confidence: look here for wrong labels first.",
@@ -127,7 +127,7 @@ def _mistakes(surest: list[int], unsure: list[int], answers: LabelledAnswers) ->
     return join(mistakes, right)
 
 
-def _classes(model: AdaptedModel, answers: LabelledAnswers, counts: Array) -> Html:
+def _classes(model: AdaptedModel, answers: LabelledPredictions, counts: Array) -> Html:
     own, given, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
     f1, before = metrics.f1_scores(counts), metrics.per_class_accuracy(answers.zero_shot, answers.y)
     support = _support_counts(model)
@@ -165,7 +165,7 @@ def _calibration(told: dict[str, Any], p: Array, y: Array) -> Html:
     return section("Do probabilities mean what they say?", calibration_chart(p, y), note=note)
 
 
-def _outsiders(answers: LabelledAnswers, outsiders: list[int]) -> Html:
+def _out_of_distribution(answers: LabelledPredictions, out_of_distribution: list[int]) -> Html:
     if answers.refused is None:
         return Html("")
     n, count = len(answers.y), int(answers.refused.sum())
@@ -174,7 +174,7 @@ def _outsiders(answers: LabelledAnswers, outsiders: list[int]) -> Html:
         f"{percent(FALSE_REJECT, 0)} are to be expected of images that do belong. More of them mean that "
         "these images are unlike those that the model was fitted on."
     )
-    return section("None of the classes?", gallery(outsiders, "None is refused."), note=note)
+    return section("None of the classes?", gallery(out_of_distribution, "None is refused."), note=note)
 
 
 def _learning(curve: Curve | str) -> Html:
@@ -216,7 +216,7 @@ def _making(model: AdaptedModel) -> Html:
         "trained numbers": f"{report['parameters']:,}" if report.get("parameters") else None,
         "images": f"{report['images']:,} of {report['classes']} classes",
         "views of each": report.get("views"),
-        "prompts": ", ".join(model.recipe.templates) if encoder.takes_pictures else None,
+        "prompts": ", ".join(model.recipe.templates) if encoder.encodes_images else None,
         "temperature": f"{model.confidence.temperature:.3g}",
         "seconds of the fit": f"{report['seconds']:.2f}" if "seconds" in report else None,
         "weights": encoder.fingerprint,
@@ -230,13 +230,13 @@ def _making(model: AdaptedModel) -> Html:
     return section("How it was made", tag("table", tag("tbody", *rows), class_="facts"))
 
 
-def _galleries(p: Array, answers: LabelledAnswers) -> tuple[list[int], list[int], list[int]]:
+def _galleries(p: Array, answers: LabelledPredictions) -> tuple[list[int], list[int], list[int]]:
     """Numbers of the surest mistakes, the least sure right answers, and what seems to be of no class."""
     wrong, sure = p.argmax(axis=1) != answers.y, p.max(axis=1)
     surest = [i for i in np.argsort(-sure, kind="stable").tolist() if wrong[i]][:SHOWN]
     unsure = [i for i in np.argsort(sure, kind="stable").tolist() if not wrong[i]][:SHOWN]
-    outsiders = [] if answers.refused is None else np.flatnonzero(answers.refused)[:SHOWN].tolist()
-    return surest, unsure, outsiders
+    out_of_distribution = [] if answers.refused is None else np.flatnonzero(answers.refused)[:SHOWN].tolist()
+    return surest, unsure, out_of_distribution
 
 
 def _of_cells(p: Array, y: Array) -> list[int]:

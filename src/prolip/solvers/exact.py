@@ -20,7 +20,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
-from prolip.solvers.folds import own_order
+from prolip.solvers.folds import canonical_order
 from prolip.solvers.minimise import Minimum, minimise, no_pairs
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import reduce
@@ -64,7 +64,7 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
             stacklevel=3,
         )
     with single_thread():
-        reduction = reduce(task.subset(own_order(task)), regime)
+        reduction = reduce(task.subset(canonical_order(task)), regime)
         objective = ReducedObjective(reduction, lams[0])
         z = np.zeros(objective.shape, reduction.regime.sums)
         start_value, _ = objective(z)

@@ -34,7 +34,7 @@ def assign_folds(task: Task, seed: int) -> Array:
     return fold
 
 
-def own_order(task: Task) -> Array:
+def canonical_order(task: Task) -> Array:
     """An order of the images [n] that depends on the images alone.
 
     Taken before a fit, it makes the result the same, to the last bit, in whatever order the images come.

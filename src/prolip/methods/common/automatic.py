@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from prolip.core import HeldOut, Task
+from prolip.core import HeldOutPredictions, Task
 from prolip.core.arrays import Array, log_softmax
 from prolip.core.errors import check_name
 from prolip.methods.common.residual import Residual
-from prolip.solvers.folds import assign_folds, own_order, some_classes
+from prolip.solvers.folds import assign_folds, canonical_order, some_classes
 from prolip.solvers.regression import SoftmaxRegression
 from prolip.solvers.solution import Solution
 from prolip.solvers.threads import single_thread
@@ -71,7 +71,9 @@ class Choice:
     fit_scale: float  # the same, as the fit itself has it: the mean of b |x W| / c |x|
     reason: str  # "cross-validation" or ALONE
     tried: tuple[ShareTrial, ...] = ()  # in order; empty without cross-validation
-    held_out: HeldOut | None = None  # under this choice; None where nothing or only a sample of classes was
+    held_out: HeldOutPredictions | None = (
+        None  # under this choice; None where nothing or only a sample of classes was
+    )
     start: Array | None = None  # Z [r, 1, k] near the fit on all images
 
 
@@ -85,7 +87,7 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
     >>> choice.reason, solution.lam == choice.lam
     ('cross-validation', True)
     """
-    began, order = time.perf_counter(), own_order(task)
+    began, order = time.perf_counter(), canonical_order(task)
     with single_thread():
         search = _Search(task.subset(order), scale, seed)
         choice = search.choose()
@@ -96,7 +98,7 @@ def automatic(task: Task, *, scale: str = "auto", seed: int = 0) -> tuple[Soluti
     if (out := choice.held_out) is not None:  # as the images came
         places = order[out.images]
         back = places.argsort()
-        choice = replace(choice, held_out=HeldOut(out.logits[back], out.y[back], places[back]))
+        choice = replace(choice, held_out=HeldOutPredictions(out.logits[back], out.y[back], places[back]))
     return solution, choice
 
 
@@ -114,7 +116,7 @@ def residual_fit(task: Task, lam: float, trust: float, share: float) -> Solution
     """The fit with numbers that are settled."""
     began = time.perf_counter()
     with single_thread():
-        search = _Search(task.subset(own_order(task)), "fixed", 0)
+        search = _Search(task.subset(canonical_order(task)), "fixed", 0)
         return search.fit(Choice(lam, trust, share, task.scale, task.scale, "given"), began)[0]
 
 
@@ -159,7 +161,7 @@ class _Search:
         if part is not self.whole:
             return choice
         held = np.flatnonzero(fold >= 0)
-        held_out = HeldOut((scale * step.cosines).astype(np.float32), task.y[held], held)
+        held_out = HeldOutPredictions((scale * step.cosines).astype(np.float32), task.y[held], held)
         return replace(choice, held_out=held_out, start=step.z.mean(axis=1, keepdims=True))
 
     def fit(self, choice: Choice, began: float) -> tuple[Solution, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core import HeldOut, Task, Text
+from prolip.core import HeldOutPredictions, Task, Text
 from prolip.core.arrays import Array, cross_entropy
 from prolip.methods.common.method import Method
 from prolip.solvers.folds import assign_folds, some_classes
@@ -60,7 +60,9 @@ def fold_parts(task: Task, seed: int) -> list[tuple[Array, Array]]:
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
 
 
-def cross_validate(method: Method, task: Task, *, text: Text | None = None, seed: int = 0) -> HeldOut:
+def cross_validate(
+    method: Method, task: Task, *, text: Text | None = None, seed: int = 0
+) -> HeldOutPredictions:
     """Fit on the rest of each fold and ask about the fold, by its first view.
 
     The method has options that leave nothing to search (`methods.from_settings`); `text` are class texts to
@@ -72,7 +74,7 @@ def cross_validate(method: Method, task: Task, *, text: Text | None = None, seed
         fitted = method.fit(task.subset(kept))
         logits[held] = (fitted if text is None else fitted.with_text(text)).logits(task.x[0, held])
     images = np.sort(np.concatenate([held for _, held in parts])) if parts else np.zeros(0, int)
-    return HeldOut(logits[images], task.y[images], images)
+    return HeldOutPredictions(logits[images], task.y[images], images)
 
 
 def score(logits: Sequence[Array], labels: Sequence[Array]) -> Score:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from prolip.core import Fitted, HeldOut, Task
+from prolip.core import Fitted, HeldOutPredictions, Task
 from prolip.core.arrays import Array
 from prolip.methods.common import cross_validation
 from prolip.methods.common.method import Method, Progress
@@ -72,7 +72,7 @@ class HyperparameterSearch(Method):
     @single_thread()
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOut]:
+    ) -> tuple[Fitted, HeldOutPredictions]:
         """The fit, and the answers that its search gave about held-out images where it saw all classes."""
         started = self.begin(task)
         saw_all = seed == self.seed and task.classes <= cross_validation.CLASSES
@@ -82,7 +82,9 @@ class HyperparameterSearch(Method):
                 images = np.concatenate([held for _, held in cross_validation.fold_parts(task, seed)])
                 order = np.argsort(images)
                 logits, images = np.concatenate(found.logits)[order], images[order]
-                return self._fit_found(task, found, started), HeldOut(logits, task.y[images], images)
+                return self._fit_found(task, found, started), HeldOutPredictions(
+                    logits, task.y[images], images
+                )
         return super().fit_held_out(task, progress, seed)
 
     def _fit_found(self, task: Task, found: Hyperparameter, started: float) -> Fitted:

@@ -13,8 +13,8 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
-from prolip.core import Fitted, HeldOut, InputError, Settings, Task, UsageError
-from prolip.core.arrays import own_value
+from prolip.core import Fitted, HeldOutPredictions, InputError, Settings, Task, UsageError
+from prolip.core.arrays import to_python_scalar
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
@@ -56,7 +56,7 @@ class Method(ABC):
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
     needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
     trains_tower: ClassVar[bool] = False  # a fit takes minutes, and is not cross-validated
-    reads_pictures: ClassVar[bool] = False  # it runs the image tower: features are not enough
+    reads_images: ClassVar[bool] = False  # it runs the image tower: features are not enough
 
     @classmethod
     def options(cls) -> list[str]:
@@ -129,7 +129,7 @@ class Method(ABC):
 
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOut]:
+    ) -> tuple[Fitted, HeldOutPredictions]:
         """The fit, and what models of the same options say about images that they were not fitted on.
 
         Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
@@ -149,7 +149,7 @@ def plain(value: Any) -> Any:
         return [plain(own) for own in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    value = own_value(value)
+    value = to_python_scalar(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, HeldOut, Task, errors
+from prolip.core import Fitted, HeldOutPredictions, Task, errors
 from prolip.core.arrays import Array
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
@@ -77,7 +77,7 @@ class PenalisedBiasMethod(PenaltySearch, LogitBiasMethod):
     @single_thread()
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOut]:
+    ) -> tuple[Fitted, HeldOutPredictions]:
         """The answers of the search where it fits as the method does; it goes to minima, Adam does not."""
         if self.solver == "exact":
             return super().fit_held_out(task, progress, seed)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip import solvers
-from prolip.core import HeldOut, Projected, Task, UsageError, errors
+from prolip.core import HeldOutPredictions, Projected, Task, UsageError, errors
 from prolip.core.arrays import Array
 from prolip.methods.common import automatic
 from prolip.methods.common.cross_validation import cross_validate
@@ -111,7 +111,7 @@ class Projection(LogitBiasMethod):
 
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Projected, HeldOut]:
+    ) -> tuple[Projected, HeldOutPredictions]:
         """The fit; its choice of lam has asked the folds already."""
         fitted, held_out = self._fit(task, progress)
         if held_out is None or seed != self.seed:
@@ -120,7 +120,7 @@ class Projection(LogitBiasMethod):
 
     def _fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> tuple[Projected, HeldOut | None]:
+    ) -> tuple[Projected, HeldOutPredictions | None]:
         started = self.begin(task, validation)
         if self.lam == "auto" and self.solver == "exact" and validation is None:
             task = self._scaled(task)

@@ -70,7 +70,7 @@ class FineTuning(TowerMethod):
 
     open_class: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = (IMAGE,)
-    reads_pictures: ClassVar[bool] = True
+    reads_images: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         solvers.check_lam(self.lam)

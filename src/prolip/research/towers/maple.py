@@ -64,7 +64,7 @@ class MaPLe(PromptTuning):
     summary: ClassVar[str] = "coupled prompts in both towers (vision transformers only)"
     size: ClassVar[str] = "J (M x De + (De + 1) width)"
     needs: ClassVar[tuple[str, ...]] = (WORDS, IMAGE, CLASS_TOKEN)
-    reads_pictures: ClassVar[bool] = True
+    reads_images: ClassVar[bool] = True
 
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Coupled:
         """Train the prompts through both towers of a copy."""

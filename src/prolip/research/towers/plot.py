@@ -70,7 +70,7 @@ class PLOT(CoOp):
     summary: ClassVar[str] = "several learned prompts a class, matched to places in the picture"
     size: ClassVar[str] = "P x M x De, or P x K x M x De class-specific"
     needs: ClassVar[tuple[str, ...]] = (WORDS, LOCAL)
-    reads_pictures: ClassVar[bool] = True
+    reads_images: ClassVar[bool] = True
 
     def fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None

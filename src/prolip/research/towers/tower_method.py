@@ -96,7 +96,7 @@ class TowerMethod(Method):
             raise ModelError(f"{self.name} needs {missing[0]}, and {encoder.name} does not offer that")
         if task.text.classes is None:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
-        if self.reads_pictures and len(task.pictures) != task.n:
+        if self.reads_images and len(task.pictures) != task.n:
             raise InputError(
                 f"{self.name} trains on the pictures themselves: the task has {task.n} images "
                 f"but {len(task.pictures)} pictures"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from prolip.api.adapt import read_support
+from prolip.api.fit import read_support
 from prolip.api.model import Recipe
 from prolip.api.reading import Labelled, Progress, Reading
 from prolip.core import UsageError

@@ -13,9 +13,9 @@ from prolip.core import Fitted, InputError, Task, Text, UsageError
 from prolip.core.arrays import Array
 from prolip.data import sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
-from prolip.encoders.embeddings import BroughtEmbeddings
+from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.reject import Outsiders
+from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.features import Pictures
 from prolip.methods import Method
 
@@ -55,8 +55,8 @@ def read_support(
     """Sample images, encode them and name their classes; the encoder of embeddings knows those names then."""
     classes = labelled.classes
     check_texts(encoder, recipe, classes)
-    if not encoder.takes_pictures:
-        encoder = BroughtEmbeddings(Text(labelled.text, tuple(map(str, classes))))
+    if not encoder.encodes_images:
+        encoder = PrecomputedEmbeddings(Text(labelled.text, tuple(map(str, classes))))
     warn_of_short_classes(labelled.y, shots)
     chosen = sample_few_shot(labelled.y, shots, recipe.seed)
     found = reading.features(encoder, [labelled.images[i] for i in chosen], range(recipe.views), progress)
@@ -66,11 +66,11 @@ def read_support(
         warnings.warn(f"copies of other images, which do not count: {copies}", stacklevel=4)
     places, y = [chosen[found.kept[i]] for i in fresh], [y[i] for i in fresh]
     missing = [name for k, name in enumerate(classes) if k not in set(y)]
-    if missing and encoder.takes_pictures:
+    if missing and encoder.encodes_images:
         why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     text = class_texts(encoder, recipe, classes, found.features[0, fresh], y)
-    pictures = Pictures([labelled.images[i] for i in places]) if encoder.takes_pictures else ()
+    pictures = Pictures([labelled.images[i] for i in places]) if encoder.encodes_images else ()
     task = support_task(encoder, recipe, found.features[:, fresh], y, text, pictures)
     return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
 
@@ -130,8 +130,8 @@ def fit_and_calibrate(
     keep temperature 1.
     """
     if method.trains_tower:
-        outsiders = None if method.reads_pictures else Outsiders.of(task)
-        return method.fit(task, progress), Confidence(outsiders=outsiders)
+        out_of_distribution = None if method.reads_images else OutOfDistribution.of(task)
+        return method.fit(task, progress), Confidence(out_of_distribution=out_of_distribution)
     fitted, held_out = method.fit_held_out(task, progress, seed)
     return fitted, Confidence.of(fitted, task, held_out)
 
@@ -140,7 +140,7 @@ def support_task(
     encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text, pictures: Sequence[Any] = ()
 ) -> Task:
     """Features [V, n, width] and labels [n] as the task of an encoder; embeddings are a black box."""
-    if not encoder.takes_pictures:
+    if not encoder.encodes_images:
         return Task(x, y, text, scale=encoder.scale)
     task = Task(x, y, text, encoder.head, encoder.scale)
     return recipe.create().prepare(task, encoder, recipe.templates, pictures)

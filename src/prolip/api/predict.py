@@ -17,12 +17,12 @@ from prolip.api.model import AdaptedModel
 from prolip.api.reading import Progress, Reading
 from prolip.core import UsageError
 from prolip.core.arrays import Array
-from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
 from prolip.io.files import sha256_tensors
 
 if TYPE_CHECKING:
-    from prolip.evaluate.unlabelled import Evidence, JointAnswers
+    from prolip.evaluate.unlabelled import Evidence, TransductivePredictions
 
 CHUNK = 512  # images that are read together, at most
 FIRST_CHUNK = 32
@@ -30,7 +30,7 @@ BEHIND = 1.0  # seconds of work in a chunk
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictOptions:
     """What an answer is to hold."""
 
     top: int = 1  # how many classes are ranked
@@ -52,14 +52,14 @@ def features(
     return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
 
 
-def transductive(model: AdaptedModel, x: Array) -> JointAnswers:
+def transductive(model: AdaptedModel, x: Array) -> TransductivePredictions:
     """Probabilities of features [n, width], classified together where that helps; and the evidence."""
-    from prolip.evaluate.unlabelled import answer_together
+    from prolip.evaluate.unlabelled import predict_transductive
 
-    return answer_together(model.fitted, model.confidence, model.support.task, x, model.recipe.seed)
+    return predict_transductive(model.fitted, model.confidence, model.support.task, x, model.recipe.seed)
 
 
-def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
+def predict(model: AdaptedModel, x: Array, asked: PredictOptions) -> list[Any]:
     """The most probable class of each of features [n, width]; None for what is rejected."""
     # From the probabilities, whose rounding may make two classes equal, so that both always agree.
     probabilities = transductive(model, x).probabilities if asked.transductive else model.probabilities(x)
@@ -73,7 +73,7 @@ def predict(model: AdaptedModel, x: Array, asked: Asked) -> list[Any]:
 def answers(
     model: AdaptedModel,
     images: Iterable[tuple[str, Any]],
-    asked: Asked,
+    asked: PredictOptions,
     reading: Reading,
     *,
     skipped: list[tuple[str, str]] | None = None,
@@ -114,7 +114,7 @@ def _chunk(
     model: AdaptedModel,
     names: Sequence[str],
     images: Sequence[Any],
-    asked: Asked,
+    asked: PredictOptions,
     reading: Reading,
     skipped: list[tuple[str, str]] | None,
     evidence: list[Evidence] | None,
@@ -154,7 +154,7 @@ def one_answer(
     return {**answer, "top": ranked}
 
 
-def run_name(model: AdaptedModel, asked: Asked) -> str:
+def run_name(model: AdaptedModel, asked: PredictOptions) -> str:
     """Eight digits that the answers of one model to one question have in common, and no others."""
     tensors = {**model.fitted.tensors(), **model.confidence.tensors(), "text": model.text.rows}
     parts = [

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.answer import features
 from prolip.api.groups import Groups
-from prolip.api.grow import held_out_answers, support_of
+from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.model import AdaptedModel
+from prolip.api.predict import features
 from prolip.api.reading import Labelled, Progress, Reading, require_known
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
@@ -27,7 +27,7 @@ _NOTHING_HELD_OUT = (
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledAnswers:
+class LabelledPredictions:
     """What a model says about labelled images."""
 
     names: list[str]  # what each image is called: its path, where it has one
@@ -46,46 +46,46 @@ class LabelledAnswers:
         return softmax(self.logits / model.confidence.temperature)
 
 
-def answer_labelled(
+def predict_labelled(
     model: AdaptedModel,
     labelled: Labelled,
     reading: Reading,
     progress: Progress | None = None,
     *,
-    honest: bool = False,
-) -> LabelledAnswers:
+    out_of_fold: bool = False,
+) -> LabelledPredictions:
     """Ask a model about labelled images.
 
-    With `honest`, images that it was fitted on are answered by fits that did not see them; those that cannot
-    be held out, as the only one of their class, are left out.
+    With `out_of_fold`, images that it was fitted on are predicted by fits that did not see them; those that
+    cannot be held out, as the only one of their class, are left out.
     """
     require_known(labelled, model.classes)
     found = features(model, labelled.images, reading, progress)
     before = None
     if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
         before = reading.features(model.encoder, labelled.images, progress=progress).features[0]
-    return answer_features(model, labelled, found, before, honest=honest)
+    return predict_labelled_features(model, labelled, found, before, out_of_fold=out_of_fold)
 
 
-def answer_features(
+def predict_labelled_features(
     model: AdaptedModel,
     labelled: Labelled,
     found: Extraction,
     before: Array | None = None,
     *,
-    honest: bool = False,
-) -> LabelledAnswers:
+    out_of_fold: bool = False,
+) -> LabelledPredictions:
     """The same for images whose features are there; `before` [n, width] are the base model's, if others."""
     y, x = np.array([labelled.y[i] for i in found.kept]), found.features[0]
     before, logits = x if before is None else before, model.fitted.logits(x)
     refused = None
-    if model.confidence.outsiders is not None:
+    if model.confidence.out_of_distribution is not None:
         refused = model.rejects(x, logits.argmax(axis=1))
     place = {key: i for i, key in enumerate(model.support.hashes)}
     in_support = np.array([key in place for key in found.hashes])
     held_out, kept = np.zeros(len(y), bool), np.ones(len(y), bool)
-    if honest and in_support.any() and _can_hold_out(model):
-        answers = held_out_answers(model)
+    if out_of_fold and in_support.any() and _can_hold_out(model):
+        answers = held_out_predictions(model)
         row_of = {place: row for row, place in enumerate(answers.images.tolist())}
         rows = [row_of.get(place.get(key, -1), -1) for key in found.hashes]
         held_out = np.array(rows) >= 0
@@ -94,35 +94,37 @@ def answer_features(
     if not kept.any():
         raise UsageError(_NOTHING_HELD_OUT)
     sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(kept)
-    return LabelledAnswers(
+    return LabelledPredictions(
         [image_name(sources[i], found.kept[i]) for i in chosen],
-        [sources[i] for i in chosen] if model.encoder.takes_pictures else None,
+        [sources[i] for i in chosen] if model.encoder.encodes_images else None,
         y[kept], before[kept], logits[kept], model.zero_shot().logits(before[kept]),
         in_support[kept], held_out[kept], None if refused is None else refused[kept], found.bad,
     )  # fmt: skip
 
 
-def answer_held_out(model: AdaptedModel) -> LabelledAnswers:
+def predict_held_out(model: AdaptedModel) -> LabelledPredictions:
     """Answers about support images by fits like this model's that did not see them; there are no pictures."""
     task = support_of(model)
     if not _can_hold_out(model):
         raise UsageError(
             f"{model.recipe.method} takes minutes to fit and is not cross-validated: name a folder of images"
         )
-    answers = held_out_answers(model)
+    answers = held_out_predictions(model)
     if not len(answers):
         raise UsageError(_NOTHING_HELD_OUT)
     x, n = task.x[0, answers.images], len(answers)
-    outsiders, refused = model.confidence.outsiders, None
-    if outsiders is not None:
+    out_of_distribution, refused = model.confidence.out_of_distribution, None
+    if out_of_distribution is not None:
         refused = model.rejects(x, answers.logits.argmax(axis=1))
     names = [f"support image {i + 1}" for i in answers.images]
     seen = np.ones(n, bool)
     zero_shot = model.zero_shot().logits(x)
-    return LabelledAnswers(names, None, answers.y, x, answers.logits, zero_shot, seen, seen, refused, [])
+    return LabelledPredictions(names, None, answers.y, x, answers.logits, zero_shot, seen, seen, refused, [])
 
 
-def figures(model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None) -> dict[str, Any]:
+def figures(
+    model: AdaptedModel, answers: LabelledPredictions, groups: Groups | None = None
+) -> dict[str, Any]:
     """Accuracy, calibration and counts of answers, before and after the fit; by group too."""
     y, probabilities = answers.y, answers.probabilities(model)
     as_fitted = softmax(answers.logits * fit_factor(model.fitted))
@@ -155,8 +157,8 @@ def figures(model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None
     return found
 
 
-def write_answers(
-    path: Path, model: AdaptedModel, answers: LabelledAnswers, groups: Groups | None = None
+def write_predictions(
+    path: Path, model: AdaptedModel, answers: LabelledPredictions, groups: Groups | None = None
 ) -> None:
     """A .csv with the path, the truth, the answer and its probability of every image; by group too."""
     if path.suffix.lower() != ".csv":

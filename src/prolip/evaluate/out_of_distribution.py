@@ -34,7 +34,7 @@ DOUBTFUL = 0.1  # of pictures that belong, the part whose low score is held agai
 
 
 @dataclass(frozen=True, eq=False)
-class Outsiders:
+class OutOfDistribution:
     """Who belongs, and how sure that is."""
 
     means: Array  # unit class means [K, Do]; zero for a class that has no image
@@ -43,7 +43,7 @@ class Outsiders:
     outsider_scores: Array
 
     @classmethod
-    def of(cls, task: Task) -> Outsiders:
+    def of(cls, task: Task) -> OutOfDistribution:
         """Means and scores of a support set."""
         means, scores, others = _support_scores(task)
         return cls(means, np.sort(scores), np.sort(others))
@@ -83,7 +83,7 @@ class Outsiders:
         lower = np.searchsorted(self.scores, self.score(x, head)) / len(self.scores)
         return np.minimum(1.0, lower / DOUBTFUL)
 
-    def extended(self, classes: int) -> Outsiders:
+    def extended(self, classes: int) -> OutOfDistribution:
         """The same with classes without images added at the end, `classes` in all."""
         return replace(self, means=np.pad(self.means, ((0, classes - len(self.means)), (0, 0))))
 

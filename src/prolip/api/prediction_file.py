@@ -18,7 +18,7 @@ from prolip.io.writing import check_place
 FORMATS = (".csv", ".jsonl")
 
 
-class AnswerFile:
+class PredictionFile:
     """A .csv or .jsonl of answers that grows, and knows which images it has.
 
     Every answer carries the `run` that it comes from (see `run_name`): a file with anything else in it
@@ -27,7 +27,7 @@ class AnswerFile:
     """
 
     def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:
-        check_answers(path)
+        check_prediction_file(path)
         self.path, self.csv, self.run = path, path.suffix == ".csv", run
         self.columns = ["image", "class", "probability", *(["rejected"] if reject else [])]
         for rank in range(2, top + 1):
@@ -37,7 +37,7 @@ class AnswerFile:
         self._lines: Lines | None = None
 
     @contextmanager
-    def opened(self) -> Iterator[AnswerFile]:
+    def opened(self) -> Iterator[PredictionFile]:
         """Take the file, and read what is done; another process that has it is an error."""
         with appending(self.path, self._read) as self._lines:
             yield self
@@ -118,7 +118,7 @@ class AnswerFile:
         return UsageError(f"{self.path} {what}: name another file, or remove this one")
 
 
-def check_answers(path: Path) -> None:
+def check_prediction_file(path: Path) -> None:
     """Refuse a place where no answers can go, before any work."""
     if path.suffix not in FORMATS:
         raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")

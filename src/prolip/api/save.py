@@ -11,16 +11,16 @@ import numpy as np
 import prolip
 from prolip import methods
 from prolip.api import check_saved
-from prolip.api.adapt import support_task
+from prolip.api.fit import support_task
 from prolip.api.model import AdaptedModel, Support
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
 from prolip.encoders import Encoder
-from prolip.encoders.embeddings import BroughtEmbeddings
+from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.reject import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base, remember
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
@@ -28,7 +28,7 @@ from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
     """What a saved model says about itself."""
-    encoder, outsiders = model.encoder, model.confidence.outsiders
+    encoder, out_of_distribution = model.encoder, model.confidence.out_of_distribution
     return {
         "prolip": prolip.__version__,
         "model": encoder.name,
@@ -37,13 +37,13 @@ def describe(model: AdaptedModel) -> dict[str, Any]:
         "licence": encoder.licence,
         "recipe": asdict(model.recipe),
         "method": model.recipe.method,
-        "templates": list(model.recipe.templates) if encoder.takes_pictures else None,
+        "templates": list(model.recipe.templates) if encoder.encodes_images else None,
         "settings": asdict(model.fitted.settings),
         "lam": model.fitted.settings.options.get("lam"),
         "kind": model.fitted.kind,
         "config": model.fitted.config(),
         "temperature": model.confidence.temperature,
-        "threshold": None if outsiders is None else outsiders.threshold(FALSE_REJECT),
+        "threshold": None if out_of_distribution is None else out_of_distribution.threshold(FALSE_REJECT),
         "classes": list(model.classes),
         "fit": model.report,
         "held_out": model.confidence.report,
@@ -94,7 +94,7 @@ def load(
     with _damage_told(path):
         check_saved.check_config(saved.config)
         text = _text(saved)
-    encoder: Encoder = BroughtEmbeddings(text)
+    encoder: Encoder = PrecomputedEmbeddings(text)
     if saved.config["model"] != encoder.name:
         name, fingerprint = saved.config["model"], saved.config["fingerprint"]
         encoder = load_base(path, name, fingerprint, device, base=base, trust_base=trust_base)
@@ -128,8 +128,8 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     recipe, settings = check_saved.recipe_of(config), check_saved.settings_of(config)
     hashes = check_saved.hashes_of(saved.tensors["support"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
-    if confidence.outsiders is not None:
-        check_saved.check_outsiders(confidence.outsiders, encoder, len(classes))
+    if confidence.out_of_distribution is not None:
+        check_saved.check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
     ).bind(encoder)
@@ -158,7 +158,7 @@ def export(
     """Write the model for other programs, as `prolip.export.write.export` does; returns the files' names."""
     from prolip.export.write import export as write
 
-    if not model.encoder.takes_pictures:
+    if not model.encoder.encodes_images:
         raise UsageError("embeddings have no model behind them that could be exported")
     if evaluation is not None and not evaluation:
         raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")

@@ -38,14 +38,14 @@ _TEXT = ("texts", "text")
 _CLASSES = ("classes", "class_names", "names")
 
 
-def load(rest: str, device: str) -> BroughtEmbeddings:
+def load(rest: str, device: str) -> PrecomputedEmbeddings:
     """What stands for the encoder behind the name `arrays`."""
     if rest:
         raise UsageError(f"'arrays' takes nothing after it, got 'arrays:{rest}'")
-    return BroughtEmbeddings()
+    return PrecomputedEmbeddings()
 
 
-class BroughtEmbeddings(Encoder):
+class PrecomputedEmbeddings(Encoder):
     """In the place of an encoder: images come as embeddings, classes as text rows.
 
     `text` are the rows that it knows; before a fit there are none.
@@ -55,7 +55,7 @@ class BroughtEmbeddings(Encoder):
     fingerprint = ""
     scale = 100.0  # CLIP's
     device = "cpu"
-    takes_pictures = False
+    encodes_images = False
     black_box_reason = "embeddings have no model behind them"
 
     def __init__(self, text: Text | None = None) -> None:
