@@ -1,5 +1,6 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
 # make test   set up both environments; run lint, types, layers and tests
+# make setup  only set up both environments
 # make verify print every method beside an independent computation of the same thing
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
@@ -15,12 +16,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test lint light full verify chromium format clean
+.PHONY: demo test setup lint light full verify chromium format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
 
 test: lint light full
+
+setup: $(LIGHT)/.test $(FULL)/.installed chromium
 
 lint: $(FULL)/.installed
 	$(FULL)/bin/ruff check .
