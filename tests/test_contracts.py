@@ -1,0 +1,115 @@
+"""What other programs read: the keys of every `--json`, of `POST /predict`, and of saved models.
+
+`contracts.json` has them as they were first published. A key may be added there; renaming or removing one
+breaks programs that read it.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from pictures import COLOURS, blotch
+
+CONTRACTS = json.loads((Path(__file__).parent / "contracts.json").read_text())
+# Objects whose keys are names of the user's, or depend on the method.
+OPEN = {"sorted", "left_out", "options", "config", "descriptions", "spoken", "files"}
+
+
+def keys(value):
+    """The keys of a JSON value, at every depth; of a list, those of its first element."""
+    if isinstance(value, dict):
+        return {name: "..." if name in OPEN else keys(each) for name, each in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        return [keys(value[0])]
+    return None
+
+
+COMMANDS = {
+    "fit": "fit PHOTOS -o model",
+    "fit --unlabelled": "fit PHOTOS -o pooled --unlabelled PHOTOS/test",
+    "eval": "eval MODEL PHOTOS --per-image --groups groups.json --out eval.csv --report eval.html",
+    "predict": "predict MODEL PHOTOS/test --top 2 --reject",
+    "predict --out": "predict MODEL PHOTOS/test --out predictions.csv --transductive",
+    "predict --sort-into": "predict MODEL PHOTOS/test --sort-into sorted",
+    "report": "report MODEL -o report.html",
+    "compare": "compare PHOTOS --method zero_shot",
+    "check": "check PHOTOS --report check.html --out check.csv",
+    "classes": "classes MODEL",
+    "add": "add MODEL --name-only violet -o grown",
+    "curve": "curve MODEL",
+    "suggest": "suggest MODEL PHOTOS/test -n 2",
+    "export": "export MODEL --to adapter -o adapter",
+    "embed": "embed PHOTOS -o features",
+    "methods": "methods",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_keys_of_a_command_stay(prolip, photos, tmp_path, colour_model, name):
+    """`--json` of a command has the keys that programs know."""
+    colour_model.save(tmp_path / "model")
+    Path("groups.json").write_text('{"red": "warm", "blue": "cold", "green": "cold"}')
+    if name == "check":
+        blotch(COLOURS["red"], 1).save(photos / "train" / "green" / "wrong.png")
+    places = {"MODEL": str(tmp_path / "model"), "PHOTOS": str(photos)}
+    words = COMMANDS[name].split()
+    for place, path in places.items():
+        words = [word.replace(place, path) for word in words]
+    code, out, err = prolip(*words, "--json")
+    assert code == 0, err
+    assert keys(json.loads(out)) == CONTRACTS[name]
+
+
+def test_the_keys_of_reprojecting_and_of_undoing_a_move_stay(prolip, photos, colour_model):
+    """Two commands that need what another one wrote."""
+    colour_model.save("model")
+    prolip("embed", photos, "-o", "features")
+    code, out, err = prolip("reproject", "features", "model", "-o", "index.npy", "--json")
+    assert code == 0, err
+    assert keys(json.loads(out)) == CONTRACTS["reproject"]
+    blotch(COLOURS["red"], 1).save(photos / "train" / "green" / "wrong.png")
+    prolip("check", photos, "--move", "moved")
+    code, out, err = prolip("check", "--undo", "moved", "--yes", "--json")
+    assert code == 0, err
+    assert keys(json.loads(out)) == CONTRACTS["check --undo"]
+
+
+def test_the_keys_of_a_saved_model_stay(colour_model):
+    """prolip.json, and the names of the tensors."""
+    from safetensors import safe_open
+
+    colour_model.save("model")
+    found = {"prolip.json": keys(json.loads(Path("model/prolip.json").read_text()))}
+    for path in sorted(Path("model").glob("*.safetensors")):
+        with safe_open(path, "numpy") as file:
+            found[path.name.partition("-")[0]] = sorted(file.keys())
+    assert found == CONTRACTS["saved model"]
+
+
+def test_the_keys_of_a_prediction_over_http_stay(colour_model):
+    """`POST /predict`: one image, several, and one that cannot be read; and `GET /models`."""
+    for library in ("starlette", "uvicorn", "python_multipart"):
+        pytest.importorskip(library, reason="the extra `app` is not installed")
+    from app_server import Client, png, running
+    from prolip.app.guard import Access
+    from prolip.app.serve import OPEN_PATHS, Server
+
+    def make(port):
+        access = Access.at("127.0.0.1", port, None, OPEN_PATHS)
+        return Server({"colours": colour_model.model_}, access).application()
+
+    image = base64.b64encode(png(blotch(COLOURS["red"], 5))).decode()
+    as_json = {"Content-Type": "application/json"}
+    with running(make) as port:
+        client = Client(port)
+        found = {
+            "/predict": client.json("POST", "/predict?top=2&reject=true", {"image": image}, as_json),
+            "/predict error": client.json("POST", "/predict", {"image": "bm8gaW1hZ2U="}, as_json),
+            "/predict several": client.json("POST", "/predict", {"images": [image, image]}, as_json),
+            "/models": client.json("GET", "/models"),
+        }
+    assert {name: keys(each) for name, (_, each) in found.items()} == {
+        name: CONTRACTS[name] for name in found
+    }
