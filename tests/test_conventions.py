@@ -113,7 +113,7 @@ def test_torch_is_imported_where_a_network_runs():
             if any(name.split(".")[0] == "torch" for name in names):
                 found.add(path)
     towers = ("training", "prompts", "coupled_prompts", "lora_layers")
-    allowed = tuple(f"methods/common/{name}.py" for name in towers)
+    allowed = tuple(f"research/towers/{name}.py" for name in towers)
     assert {
         path for path in found if not path.endswith("_torch.py") and not path.startswith(allowed)
     } == set()
@@ -124,7 +124,7 @@ def test_errors_of_the_library_name_parameters_not_options():
     found = [
         f"{path}, line {node.lineno}"
         for path, tree in trees().items()
-        if not path.startswith(("cli/", "bench/"))
+        if not path.startswith(("cli/", "research/commands/"))
         for raised in ast.walk(tree)
         if isinstance(raised, ast.Raise)
         for node in ast.walk(raised)

@@ -84,8 +84,8 @@ def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
 def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
     path = tmp_path / "a.csv"
     code = (
-        "import sys; from pathlib import Path; from prolip.api.prediction_file import AnswerFile\n"
-        "with AnswerFile(Path(sys.argv[1]), 1, False, 'r').opened():\n"
+        "import sys; from pathlib import Path; from prolip.api.prediction_file import PredictionFile\n"
+        "with PredictionFile(Path(sys.argv[1]), 1, False, 'r').opened():\n"
         "    print('open', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, path]

@@ -71,8 +71,8 @@ def read_support(
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     text = class_texts(encoder, recipe, classes, found.features[0, fresh], y)
     pictures = Pictures([labelled.images[i] for i in places]) if encoder.encodes_images else ()
-    task = support_task(encoder, recipe, found.features[:, fresh], y, text, pictures)
-    return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad))
+    task = support_task(encoder, recipe, found.features[:, fresh], y, text)
+    return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad), pictures)
 
 
 def learn_from_pool(
@@ -104,7 +104,8 @@ def adapt(
     progress: Progress | None = None,
 ) -> AdaptedModel:
     """Fit a model on encoded images, and calibrate it."""
-    task, method = support.require_task(), recipe.create()
+    method = recipe.create()
+    task = method.prepare(support.require_task(), encoder, recipe.templates, support.images)
     if recipe.calibrate:
         fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
     else:
@@ -136,14 +137,11 @@ def fit_and_calibrate(
     return fitted, Confidence.of(fitted, task, held_out)
 
 
-def support_task(
-    encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text, pictures: Sequence[Any] = ()
-) -> Task:
+def support_task(encoder: Encoder, recipe: Recipe, x: Array, y: Any, text: Text) -> Task:
     """Features [V, n, width] and labels [n] as the task of an encoder; embeddings are a black box."""
     if not encoder.encodes_images:
         return Task(x, y, text, scale=encoder.scale)
-    task = Task(x, y, text, encoder.head, encoder.scale)
-    return recipe.create().prepare(task, encoder, recipe.templates, pictures)
+    return Task(x, y, text, encoder.head, encoder.scale)
 
 
 def fresh_images(

@@ -2,7 +2,7 @@
 returns another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,7 @@ class Support:
     hashes: tuple[bytes, ...]  # SHA-256 of each image's content
     task: Task | None  # features, labels and class texts; None where a saved model came without them
     skipped: tuple[tuple[str, str], ...] = ()  # (image, reason) of images that could not be read
+    images: Sequence[Any] = ()  # the images themselves, loaded when a method trains on them; never saved
 
     def require_task(self) -> Task:
         """The task, or what to do without it."""

@@ -127,9 +127,8 @@ def predict(
         else:
             _show(shown)
         return
-    ranks = min(top, len(model.classes))
     with (
-        PredictionFile(out, ranks, reject, run_name(model, asked)).opened() as file,
+        PredictionFile(out, min(top, len(model.classes)), reject, run_name(model, asked)).opened() as file,
         progress_bar as progress,
     ):
         already = len(file.done)
