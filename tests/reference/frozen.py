@@ -85,7 +85,7 @@ NEEDS_TEXT_FEATURES = ("prolip_text",)
 
 # Largest difference allowed, as a share of the largest logit of a task. Where a solver stops at a tolerance,
 # another rounding makes it stop elsewhere: those are some ten times what features moved by 1e-12 of their
-# size change (`anchored` computes in float32: 1e-7). An inexact search may then settle on a neighbouring value.
+# size change (`anchored` computes in float32: 1e-7). A search may settle on a neighbour.
 TOLERANCE = 1e-5
 TOLERANCES = {
     **dict.fromkeys(["anchored", "anchored, fixed scale", "anchored, another seed"], 2e-2),
