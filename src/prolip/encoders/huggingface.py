@@ -6,7 +6,6 @@ patches, is not supported. Weights are read from safetensors only, and no code f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,25 +30,6 @@ _FILES = {
     "an image processor": ("preprocessor_config.json", "processor_config.json"),
     "a tokenizer": ("tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model"),
 }
-
-# What the processor of each model type does where its configuration says nothing.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "clip": {
-        "size": {"shortest_edge": 224},
-        "crop_size": 224,
-        "do_center_crop": True,
-        "image_mean": (0.48145466, 0.4578275, 0.40821073),
-        "image_std": (0.26862954, 0.26130258, 0.27577711),
-    },
-    "siglip": {
-        "size": {"height": 224, "width": 224},
-        "do_center_crop": False,
-        "image_mean": (0.5, 0.5, 0.5),
-        "image_std": (0.5, 0.5, 0.5),
-    },
-}
-
-_INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
 # Weights alone do not say what they compute.
 _SETTINGS = (
@@ -86,8 +66,7 @@ def load(rest: str, device: str) -> TowerEncoder:
         tokenizer = transformers.AutoTokenizer.from_pretrained(identifier, trust_remote_code=False)
         processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(identifier)
     model.to(device).eval().requires_grad_(False)
-    stated = {key: value for key, value in processor.items() if value is not None}
-    preprocess = _preprocess(_DEFAULTS[config.model_type] | stated, name)
+    preprocess = Preprocess.from_processor(processor, config.model_type, name)
     if preprocess.size != config.vision_config.image_size:
         raise ModelError(
             f"{name}: the image processor makes pictures of {preprocess.size} pixels, "
@@ -161,42 +140,6 @@ def _model_class(name: str, model_type: str, transformers: Any) -> Any:
     if model_type not in classes:
         raise ModelError(f"{name} is a model of type {model_type!r}; supported: {', '.join(classes)}")
     return classes[model_type]
-
-
-def _preprocess(config: dict[str, Any], name: str) -> Preprocess:
-    """What an image processor's configuration amounts to, read without the processor."""
-    size = _sides(config["size"], "shortest_edge")
-    crop = _sides(config.get("crop_size", {}), "height", "width")
-    cropped = config["do_center_crop"]
-    shape = crop if cropped else size
-    squash = not cropped or size == crop
-    known = (
-        config.get("do_resize", True)
-        and shape.keys() == {"height", "width"}
-        and shape["height"] == shape["width"]
-        and (squash or size.keys() == {"shortest_edge"})
-        and math.isclose(config.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6)
-        and config.get("resample", 3) in _INTERPOLATION
-    )
-    if not known:
-        raise ModelError(f"{name}: pictures cannot be prepared as its image processor asks: {config}")
-    normalise = config.get("do_normalize", True)
-    return Preprocess(
-        size=shape["height"],
-        mean=tuple(config["image_mean"]) if normalise else (0.0, 0.0, 0.0),
-        std=tuple(config["image_std"]) if normalise else (1.0, 1.0, 1.0),
-        interpolation=_INTERPOLATION[config.get("resample", 3)],
-        resize="squash" if squash else "shortest",
-        resize_to=None if squash else size["shortest_edge"],
-        crop="floor",
-    )
-
-
-def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:
-    """A size as processors write it: a dictionary, or in older ones a number that stands for `bare`."""
-    if isinstance(size, int):
-        return dict.fromkeys(bare, size)
-    return {side: value for side, value in size.items() if value}
 
 
 @contextmanager

@@ -6,7 +6,6 @@ holds tensors only; one that needs code to be unpickled, or a TorchScript archiv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +68,7 @@ def load(rest: str, device: str) -> TowerEncoder:
         )
         tokenizer = open_clip.get_tokenizer(source.model)
     model.float().eval().requires_grad_(False)
-    preprocess = _preprocess(model.visual.preprocess_cfg, name)
+    preprocess = Preprocess.from_open_clip(model.visual.preprocess_cfg, name)
     probes = noise(preprocess, device), tokenizer(["a photo of a cat."]).to(device)
 
     def split(model: Any) -> tuple[SplitTower, SplitTower]:
@@ -138,22 +137,3 @@ def _text_from_hub(config: dict[str, Any]) -> bool:
     """Whether the text tower is one of transformers, whose configuration open_clip takes from the hub."""
     named = config["text_cfg"].get("hf_model_name")
     return bool(named) and not Path(named).is_dir()
-
-
-def _preprocess(config: dict[str, Any], name: str) -> Preprocess:
-    height, width = (config["size"],) * 2 if isinstance(config["size"], int) else config["size"]
-    if height != width:
-        raise ModelError(f"{name} takes pictures of {height} x {width}; only squares are supported")
-    return Preprocess(
-        size=height,
-        mean=_triple(config["mean"]),
-        std=_triple(config["std"]),
-        interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
-        resize=config["resize_mode"],
-        fill=config["fill_color"],
-    )
-
-
-def _triple(values: Sequence[float] | float) -> tuple[float, float, float]:
-    red, green, blue = (values,) * 3 if isinstance(values, (int, float)) else values
-    return float(red), float(green), float(blue)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
+
+from prolip.core.arrays import Array
+from prolip.core.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +23,26 @@ _RESAMPLE = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+
+
+# What the image processor of each model type does where its configuration says nothing.
+_PROCESSORS: dict[str, dict[str, Any]] = {
+    "clip": {
+        "size": {"shortest_edge": 224},
+        "crop_size": 224,
+        "do_center_crop": True,
+        "image_mean": (0.48145466, 0.4578275, 0.40821073),
+        "image_std": (0.26862954, 0.26130258, 0.27577711),
+    },
+    "siglip": {
+        "size": {"height": 224, "width": 224},
+        "do_center_crop": False,
+        "image_mean": (0.5, 0.5, 0.5),
+        "image_std": (0.5, 0.5, 0.5),
+    },
+}
+
+_PIL_NUMBERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,51 @@ class Preprocess:
     crop: str = "round"
     view_area: float = 0.5  # of training views: the least share of the picture that one shows
     view_interpolation: str = "bicubic"
+
+    @classmethod
+    def from_processor(cls, config: dict[str, Any], model_type: str, name: str) -> Preprocess:
+        """Return what the configuration of an image processor of transformers says."""
+        config = _PROCESSORS[model_type] | {key: value for key, value in config.items() if value is not None}
+        size = _sides(config["size"], "shortest_edge")
+        crop = _sides(config.get("crop_size", {}), "height", "width")
+        cropped = config["do_center_crop"]
+        shape = crop if cropped else size
+        squash = not cropped or size == crop
+        known = (
+            config.get("do_resize", True)
+            and shape.keys() == {"height", "width"}
+            and shape["height"] == shape["width"]
+            and (squash or size.keys() == {"shortest_edge"})
+            and math.isclose(config.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6)
+            and config.get("resample", 3) in _PIL_NUMBERS
+        )
+        if not known:
+            raise ModelError(f"{name}: its image processor is not supported: {config}")
+        normalise = config.get("do_normalize", True)
+        return cls(
+            size=shape["height"],
+            mean=_triple(config["image_mean"]) if normalise else (0.0, 0.0, 0.0),
+            std=_triple(config["image_std"]) if normalise else (1.0, 1.0, 1.0),
+            interpolation=_PIL_NUMBERS[config.get("resample", 3)],
+            resize="squash" if squash else "shortest",
+            resize_to=None if squash else size["shortest_edge"],
+            crop="floor",
+        )
+
+    @classmethod
+    def from_open_clip(cls, config: dict[str, Any], name: str) -> Preprocess:
+        """Return what open_clip's preprocess_cfg says."""
+        height, width = (config["size"],) * 2 if isinstance(config["size"], int) else config["size"]
+        if height != width:
+            raise ModelError(f"{name} takes images of {height} x {width}; only squares are supported")
+        return cls(
+            size=height,
+            mean=_triple(config["mean"]),
+            std=_triple(config["std"]),
+            interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
+            resize=config["resize_mode"],
+            fill=config.get("fill_color", 0),
+        )
 
     def centre(self, image: Image.Image) -> np.ndarray:
         """The evaluation view of an RGB image: uint8 [size, size, 3]."""
@@ -86,9 +155,27 @@ class Preprocess:
         std = torch.tensor(self.std, device=pixels.device)
         return ((pixels.to(torch.float32) / 255 - mean) / std).permute(0, 3, 1, 2).contiguous()
 
+    def normalise_arrays(self, pixels: Array) -> Array:
+        """Return the same in NumPy, for towers on ONNX Runtime."""
+        factor = (1 / (255 * np.array(self.std))).astype(np.float32)
+        offset = (np.array(self.mean) / np.array(self.std)).astype(np.float32)
+        return np.ascontiguousarray((pixels * factor - offset).transpose(0, 3, 1, 2))
+
     def config(self) -> dict[str, Any]:
         """What determines the pixels: part of the key that features are stored under."""
         return asdict(self)
+
+
+def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:
+    """Return the sides of a size: a dictionary, or in older processors a number that stands for `bare`."""
+    if isinstance(size, int):
+        return dict.fromkeys(bare, size)
+    return {side: value for side, value in size.items() if value}
+
+
+def _triple(values: Sequence[float] | float) -> tuple[float, float, float]:
+    red, green, blue = (values,) * 3 if isinstance(values, (int, float)) else values
+    return float(red), float(green), float(blue)
 
 
 def _random_crop(size: tuple[int, int], rng: random.Random, least: float = 0.5) -> tuple[int, int, int, int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from prolip.core.arrays import Array
 from prolip.core.head import Head
 
 OPSET = 18
@@ -24,7 +25,7 @@ IR_VERSION = 8  # the one that came with opset 18
 # Name: (element type of an array, the array's shape; a word is a size that is known at run time).
 Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 
-_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9}
+_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
 
 
 class Graph:
@@ -40,11 +41,7 @@ class Graph:
         if array.dtype.kind == "f":
             array = array.astype(np.float32, copy=False)
         name = f"prolip_constant_{len(self._constants)}"
-        raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-        dims = b"".join(_integer(1, size) for size in array.shape)
-        self._constants.append(
-            dims + _integer(2, _TYPES[array.dtype.name]) + _bytes(8, name.encode()) + _bytes(9, raw)
-        )
+        self._constants.append(tensor_proto(name, array))
         return name
 
     def node(self, kind: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
@@ -55,10 +52,10 @@ class Graph:
         name = output or f"prolip_{kind.lower()}_{len(self._nodes)}"
         sources = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         self._nodes.append(
-            b"".join(_bytes(1, source.encode()) for source in sources)
-            + _bytes(2, name.encode())
-            + _bytes(4, kind.encode())
-            + b"".join(_bytes(5, _attribute(key, value)) for key, value in attributes.items())
+            b"".join(bytes_field(1, source.encode()) for source in sources)
+            + bytes_field(2, name.encode())
+            + bytes_field(4, kind.encode())
+            + b"".join(bytes_field(5, _attribute(key, value)) for key, value in attributes.items())
         )
         return name
 
@@ -82,11 +79,11 @@ class Graph:
     def to_bytes(self, inputs: Values, outputs: Values, metadata: Mapping[str, Any] | None = None) -> bytes:
         """The model as a file's content; metadata that is no text is written as JSON."""
         graph = (
-            b"".join(_bytes(1, node) for node in self._nodes)
-            + _bytes(2, b"prolip")
-            + b"".join(_bytes(5, constant) for constant in self._constants)
-            + b"".join(_bytes(11, _value(name, *value)) for name, value in inputs.items())
-            + b"".join(_bytes(12, _value(name, *value)) for name, value in outputs.items())
+            b"".join(bytes_field(1, node) for node in self._nodes)
+            + bytes_field(2, b"prolip")
+            + b"".join(bytes_field(5, constant) for constant in self._constants)
+            + b"".join(bytes_field(11, _value(name, *value)) for name, value in inputs.items())
+            + b"".join(bytes_field(12, _value(name, *value)) for name, value in outputs.items())
         )
         about = {
             k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
@@ -94,11 +91,21 @@ class Graph:
         }
         return (
             _integer(1, IR_VERSION)
-            + _bytes(2, b"prolip")
-            + _bytes(7, graph)
-            + _bytes(8, _integer(2, OPSET))
-            + b"".join(_bytes(14, _bytes(1, k.encode()) + _bytes(2, v.encode())) for k, v in about.items())
+            + bytes_field(2, b"prolip")
+            + bytes_field(7, graph)
+            + bytes_field(8, _integer(2, OPSET))
+            + b"".join(
+                bytes_field(14, bytes_field(1, k.encode()) + bytes_field(2, v.encode()))
+                for k, v in about.items()
+            )
         )
+
+
+def tensor_proto(name: str, array: Array) -> bytes:
+    """Return a tensor as it stands in a model: TensorProto."""
+    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+    dims = b"".join(_integer(1, size) for size in array.shape)
+    return dims + _integer(2, _TYPES[array.dtype.name]) + bytes_field(8, name.encode()) + bytes_field(9, raw)
 
 
 def _varint(value: int) -> bytes:
@@ -115,24 +122,25 @@ def _integer(field: int, value: int) -> bytes:
     return _varint(field << 3) + _varint(int(value))
 
 
-def _bytes(field: int, content: bytes) -> bytes:
+def bytes_field(field: int, content: bytes) -> bytes:
+    """Return a field that holds bytes."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
 def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> bytes:
     """What an input or an output is: ValueInfoProto."""
-    sizes = [_bytes(2, size.encode()) if isinstance(size, str) else _integer(1, size) for size in shape]
-    tensor = _integer(1, _TYPES[dtype]) + _bytes(2, b"".join(_bytes(1, size) for size in sizes))
-    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+    sizes = [bytes_field(2, size.encode()) if isinstance(size, str) else _integer(1, size) for size in shape]
+    tensor = _integer(1, _TYPES[dtype]) + bytes_field(2, b"".join(bytes_field(1, size) for size in sizes))
+    return bytes_field(1, name.encode()) + bytes_field(2, bytes_field(1, tensor))
 
 
 def _attribute(name: str, value: int | float | str | list[int]) -> bytes:
     """A setting of a node: AttributeProto, whose field 20 tells which kind of value it has."""
-    start = _bytes(1, name.encode())
+    start = bytes_field(1, name.encode())
     if isinstance(value, float):
         return start + _varint(2 << 3 | 5) + np.float32(value).tobytes() + _integer(20, 1)
     if isinstance(value, int):
         return start + _integer(3, value) + _integer(20, 2)
     if isinstance(value, str):
-        return start + _bytes(4, value.encode()) + _integer(20, 3)
+        return start + bytes_field(4, value.encode()) + _integer(20, 3)
     return start + b"".join(_integer(8, each) for each in value) + _integer(20, 7)
