@@ -1,6 +1,7 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
 # make test   set up both environments; run lint, types, layers and tests
 # make setup  only set up both environments
+# make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
 # make verify print every method beside an independent computation of the same thing
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
@@ -42,6 +43,9 @@ light: $(LIGHT)/.test
 # one or it can be installed.
 full: $(FULL)/.installed chromium
 	$(FULL)/bin/pytest -n 2 $(ORDER) -m "extras or every_environment"
+
+test-slow: $(LIGHT)/.test
+	$(LIGHT)/bin/pytest -n 2 -m "slow and not extras"
 
 verify: $(FULL)/.installed
 	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)

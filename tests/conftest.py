@@ -56,11 +56,13 @@ def pytest_configure(config):
     importlib.import_module("sitecustomize")
 
 
-def pytest_collection_modifyitems(items):
-    """Mark what runs only with the extras, so that `make test` runs every other test in one environment."""
+def pytest_collection_modifyitems(config, items):
+    """Mark what runs only with the extras; leave out what is slow unless `-m` names it."""
     for item in items:
         if item.path.parent.name in EXTRAS:
             item.add_marker("extras")
+    if "slow" not in config.getoption("markexpr"):
+        items[:] = [item for item in items if item.get_closest_marker("slow") is None]
 
 
 def pytest_sessionfinish(session):

@@ -437,7 +437,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_killed_and_started_again_it_ends_the_same(photos, tmp_path):
     with ResultStore(tmp_path / "whole.sqlite") as whole:
         plan, prepared, _ = planned(photos, whole, seeds=tuple(range(1, 5)))

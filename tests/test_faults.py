@@ -1,4 +1,4 @@
-"""What broke once, each by its number in the list of faults; and a little of every trial."""
+"""Faults that were found once, each by its number in the list of faults."""
 
 import csv
 import json
@@ -27,8 +27,6 @@ from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
 from prolip.io.files import cache_dir
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
 # Markup, formulas, ends of lines, escape sequences, other alphabets.
 NAMES = [
     "a b",
@@ -44,41 +42,6 @@ NAMES = [
     "Žluť",
     "<b>|`*_",
 ]
-
-
-@pytest.fixture
-def trials(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks, and exchanges folders")
-def test_a_little_of_every_trial():
-    ran = subprocess.run(
-        [sys.executable, BENCHMARKS / "faults.py", "--quick"], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
-    for kind in (
-        "kills at every change",
-        "kills: overwrite",
-        "4 at once",
-        "full disk",
-        "vanish",
-    ):
-        assert kind in ran.stdout
-
-
-def test_trials_notice_a_writer_that_leaves_a_part(trials, tmp_path):
-    from fault_library import Writing, killed
-
-    def careless(folder):
-        for name in ("a", "b"):
-            (folder / name).write_text("new")
-
-    def state(folder):
-        return [(folder / name).read_text() if (folder / name).exists() else None for name in ("a", "b")]
-
-    found = killed(Writing("careless", lambda folder: None, careless, state), tmp_path / "trial").found
-    assert found["silent change"]
 
 
 def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
@@ -253,7 +216,7 @@ def test_an_encoder_that_is_loaded_can_be_the_base(colour_model, offline, tmp_pa
     assert FewShotClassifier.load(tmp_path / "model", base=offline).model_.encoder is offline
 
 
-def test_a_model_that_was_made_to_look_like_one_is_refused(trials, colour_model, tmp_path):
+def test_a_model_that_was_made_to_look_like_one_is_refused(colour_model, tmp_path):
     """The shapes of one part against those of another, with checksums that fit."""
     from fuzz_targets import craft
 

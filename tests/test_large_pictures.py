@@ -191,7 +191,6 @@ def test_the_budget_is_shared_and_the_large_have_their_turn(monkeypatch):
     assert len(order) == 8
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is told by Linux's /proc")
 @pytest.mark.parametrize("mode", ["RGBA", "I;16"])
 def test_huge_pictures_on_many_threads_stay_in_memory(tmp_path, mode):

@@ -1,15 +1,15 @@
-"""What cannot be meant is refused in one line, before any work, and nothing is written."""
+"""Invalid values are refused in one line, before any work, and nothing is written."""
 
 from pathlib import Path
 
 import pytest
 
-from odd_lines import commands, every_line, odd_values, prepare
+from odd_lines import commands, every_line, odd_values, prepare, random_lines
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, colour_model):
-    """What commands need to get as far as their options."""
+    """Everything that commands need to get as far as their options."""
     places = prepare(tmp_path_factory.mktemp("odd"))
     colour_model.save(places["path"])
     return places
@@ -32,12 +32,30 @@ def test_odd_values_are_refused_in_one_line_and_nothing_is_written(prolip, place
     before = snapshot(places["root"])
     for line in every_line(places):
         code, out, err = prolip(*line)
-        told = [part for part in err.splitlines() if not part.startswith("warning:")]
-        seen = f"{' '.join(line)[:300]} -> {code}: {out[-300:]}{err[-600:]}"
-        assert code in ((2,) if "" in line else (1, 2)), seen
-        assert out == "", seen
-        assert len(told) == 1, seen
-        assert told[0].startswith("error: "), seen
-        assert "\x1b" not in err, seen
-        assert snapshot(places["root"]) == before, seen
+        problem = f"{' '.join(line)[:300]} -> {code}: {out[-300:]}{err[-600:]}"
+        assert code in ((2,) if "" in line else (1, 2)), problem
+        assert out == "", problem
+        assert is_one_error(err), problem
+        assert snapshot(places["root"]) == before, problem
     assert not list(tmp_path.iterdir())
+
+
+def is_one_error(err):
+    """Whether standard error has one line, beside warnings, and nothing that steers a terminal."""
+    lines = [line for line in err.splitlines() if not line.startswith("warning:")]
+    return len(lines) == 1 and lines[0].startswith("error: ") and "\x1b" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_random_lines_fail_cleanly(prolip, places, tmp_path, monkeypatch):
+    """Several odd values, words in the wrong place, options without a value: none ends in a traceback."""
+    monkeypatch.chdir(tmp_path)
+    for line in random_lines(places, 1000, seed=0):
+        before = snapshot(places["root"])
+        code, out, err = prolip(*line)
+        problem = f"{' '.join(line)[:300]} -> {code}: {out[-300:]}{err[-600:]}"
+        assert code in (0, 1, 2), problem
+        if code:
+            assert is_one_error(err), problem
+            assert snapshot(places["root"]) == before, problem

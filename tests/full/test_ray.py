@@ -39,7 +39,6 @@ def cluster():
         ray.shutdown()
 
 
-@pytest.mark.slow
 def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline):
     from prolip.features.ray_extract import extract_on_ray
 
@@ -79,7 +78,6 @@ def is_ours(process):
     return process > 1
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by Linux's /proc")
 def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path, offline):
     from prolip.features.ray_extract import extract_on_ray
@@ -114,7 +112,6 @@ def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path, offline):
     np.testing.assert_allclose(stored.features[:, some], here.features, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
     code, _, err = prolip("embed", photos / "train", "-o", tmp_path / "store", "--ray", "local", "--json")
     assert code == 0, err
@@ -123,7 +120,6 @@ def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
     assert '"already": 18' in out
 
 
-@pytest.mark.slow
 def test_units_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
     from prolip.research.running.ray_pool import RayPool
 

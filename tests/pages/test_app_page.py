@@ -21,8 +21,6 @@ from app_server import png  # noqa: E402
 from pictures import COLOURS, blotch  # noqa: E402
 from prolip.api import FewShotClassifier  # noqa: E402
 
-pytestmark = pytest.mark.slow
-
 TOKEN = "a-token-of-the-browser-tests"
 expect = sync_api.expect
 expect.set_options(timeout=30_000)

@@ -1,22 +1,17 @@
-"""Places that fail: full disks, folders without permission, files that vanish, very many files."""
+"""Full disks, folders without permission, files that vanish, and very many files."""
 
-from __future__ import annotations
-
-import io
 import os
 import random
-import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
-from fault_jobs import contents, copy, read_answers, work
-from fault_kills import Kills, Tally
-from fault_process import NOBODY, Child
+from robustness.commands import contents, copy, read_rows, work
+from robustness.kills import Kills, Tally
+from robustness.process import NOBODY, PATIENCE, Child, Ran
 
 
 def full_disk_trials(kills: Kills, count: int, seed: int, jobs: list[str] | None = None) -> list[Tally]:
-    """A limit on the size of files stands in for a full disk; then there is room, and all is run again."""
+    """Limit the size of files, as a full disk does; then lift the limit and run the command again."""
     generator, tallies = random.Random(seed), []
     for job in kills.checks.jobs(onnx=False):
         if jobs is not None and job.name not in jobs:
@@ -40,56 +35,44 @@ def full_disk_trials(kills: Kills, count: int, seed: int, jobs: list[str] | None
 
 
 def permission_trials(kills: Kills) -> list[Tally]:
-    """Every job as an ordinary user in folders of another; needs root, to become one."""
+    """Run every job as an ordinary user in folders of another user; only root can do that."""
     tally = Tally("an ordinary user without permissions")
     if os.geteuid():
         return []
-    _import_all(kills)
     for job in kills.checks.jobs(onnx=False):
         copy(kills.start, kills.trial)
         before = contents(kills.trial)
         _let_through(kills.trial)
         tally.trials += 1
-        ran = Child(work(kills.trial, job.arguments), user=NOBODY).wait()
+        ran = _as_nobody(kills, job.arguments)
         tally.judge(ran, (1, 2))
-        if "cannot" not in ran.said:
-            tally.add("failure", f"{job.name}: {ran.said[-300:]}")
+        if "cannot" not in ran.output:
+            tally.add("failure", f"{job.name}: {ran.output[-300:]}")
         if contents(kills.trial) != before:
             tally.add("silent change", job.name)
     predicts = Tally("predict without a cache that can be written")
     predicts.trials += 1
-    predicts.judge(
-        Child(work(kills.trial, ("predict", "model", "photos", "--json")), user=NOBODY).wait(),
-        (0,),
-    )
+    predicts.judge(_as_nobody(kills, ("predict", "model", "photos", "--json")), (0,))
     return [tally, predicts]
 
 
-def _import_all(kills: Kills) -> None:
-    """Run every job here once: another user may not be allowed to read the modules that they import."""
-    from prolip.cli import main
-
-    copy(kills.start, kills.trial)
-    before = Path.cwd(), sys.argv
-    os.chdir(kills.trial)
-    quiet = io.StringIO()
-    for job in kills.checks.jobs(onnx=False):
-        sys.argv = ["prolip", *job.arguments]
-        with suppress(SystemExit), redirect_stdout(quiet), redirect_stderr(quiet):
-            main()
-    os.chdir(before[0])
-    sys.argv = before[1]
+def _as_nobody(kills: Kills, arguments: tuple[str, ...]) -> Ran:
+    """Run a command as another user, after one run as root that imports what the user may not read."""
+    first = kills.trial.with_name("first")
+    copy(kills.start, first)
+    return Child(work(kills.trial, arguments), user=NOBODY, before=work(first, arguments)).wait(2 * PATIENCE)
 
 
 def _let_through(folder: Path) -> None:
-    """Others may read, as with the usual umask, and reach the folder."""
+    """Let others reach and read the folder, as with the usual umask."""
     for place in (*folder.parents, folder):
-        if place.stat().st_uid == os.geteuid():
-            place.chmod(place.stat().st_mode | 0o055)
+        mode = place.stat().st_mode
+        if place.stat().st_uid == os.geteuid() and mode | 0o055 != mode:
+            place.chmod(mode | 0o055)
 
 
 def vanishing_trials(kills: Kills, count: int, seed: int) -> list[Tally]:
-    """Pictures go while a command reads them."""
+    """Delete images while a command reads them."""
     generator, tally = random.Random(seed), Tally("files that vanish")
     commands = (
         ("predict", "model", "photos", "--out", "vanished.csv", "--skip-bad", "--top", "2"),
@@ -99,31 +82,31 @@ def vanishing_trials(kills: Kills, count: int, seed: int) -> list[Tally]:
     )
     for _ in range(count):
         copy(kills.start, kills.trial)
-        pictures = sorted((kills.trial / "photos").rglob("*.png"))
+        photos = sorted((kills.trial / "photos").rglob("*.png"))
         arguments = generator.choice(commands)
         tally.trials += 1
         child = Child(work(kills.trial, (*arguments, "--json")))
         Child.sleep_until(child.began + generator.uniform(0, 0.5))
-        gone = generator.sample(pictures, generator.randrange(1, len(pictures) + 1))
-        for picture in gone:
-            picture.unlink()
+        gone = generator.sample(photos, generator.randrange(1, len(photos) + 1))
+        for path in gone:
+            path.unlink()
             time.sleep(generator.uniform(0, 0.005))
         tally.judge(child.wait(), (0, 1, 2))
-        images = [row[0] for row in read_answers(kills.trial / "vanished.csv")]
+        images = [row[0] for row in read_rows(kills.trial / "vanished.csv")]
         if len(images) != len(set(images)):
             tally.add("lost or doubled", " ".join(arguments))
     return [tally]
 
 
 def many_files_trial(kills: Kills, count: int) -> list[Tally]:
-    """A folder of very many pictures, most of them copies: each has its answer, once."""
+    """Predict a folder of very many images, most of them copies, in two parts: each has one row."""
     tally = Tally(f"{count:,} files in a folder")
     copy(kills.start, kills.trial)
     many = kills.trial / "many"
     many.mkdir()
-    pictures = sorted((kills.trial / "photos").rglob("*.png"))
+    photos = sorted((kills.trial / "photos").rglob("*.png"))
     for i in range(count):
-        os.link(pictures[i % len(pictures)], many / f"{i:06}.png")
+        os.link(photos[i % len(photos)], many / f"{i:06}.png")
     arguments = ("predict", "model", "many", "--out", "many.csv", "--top", "2")
     child = Child(work(kills.trial, arguments))
     Child.sleep_until(child.began + count / 20_000)
@@ -131,7 +114,7 @@ def many_files_trial(kills: Kills, count: int) -> list[Tally]:
     child.wait(3600)
     tally.trials += 2
     tally.judge(Child(work(kills.trial, arguments)).wait(3600), (0,))
-    images = [row[0] for row in read_answers(kills.trial / "many.csv")]
+    images = [row[0] for row in read_rows(kills.trial / "many.csv")]
     if len(images) != count or len(set(images)) != count:
         tally.add("lost or doubled", f"{len(images)} rows, {len(set(images))} images")
     return [tally]

@@ -1,44 +1,41 @@
-"""Kills: at every change of a file, at random moments, and several processes on one output."""
-
-from __future__ import annotations
+"""Commands killed at every change of a file and at random moments, and several processes on one output."""
 
 import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_jobs import Checks, Job, copy, prepare, prepare_towers, require, work
-from fault_process import Child, Ran
+from robustness.commands import Checks, Job, copy, prepare, prepare_towers, require, work
+from robustness.process import Child, Ran
 
 
 @dataclass
 class Tally:
-    """Trials of one kind, and what went wrong in them."""
+    """Counts of trials of one kind and of what went wrong in them."""
 
     name: str
     trials: int = 0
-    refused: int = 0  # of inputs: with an error of ours
     found: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
     def add(self, kind: str, example: str) -> None:
-        """Count something that went wrong; the first few are kept."""
+        """Count something that went wrong, and keep the first few examples."""
         self.found[kind] += 1
         if len(self.examples) < 5:
             self.examples.append(f"{kind}: {example}")
 
     def judge(self, ran: Ran, allowed: tuple[int, ...]) -> None:
-        """A hang, a traceback, or an exit code that it should not have."""
+        """Count a hang, a traceback, or an exit code that is not allowed."""
         if ran.hung:
-            self.add("hang", ran.said[-500:])
+            self.add("hang", ran.output[-500:])
         elif ran.crashed:
-            self.add("traceback", ran.said[-1500:])
+            self.add("traceback", ran.output[-1500:])
         elif ran.code not in allowed:
-            self.add("failure", f"exit {ran.code}: {ran.said[-500:]}")
+            self.add("failure", f"exit {ran.code}: {ran.output[-500:]}")
 
 
 class Kills:
-    """The state that trials start from, and trials."""
+    """The folder that trials start from, and single trials."""
 
     def __init__(self, encoder: object, folder: Path, towers: bool = False) -> None:
         self.start, self.trial = folder / "start", folder / "trial"
@@ -50,7 +47,7 @@ class Kills:
         self.checks = Checks(encoder, self.start)
 
     def measure(self, job: Job, tally: Tally) -> Ran:
-        """A whole run: how many changes it makes, and what it leaves."""
+        """Run a job undisturbed: how many changes it makes, and what it leaves."""
         copy(self.start, self.trial)
         ran = Child(work(self.trial, job.arguments)).wait(120)
         tally.judge(ran, (0,))
@@ -59,7 +56,7 @@ class Kills:
         return ran
 
     def kill(self, job: Job, tally: Tally, at: int | None, after: float | None = None) -> None:
-        """One kill, the same command again, and what is there after each."""
+        """Kill a job once, run it again, and check the folder after each."""
         copy(self.start, self.trial)
         tally.trials += 1
         child = Child(work(self.trial, job.arguments), at)
@@ -77,16 +74,16 @@ class Kills:
             tally.add("lost or doubled", f"{moment}, then run again: {problem}")
 
     def at_once(self, job: Job, tally: Tally, processes: int) -> None:
-        """Several on one output: each is done, waits, or is refused; then one more finishes what is left."""
+        """Run several on one output: each succeeds, waits or is refused; one more run completes it."""
         copy(self.start, self.trial)
         tally.trials += 1
         children = [Child(work(self.trial, job.arguments)) for _ in range(processes)]
         rans = [child.wait(90) for child in children]
         for ran in rans:
-            told = "being written by" in ran.said or "changed by another" in ran.said or ran.code in job.again
-            tally.judge(ran, (0, 2) if told else (0,))
+            refused = any(text in ran.output for text in ("being written by", "changed by another"))
+            tally.judge(ran, (0, 2) if refused or ran.code in job.again else (0,))
         if not any(ran.code == 0 for ran in rans):
-            tally.add("failure", f"{job.name}: none of {processes} processes came through")
+            tally.add("failure", f"{job.name}: none of {processes} processes succeeded")
         tally.judge(Child(work(self.trial, job.arguments)).wait(90), (*job.again, 0))
         for problem in job.check(self.trial, True):
             tally.add("lost or doubled", f"{job.name}, {processes} at once: {problem}")
@@ -95,7 +92,7 @@ class Kills:
 def kill_trials(
     kills: Kills, count: int, seed: int, onnx: bool = True, jobs: list[str] | None = None
 ) -> list[Tally]:
-    """About `count` kills, half of them at changes (all of them, if they suffice), half at random moments."""
+    """Kill each job at its changes and at random moments, about `count` times in all."""
     generator, tallies = random.Random(seed), []
     chosen = [job for job in kills.checks.jobs(onnx) if jobs is None or job.name in jobs]
     for job in chosen:
@@ -116,7 +113,7 @@ def kill_trials(
 def at_once_trials(
     kills: Kills, count: int, processes: int = 4, jobs: list[str] | None = None
 ) -> list[Tally]:
-    """Each job by several processes at once, `count` times."""
+    """Run each job in several processes at once, `count` times."""
     tallies = []
     for job in kills.checks.jobs(onnx=False):
         if jobs is not None and job.name not in jobs:

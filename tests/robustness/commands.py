@@ -1,18 +1,14 @@
-"""What is killed: commands that write, each with the state it starts from and what must hold afterwards.
+"""Commands that write, each with the state that it starts from and what must hold afterwards.
 
-After a kill, at whatever moment: what stood there before stands there, or what was being written does, whole;
-files of the user are as they were. After the same command once more: the result of a run that was never
-stopped.
+After a kill, at any moment, the folder holds either what was there before or all of what was being written,
+and the user's own files are unchanged. After a second run it holds what an undisturbed run leaves.
 """
-
-from __future__ import annotations
 
 import csv
 import hashlib
 import json
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,14 +17,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fault_process import Child, command
 from prolip.api import FewShotClassifier
 from prolip.core import ProlipError
 from prolip.core.names import csv_text
 from prolip.io.locks import MARK
+from robustness.process import Child, command
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "=b|ue\n": (40, 40, 200)}
-TESTS = Path(__file__).resolve().parents[1] / "tests"
 NOTE = "the user's own"
 
 
@@ -36,8 +31,8 @@ NOTE = "the user's own"
 class Job:
     """A command and its check.
 
-    `check(folder, done)` tells what is wrong with a folder, after a kill or (`done`) after a whole run;
-    `again` are exit codes that the second run may have.
+    `check(folder, done)` yields what is wrong with a folder after a kill or, with `done`, after a whole run;
+    `again` are the exit codes that a second run may have.
     """
 
     name: str
@@ -47,12 +42,12 @@ class Job:
 
 
 def prepare(folder: Path) -> None:
-    """What every job starts from: pictures, a model of two of each, a store, an index, an export."""
+    """Make what every job starts from: images, a model of two of each class, a store, an index, an export."""
     for name, colour in COLOURS.items():
         for i in range(4):
-            _picture(folder / "photos" / name / f"{i}.png", colour, i)
+            _image(folder / "photos" / name / f"{i}.png", colour, i)
     for i in range(3):
-        _picture(folder / "more" / "grey" / f"{i}.png", (120, 120, 120), i)
+        _image(folder / "more" / "grey" / f"{i}.png", (120, 120, 120), i)
     runs = (
         ("fit", "photos", "-o", "model", "--shots", "2", "--card"),
         ("embed", "photos", "-o", "features"),
@@ -62,20 +57,19 @@ def prepare(folder: Path) -> None:
     )
     for arguments in runs:
         require(folder, arguments)
-    (folder / "answers.csv").unlink(missing_ok=True)
+    (folder / "rows.csv").unlink(missing_ok=True)
     for place in ("model", "export"):
         (folder / place / "notes.txt").write_text(NOTE)
 
 
 def prepare_towers(folder: Path) -> None:
-    """A tiny model of open_clip, adapted, and an export of it; children then need not import torch."""
-    sys.path[:0] = [str(TESTS), str(TESTS / "full")]
+    """Make a tiny adapted open_clip model and an export of it; import torch here, not in every child."""
     import open_clip  # noqa: F401
     import transformers  # noqa: F401
 
-    from tiny_models import TOWERS, write_folder
+    from full.tiny_models import TOWERS, write_folder
 
-    # In a child: threads that torch starts here would be missing in those that are forked later.
+    # In a child, since torch starts threads, which this process may not have.
     Child(lambda: write_folder(folder / "tiny", TOWERS["vit"])).wait(300)
     fit = ("fit", "photos", "-o", "clip", "--model", "open_clip:local-dir:tiny")
     require(folder, fit)
@@ -87,38 +81,38 @@ def prepare_towers(folder: Path) -> None:
 def require(folder: Path, arguments: tuple[str, ...]) -> None:
     ran = Child(work(folder, arguments)).wait(300)
     if ran.code:
-        raise SystemExit(f"prolip {' '.join(arguments)} failed:\n{ran.said}")
+        raise SystemExit(f"prolip {' '.join(arguments)} failed:\n{ran.output}")
 
 
 def work(folder: Path, arguments: tuple[str, ...]) -> Callable[[], None]:
     return command(arguments, folder, PROLIP_CACHE=str(folder / "cache"))
 
 
-def _picture(path: Path, colour: tuple[int, int, int], seed: int) -> None:
+def _image(path: Path, colour: tuple[int, int, int], seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.array(colour) + np.random.default_rng(seed).normal(0, 25, (48, 48, 3))
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
 
 
 class Checks:
-    """Checks against what whole runs gave; `encoder` is the loaded one, `start` the state before any job."""
+    """Compare with what undisturbed runs left; `start` is the folder before any job."""
 
     def __init__(self, encoder: object, start: Path) -> None:
         self.encoder, self.start = encoder, start
         self.x = np.random.default_rng(0).standard_normal((5, 1280), dtype=np.float32)
-        self.whole: dict[str, object] = {}  # what a run that was not stopped left, by job
+        self.whole: dict[str, object] = {}  # what an undisturbed run left, by job
 
     def jobs(self, onnx: bool = True) -> list[Job]:
-        """Every command that writes."""
+        """Return every command that writes."""
         jobs = [
             Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new"), (0, 2)),
             Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
                 self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
-            Job("predict csv", ("predict", "model", "photos", "--out", "answers.csv", "--top", "2"),
-                self._answers("predict csv", "answers.csv")),
-            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "answers.jsonl", "--reject"),
-                self._answers("predict jsonl", "answers.jsonl")),
+            Job("predict csv", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2"),
+                self._predictions("predict csv", "rows.csv")),
+            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--reject"),
+                self._predictions("predict jsonl", "rows.jsonl")),
             Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
             Job("reproject", ("reproject", "features", "model", "-o", "index.npy"),
                 self._index("reproject")),
@@ -141,12 +135,12 @@ class Checks:
         return jobs
 
     def first_run(self, job: Job, folder: Path) -> list[str]:
-        """Take down what a whole run leaves; what is wrong with it."""
+        """Record what an undisturbed run leaves, and return what is wrong with it."""
         self.whole[job.name] = None
         return list(job.check(folder, True))
 
-    def answers_of(self, path: Path) -> str | None:
-        """What a saved model answers, as one word; None where there is none."""
+    def predictions_of(self, path: Path) -> str | None:
+        """Return a hash of what a saved model predicts, or None if there is no model."""
         try:
             model = FewShotClassifier.load(path, base=self.encoder, store=False).model_
         except ProlipError:
@@ -155,30 +149,30 @@ class Checks:
 
     def _model(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
         def check(folder: Path, done: bool) -> Iterator[str]:
-            found = self.answers_of(folder / name)
-            allowed = {self._settle(job, found)} if done else {self.whole[job]}
+            found = self.predictions_of(folder / name)
+            allowed = {self._undisturbed(job, found)} if done else {self.whole[job]}
             if not done:
-                allowed.add(self.answers_of(self.start / name))
+                allowed.add(self.predictions_of(self.start / name))
             if found not in allowed:
-                yield f"{name} answers otherwise than before and after"
+                yield f"{name} predicts neither what it did before nor what it does after"
             if (self.start / name).exists():
                 yield from _notes(folder / name)
-            if done and job != "add":  # to add the same again is refused, and nothing is written
+            if done and job != "add":  # adding the same images twice is refused, and nothing is written
                 yield from _stray(folder / name)
 
         return check
 
-    def _answers(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+    def _predictions(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
         def check(folder: Path, done: bool) -> Iterator[str]:
-            rows = read_answers(folder / name)
+            rows = read_rows(folder / name)
             images = [row[0] for row in rows]
             if len(set(images)) < len(images):
-                yield f"{len(images) - len(set(images))} answers are doubled"
-            whole = self._settle(job, sorted(rows)) if done else self.whole[job]
+                yield f"{len(images) - len(set(images))} rows are doubled"
+            whole = self._undisturbed(job, sorted(rows)) if done else self.whole[job]
             if done and sorted(rows) != whole:
-                yield "answers are lost or others"
+                yield "rows are lost or differ"
             if not done and not set(rows) <= set(whole):
-                yield "answers that a whole run does not give"
+                yield "rows that an undisturbed run does not have"
 
         return check
 
@@ -194,11 +188,11 @@ class Checks:
                 return
             rows = {path: space.get(key, 0) for path, key in entries}
             found = {(path, None if row is None else row.tobytes()) for path, row in rows.items()}
-            whole = self._settle(job, found) if done else self.whole[job]
+            whole = self._undisturbed(job, found) if done else self.whole[job]
             if done and found != whole:
-                yield "features are lost or others"
+                yield "features are lost or differ"
             if not done and not found <= whole:
-                yield "features that a whole run does not give"
+                yield "features that an undisturbed run does not have"
 
         return check
 
@@ -210,7 +204,7 @@ class Checks:
 
         def check(folder: Path, done: bool) -> Iterator[str]:
             found, old = state(folder), state(self.start)
-            whole = self._settle(job, found) if done else self.whole[job]
+            whole = self._undisturbed(job, found) if done else self.whole[job]
             allowed = [whole] if done else [old, (old[0], None), (whole[0], None), whole]
             if found not in allowed:
                 yield "the index and its paths do not belong together"
@@ -220,7 +214,7 @@ class Checks:
     def _folder(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
         def check(folder: Path, done: bool) -> Iterator[str]:
             found, old = contents(folder / name), contents(self.start / name)
-            whole = self._settle(job, found) if done else self.whole[job]
+            whole = self._undisturbed(job, found) if done else self.whole[job]
             if found not in ([whole] if done else [whole, old]):
                 yield f"{name} is a mixture"
             if old:
@@ -237,32 +231,32 @@ class Checks:
             found = [
                 (unit, status, json.loads(result or "{}").get("accuracy")) for unit, status, result in rows
             ]
-            if found != self._settle(job, found):
-                yield "results are lost, doubled or others"
+            if found != self._undisturbed(job, found):
+                yield "results are lost, doubled or differ"
 
         return check
 
-    def _settle(self, job: str, found: object) -> object:
-        """What a whole run left: this, if it is the first."""
+    def _undisturbed(self, job: str, found: object) -> object:
+        """Return what an undisturbed run left: this one, if it is the first."""
         if self.whole[job] is None:
             self.whole[job] = found
         return self.whole[job]
 
 
-def read_answers(path: Path) -> list[tuple[str, ...]]:
-    """The whole rows of a file of answers."""
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """Return the complete rows of a prediction file."""
     if not path.exists():
         return []
     if path.suffix == ".jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]
-        return [(answer["image"], str(answer["top"])) for answer in map(json.loads, lines)]
+        return [(row["image"], str(row["top"])) for row in map(json.loads, lines)]
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.reader(file) if len(row) == 6 and row[-1]]  # half a row has no run
+        rows = [row for row in csv.reader(file) if len(row) == 6 and row[-1]]  # a half-written row has no run
     return [(csv_text(row[0]), *row[1:]) for row in rows[1:]]
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """The files of a folder by their hashes."""
+    """Return the hashes of the files in a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -273,7 +267,7 @@ def _notes(folder: Path) -> Iterator[str]:
 
 
 def _stray(folder: Path) -> Iterator[str]:
-    """What a second run should have tidied away; temporary names are young yet."""
+    """Yield what a second run should have removed; temporary files are still too recent."""
     listed = set(json.loads((folder / "prolip.json").read_text())["files"]) | {"prolip.json", "notes.txt"}
     if stray := {path.name for path in folder.iterdir() if not path.name.startswith(MARK)} - listed:
         yield f"{len(stray)} files are left over"

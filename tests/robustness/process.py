@@ -1,38 +1,42 @@
-"""Commands in processes that may be killed: cheap, as they are forked from one that has the encoder loaded.
+"""Run commands in child processes that can be killed.
 
-A child runs the real command line. It can be killed at its n-th change of a file, before the change is made
-or in the middle of a write, or after a while; and it is ended after `PATIENCE` seconds, which is a hang.
+A child is forked from a process that has the encoder loaded, which is cheap. A fork copies only the thread
+that calls it: a child whose parent has run a tower would wait for ever for the threads of the tower's pool,
+so `Child` refuses to fork a process with other threads. The child runs the real command line. It is killed at
+its n-th change of a file, before the change or in the middle of a write, or after some time; after `PATIENCE`
+seconds it counts as hanging.
 """
 
-from __future__ import annotations
-
+import io
 import mmap
 import os
 import resource
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 20.0  # seconds
 NOBODY = 65534
-# What Python tells of before it does it. A folder is exchanged by a function of the C library.
+# Audit events of changes. Two folders are exchanged by a function of the C library.
 CHANGES = (
-    "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.link", "shutil.rmtree",
-    "tempfile.mkstemp", "tempfile.mkdtemp",
-)  # fmt: skip
+    *("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.link"),
+    *("shutil.rmtree", "tempfile.mkstemp", "tempfile.mkdtemp"),
+)
+Work = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a child ended: its exit code (negative for a signal), what it said, its changes, its seconds."""
+    """How a child ended: exit code (negative for a signal), output, number of changes, seconds."""
 
     code: int
-    said: str
+    output: str
     changes: int
     seconds: float
     hung: bool = False
@@ -40,35 +44,39 @@ class Ran:
     @property
     def crashed(self) -> bool:
         """Whether it ended in a traceback."""
-        return "Traceback (most recent call last)" in self.said
+        return "Traceback (most recent call last)" in self.output
 
 
 class Child:
     """A function in a forked process.
 
-    `kill_at` is the change of a file at which it dies, `limit` the bytes that a file may have.
+    `kill_at` is the change of a file at which it is killed, `limit` the most bytes a file may have, `user`
+    whom it runs as. What `user` may not read (modules, above all) is imported by `before`, which runs first.
     """
 
     def __init__(
         self,
-        work: Callable[[], None],
+        work: Work,
         kill_at: int | None = None,
         limit: int | None = None,
         user: int | None = None,
+        before: Work | None = None,
     ) -> None:
+        if others := threading.enumerate()[1:]:
+            raise RuntimeError(f"a process with other threads cannot be forked: {others}")
         self._count = mmap.mmap(-1, 8)  # shared with the child
-        self._said, said = os.pipe()
+        self._output, output = os.pipe()
         self.began = time.monotonic()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _be_child(work, said, self._count, kill_at, limit, user)
-        os.close(said)
-        os.set_blocking(self._said, False)
+            _run_child(lambda: _prepare(before, self._count, kill_at, limit, user), work, output)
+        os.close(output)
+        os.set_blocking(self._output, False)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it at once."""
         os.kill(self.pid, signal.SIGKILL)
 
     @staticmethod
@@ -77,46 +85,33 @@ class Child:
         time.sleep(max(0.0, moment - time.monotonic()))
 
     def wait(self, patience: float = PATIENCE) -> Ran:
-        """How it ended."""
-        said, hung = bytearray(), False
+        """Wait until it ends, and say how."""
+        output, hung = bytearray(), False
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             with suppress(BlockingIOError):
-                while part := os.read(self._said, 1 << 16):
-                    said += part
+                while part := os.read(self._output, 1 << 16):
+                    output += part
             if pid:
                 break
             if time.monotonic() - self.began > patience and not hung:
                 hung = True
                 self.kill()
             time.sleep(0.002)
-        os.close(self._said)
+        os.close(self._output)
         code, changes = os.waitstatus_to_exitcode(status), int.from_bytes(self._count[:], "little")
         seconds = time.monotonic() - self.began
-        return Ran(code, said.decode(errors="replace"), changes, seconds, hung)
+        return Ran(code, output.decode(errors="replace"), changes, seconds, hung)
 
 
-def _be_child(
-    work: Callable[[], None],
-    said: int,
-    count: mmap.mmap,
-    kill_at: int | None,
-    limit: int | None,
-    user: int | None,
-) -> None:
+def _run_child(prepare: Work, work: Work, output: int) -> None:
     code = 70
     try:
         for stream in (1, 2):
-            os.dup2(said, stream)
+            os.dup2(output, stream)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        _count_changes(count, kill_at)
-        if limit is not None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        if user is not None:
-            os.setgid(user)
-            os.setuid(user)
+        prepare()
         work()
         code = 0
     except SystemExit as stop:
@@ -129,34 +124,48 @@ def _be_child(
         os._exit(code)
 
 
+def _prepare(
+    before: Work | None, count: mmap.mmap, kill_at: int | None, limit: int | None, user: int | None
+) -> None:
+    if before is not None:
+        with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            before()
+    _count_changes(count, kill_at)
+    if limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if user is not None:
+        os.setgid(user)
+        os.setuid(user)
+
+
 def _count_changes(count: mmap.mmap, kill_at: int | None) -> None:
-    """Count changes of files in this process, and die at one of them."""
+    """Count changes of files in this process, and end it at one of them."""
     write = os.write
 
-    def change() -> bool:
-        """Whether to die now."""
+    def is_last() -> bool:
         now = int.from_bytes(count[:], "little") + 1
         count[:] = now.to_bytes(8, "little")
         return now == kill_at
 
     def hook(event: str, arguments: tuple) -> None:
-        wrote = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        exchanged = event == "ctypes.dlsym" and arguments[1] in ("renameat2", "renamex_np")
-        if (event in CHANGES or wrote or exchanged) and change():
+        opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        exchanges = event == "ctypes.dlsym" and arguments[1] in ("renameat2", "renamex_np")
+        if (event in CHANGES or opens or exchanges) and is_last():
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def half(handle: int, data: bytes) -> int:
-        if handle > 2 and change():
+    def write_half(handle: int, data: bytes) -> int:
+        if handle > 2 and is_last():
             write(handle, bytes(data)[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         return write(handle, data)
 
     sys.addaudithook(hook)
-    os.write = half
+    os.write = write_half
 
 
-def command(arguments: Sequence[object], cwd: Path, **environment: str) -> Callable[[], None]:
-    """The command line as work for a child."""
+def command(arguments: Sequence[object], cwd: Path, **environment: str) -> Work:
+    """Return a function that runs a command line in a folder."""
 
     def work() -> None:
         from prolip.cli import main
@@ -170,10 +179,7 @@ def command(arguments: Sequence[object], cwd: Path, **environment: str) -> Calla
 
 
 def share_encoder() -> object:
-    """Load the offline encoder once, for all children.
-
-    Its session has one thread: of several, a fork would take along only the one that forks.
-    """
+    """Load the offline encoder once, for all children; each child starts threads of its own."""
     import onnxruntime  # noqa: F401
     import scipy.optimize  # noqa: F401
 
@@ -185,9 +191,7 @@ def share_encoder() -> object:
     import prolip.export.write
     import prolip.features.embed  # noqa: F401
     from prolip import encoders
-    from prolip.encoders import offline
 
-    offline.cores = lambda: 1
     encoder, load = encoders.load("offline", "cpu"), encoders.load
 
     def shared(name: str, device: str = "auto") -> object:

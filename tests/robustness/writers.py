@@ -1,6 +1,4 @@
-"""Kills at every change of a file, of the functions that write: cheap, as no command is run."""
-
-from __future__ import annotations
+"""The functions that write, killed at every change of a file: quick, since no command is run."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,21 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fault_jobs import read_answers
-from fault_kills import Tally
-from fault_process import Child
 from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.locks import MARK
 from prolip.io.writing import write_folder, write_json
-
-NOTE = "the user's own"
+from robustness.commands import NOTE, read_rows
+from robustness.kills import Tally
+from robustness.process import Child
 
 
 @dataclass(frozen=True)
 class Writing:
-    """How to make the old state, how to write the new one, and which states there may be in between."""
+    """How to write the old state and the new one, and which states are allowed in between."""
 
     name: str
     before: Callable[[Path], None]
@@ -66,7 +62,7 @@ def _exported(folder: Path) -> object:
     )
 
 
-def _answer(suffix: str, first: int, last: int) -> Callable[[Path], None]:
+def _predict(suffix: str, first: int, last: int) -> Callable[[Path], None]:
     found = [
         {
             "image": f"{k}\n,.jpg",
@@ -85,7 +81,7 @@ def _answer(suffix: str, first: int, last: int) -> Callable[[Path], None]:
 
 
 def writings() -> list[Writing]:
-    """Everything of ours that replaces something, or adds to it."""
+    """Return every writer that replaces something or adds to it."""
     return [
         Writing("a new model", lambda folder: None, _save(2, True), _saved),
         Writing("a model over a model", _save(1, True), _save(2, True), _saved),
@@ -93,10 +89,10 @@ def writings() -> list[Writing]:
         Writing("an export over an export", _export(1), _export(2), _exported),
         *[
             Writing(
-                f"answers .{suffix}",
-                _answer(suffix, 0, 2),
-                _answer(suffix, 0, 5),
-                lambda folder, suffix=suffix: read_answers(folder / f"out.{suffix}"),
+                f"predictions .{suffix}",
+                _predict(suffix, 0, 2),
+                _predict(suffix, 0, 5),
+                lambda folder, suffix=suffix: read_rows(folder / f"out.{suffix}"),
                 lambda found, old, new: found == new[: len(found)] and len(found) >= len(old),
             )
             for suffix in ("csv", "jsonl")
@@ -104,8 +100,21 @@ def writings() -> list[Writing]:
     ]
 
 
+def careless() -> Writing:
+    """Return a writer that leaves a part: the trials have to notice it."""
+
+    def write(folder: Path) -> None:
+        for name in ("a", "b"):
+            (folder / f"out.{name}").write_text("new")
+
+    def state(folder: Path) -> object:
+        return [(folder / f"out.{name}").exists() for name in ("a", "b")]
+
+    return Writing("careless", lambda folder: None, write, state)
+
+
 def library_kills(folder: Path) -> list[Tally]:
-    """Every writer, killed at each of its changes, and run again."""
+    """Kill every writer at each of its changes, and run it again."""
     return [killed(writing, folder) for writing in writings()]
 
 
@@ -146,7 +155,7 @@ def _start(writing: Writing, folder: Path) -> None:
 
 
 def _bystanders(folder: Path) -> Iterator[str]:
-    """Files of the user are as they were, and nothing is left that no one would sweep."""
+    """Yield changed files of the user, and files that nothing would ever remove."""
     notes = [folder / "notes.txt", *(folder / "out").glob("notes.txt")]
     if any(path.read_text() != NOTE for path in notes):
         yield "a file of the user was changed"

@@ -1,0 +1,1 @@
+"""Kills, concurrent writers, full disks, missing permissions and vanishing files."""

@@ -1,0 +1,38 @@
+"""A little of every trial, and many of each (`pytest -m slow`)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and exchanges folders")
+
+
+def trials(*arguments):
+    """Run trials in a process of their own, which forks and so may have no other threads."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
+    command = [sys.executable, "-m", "robustness", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_a_little_of_every_trial():
+    ran = trials("--quick")
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
+    for kind in ("kills at every change", "kills: overwrite", "4 at once", "full disk", "vanish"):
+        assert kind in ran.stdout
+
+
+def test_trials_notice_a_writer_that_leaves_a_part():
+    ran = trials("--only", "careless")
+    assert (ran.returncode, "silent change: careless" in ran.stdout) == (1, True), ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("kind", ["kills", "once", "disk", "user", "vanish", "many"])
+def test_many_trials(kind):
+    ran = trials("--only", kind)
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
+    assert kind != "user" or os.geteuid() or "ordinary user" in ran.stdout
