@@ -34,13 +34,13 @@ from PIL import Image
 from light import pictures, report, run
 from prolip import FewShotClassifier, Task, methods
 from prolip.core.arrays import Array
-from prolip.core.machine import cores
 from prolip.data import as_templates, read_images
 from prolip.data.templates import TEMPLATES
 from prolip.encoders import Encoder, load
 from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, extract
 from prolip.features.images import Picture
+from prolip.io.environment import cores
 
 PROLIP = [sys.executable, "-c", "from prolip.cli import main; main()"]
 SETS = ("pets37", "dtd10", "clothing10")

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from prolip.core.errors import InputError, UsageError
-from prolip.core.extras import MissingPackageError
 from prolip.data import builtin
+from prolip.io.environment import MissingPackageError
 
 DRAWN = ("textures", "numbers")
 

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from prolip.core import InputError, UsageError
-from prolip.core.imagenet import imagenet_names
 from prolip.data import sample_few_shot
+from prolip.encoders.imagenet import imagenet_names
 from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS, find_dataset, read_dataset
 from prolip.research.datasets_check import check_dataset, check_datasets
 

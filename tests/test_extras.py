@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from prolip.core.extras import MissingPackageError, install_command
+from prolip.io.environment import MissingPackageError, install_command
 
 
 def installed_from(monkeypatch, url):

@@ -20,6 +20,7 @@ from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image
 from prolip.features.images import BadImage
+from prolip.io.environment import MissingPackageError
 from prolip.io.reading import Unreadable
 from test_reading import zip_entry
 
@@ -447,14 +448,15 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", missing)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"pyarrow is needed to read a\.parquet: pip install pyarrow"):
+    with pytest.raises(MissingPackageError) as raised:
         read_images(tmp_path / "a.parquet")
+    assert (raised.value.package, raised.value.extra) == ("pyarrow", "tables")
     for name in ("state.json", "dataset_info.json"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(InputError, match="pip install datasets"):
-        read_images(tmp_path)
-    with pytest.raises(InputError, match="pip install datasets"):
-        list_images(tmp_path)
+    for read in (read_images, list_images):
+        with pytest.raises(MissingPackageError) as raised:
+            read(tmp_path)
+        assert (raised.value.package, raised.value.extra) == ("datasets", "datasets")
 
 
 def test_a_listing_is_in_order_whatever_the_system_says(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 
 from prolip import methods
 from prolip.core import Head, InputError, Task
-from prolip.encoders.hub import require
+from prolip.io.environment import require
 
 require("sklearn", "sklearn")  # a missing extra is an error of one line
 

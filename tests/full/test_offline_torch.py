@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from prolip.core import Head
 from prolip.encoders import load
 from prolip.encoders import offline as module
-from prolip.encoders.efficientnet_lite_torch import EfficientNetLite0
+from prolip.encoders.offline_torch import EfficientNetLite0
 
 PROMPTS = [
     "a photo of a cat.",
@@ -40,7 +40,7 @@ def test_weights_are_what_torch_reads(offline):
 
 
 def test_onnx_tower_equals_the_torch_module(offline, pixels):
-    tower = EfficientNetLite0.of(offline.image_weights)
+    tower = EfficientNetLite0(offline.image_weights)
     with torch.inference_mode():
         expected = tower(offline.preprocess.normalise(torch.from_numpy(pixels)))
     np.testing.assert_allclose(offline.encode(pixels), expected.numpy(), atol=1e-4)
@@ -132,7 +132,7 @@ def test_tensors_by_name_make_the_same_copy(offline, pixels):
 def test_towers_have_the_heads_of_the_moment(offline):
     other = load("offline:exact", "cpu")
     head, text_head = Head(3 * offline.head.weight), Head(2 * np.eye(512), bias=np.ones(512))
-    other.unfold(offline.folded(head, text_head, 7.0))
+    other = other.with_folded(offline.folded(head, text_head, 7.0))
     found = other.towers().embed_text(other.tokens(PROMPTS)).numpy()
     np.testing.assert_allclose(found, other.text_head(other.encode_text(PROMPTS)), atol=1e-5)
     np.testing.assert_allclose(other.towers().model.projection.numpy(), head.weight)

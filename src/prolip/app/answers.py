@@ -15,8 +15,8 @@ from prolip.app.edits import Gone
 from prolip.app.guard import TooLarge, TooSlow, read_body
 from prolip.app.pictures import LARGE_PIXELS, PIXEL_LIMIT, LargePicture
 from prolip.core import InputError, ProlipError, UsageError
-from prolip.core.machine import cores
 from prolip.features import BadImage
+from prolip.io.environment import cores
 from prolip.io.reading import parse_json
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ import numpy as np
 from prolip.app.pictures import PIXEL_LIMIT, decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
-from prolip.core.machine import cores
 from prolip.encoders import Encoder
+from prolip.io.environment import cores
 
 
 class Busy(ProlipError):  # noqa: N818 - reads as what it is where it is caught

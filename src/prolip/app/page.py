@@ -245,7 +245,7 @@ def file_name(name: str) -> str:
 
 def targets(encoder: Encoder) -> list[str]:
     """What a model of this encoder can be exported to."""
-    has_library = encoder.name.partition(":")[0] in LIBRARIES
+    has_library = encoder.library is not None
     return ["prolip", "onnx", "adapter", *(LIBRARIES if has_library else ())]
 
 

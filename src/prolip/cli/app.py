@@ -81,7 +81,7 @@ def _require_web() -> None:
     """Say what to install where the web libraries are missing."""
     import importlib.util
 
-    from prolip.core.extras import MissingPackageError
+    from prolip.io.environment import MissingPackageError
 
     for name in ("starlette", "uvicorn", "python_multipart"):
         if not importlib.util.find_spec(name):

@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.errors import InputError, check_name
-from prolip.core.extras import MissingPackageError
 from prolip.data import glyphs, textures
 from prolip.data.templates import templates_for
+from prolip.io.environment import require
 
 Split = Literal["train", "test"]
 Draw = Callable[[str, np.random.Generator], Image.Image]
@@ -58,11 +58,7 @@ def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") ->
 
 
 def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise MissingPackageError("the set of digits", "scikit-learn", "sklearn") from error
-    bunch = load_digits()
+    bunch = require("sklearn.datasets", "sklearn", "the set of digits", "scikit-learn").load_digits()
     images: list[Image.Image] = []
     for digit in range(10):
         pool = np.flatnonzero(bunch.target == digit)

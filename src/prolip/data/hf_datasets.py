@@ -7,8 +7,9 @@ from typing import Any
 
 from prolip.core.errors import InputError, UsageError
 from prolip.data.lazy import LazyImage
-from prolip.data.libraries import comes_from, required
+from prolip.data.libraries import comes_from
 from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
+from prolip.io.environment import require
 
 
 def is_saved_dataset(folder: Path) -> bool:
@@ -20,7 +21,7 @@ def is_saved_dataset(folder: Path) -> bool:
 
 def load_saved(folder: Path) -> Any:
     """The dataset of a folder; its images are read when they are asked for."""
-    datasets = required("datasets", "datasets", f"to read {folder}, a dataset of Hugging Face")
+    datasets = require("datasets", "datasets", f"reading {folder}, a dataset of Hugging Face,")
     try:
         return datasets.load_from_disk(str(folder))
     except Exception as error:  # of pyarrow, JSON or datasets, on a damaged folder

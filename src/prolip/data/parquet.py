@@ -14,9 +14,9 @@ from typing import IO, Any
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.lazy import LazyImage
-from prolip.data.libraries import required
 from prolip.data.parquet_pages import check_pages
 from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
+from prolip.io.environment import require
 from prolip.io.reading import Unreadable, open_regular
 
 ROWS = 1_000_000
@@ -26,7 +26,7 @@ def parquet_records(table: Path, find: Find) -> Iterator[Record]:
     """The records of a Parquet file. Images in it are read when they are asked for; `find` opens files that
     stand in the place of their bytes.
     """
-    parquet = required("pyarrow.parquet", "pyarrow", f"to read {table.name}")
+    parquet = require("pyarrow.parquet", "tables", f"reading {table.name}")
     file = open_regular(table)
     try:
         with open_regular(table) as pages:

@@ -1,39 +1,78 @@
-"""Encoders, by name. Each kind's libraries are imported only when one of that kind is asked for."""
+"""Encoders by name. The libraries of a kind are imported only when an encoder of that kind is loaded.
+
+A package can add a kind by an entry point: `prolip.encoders`, the name of the kind = "package.module:load",
+a function `load(rest, device) -> Encoder`.
+"""
 
 import importlib
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from typing import Any
 
 from prolip.core.arguments import as_text
-from prolip.core.errors import unknown_name
+from prolip.core.errors import ModelError, unknown_name
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
 
-__all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "load"]
+__all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "is_packaged", "kinds", "load"]
 
-# Name before the colon: module with a function `load(rest, device) -> Encoder`.
+GROUP = "prolip.encoders"
+
+# The part of a name before the colon: a module with a function `load(rest, device) -> Encoder`.
 KINDS = {
     "offline": "prolip.encoders.offline",
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
     "arrays": "prolip.encoders.precomputed",
 }
+PACKAGED = ("offline",)  # kinds whose weights are installed with this package: nothing is fetched or opened
 
 
 def load(name: str, device: str = "auto") -> Encoder:
-    """The encoder of this name.
+    """Load an encoder by its name.
 
     Parameters
     ----------
     name
         `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; `arrays` for embeddings
-        that you bring.
+        that you have; or a kind that another package adds, `KIND:REST`.
     device
         `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
     """
     kind, colon, rest = as_text(name, "model").partition(":")
-    if kind not in KINDS or (colon and not rest and kind in ("offline", "arrays")):
+    if kind not in kinds() or (colon and not rest and kind in ("offline", "arrays")):
         raise unknown_name(
-            "model", name, [*KINDS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+            "model", name, [*kinds(), "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
     check_device(device)
-    encoder: Encoder = importlib.import_module(KINDS[kind]).load(rest, device)
+    encoder = _loader(kind)(rest, device)
+    if not isinstance(encoder, Encoder):
+        raise ModelError(f"the entry point {kind} of {GROUP} gave no Encoder, but {type(encoder).__name__}")
     return encoder
+
+
+def kinds() -> list[str]:
+    """Return the names of all kinds, those of installed packages last."""
+    return [*KINDS, *(name for name in _entry_points() if name not in KINDS)]
+
+
+def is_packaged(name: str) -> bool:
+    """Whether the weights of this encoder are installed with this package."""
+    return name.partition(":")[0] in PACKAGED
+
+
+def _loader(kind: str) -> Callable[[str, str], Any]:
+    if kind in KINDS:
+        loader: Callable[[str, str], Any] = importlib.import_module(KINDS[kind]).load
+        return loader
+    try:
+        loader = _entry_points()[kind].load()
+        return loader
+    except Exception as error:  # another package may fail in any way when it is imported
+        raise ModelError(f"the entry point {kind} of {GROUP} cannot be loaded: {error}") from error
+
+
+@cache
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}

@@ -1,25 +1,14 @@
 """Model hubs and the libraries that load from them: failures that end soon, in one line."""
 
-import importlib
 import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 from prolip.core.errors import ModelError, ProlipError, first_line
-from prolip.core.extras import MissingPackageError
 
 _SECONDS_TO_ANSWER = 5
-
-
-def require(module: str, extra: str) -> ModuleType:
-    """Import a library that an extra installs."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingPackageError("this", module, extra, str(error)) from error
 
 
 @contextmanager

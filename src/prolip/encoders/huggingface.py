@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders.base import choose_device
-from prolip.encoders.hub import cached_revision, loading, require, require_folder
+from prolip.encoders.hub import cached_revision, loading, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.trainable_towers import Towers
+from prolip.io.environment import require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,10 +98,10 @@ def load(rest: str, device: str) -> TowerEncoder:
         for key in _SETTINGS
     }
     revision = None if local else cached_revision(rest, "config.json")
-    assets = {"tokenizer": tokenizer, "processor": processor}
-    anatomy = Anatomy(split, _towers, tokenize)
+    sigmoid = config.model_type == "siglip"
+    anatomy = Anatomy("hf", split, _towers, tokenize, model.config, tokenizer, processor, sigmoid)
     digest = fingerprint(model, settings)
-    return TowerEncoder(name, model, anatomy, preprocess, device, digest, assets, revision)
+    return TowerEncoder(name, model, anatomy, preprocess, device, digest, revision)
 
 
 def _embed_image(model: Any, pixels: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from threading import BoundedSemaphore
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.machine import cores
+from prolip.io.environment import cores
 from prolip.io.onnx_runtime import onnx_runtime
 
 PIECE = 4  # pictures of a run; of 1 to 32, the fastest

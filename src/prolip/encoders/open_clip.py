@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError, first_line, unknown_name
 from prolip.encoders.base import choose_device
-from prolip.encoders.hub import cached_revision, loading, require, require_folder
+from prolip.encoders.hub import cached_revision, loading, require_folder
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.environment import require
 from prolip.io.reading import read_json
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ def load(rest: str, device: str) -> TowerEncoder:
     revision = source.repository and cached_revision(
         source.repository, _CONFIG, "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
     )
-    assets = {"config": source.config, "tokenizer": tokenizer}
-    anatomy = Anatomy(split, open_towers, tokenizer)
+    keys = ("mean", "std", "interpolation", "resize_mode", "fill_color")
+    processor = {key: model.visual.preprocess_cfg[key] for key in keys}
+    anatomy = Anatomy("open_clip", split, open_towers, tokenizer, source.config, tokenizer, processor)
     digest = fingerprint(model, source.config)
-    return TowerEncoder(name, model, anatomy, preprocess, device, digest, assets, revision)
+    return TowerEncoder(name, model, anatomy, preprocess, device, digest, revision)
 
 
 def _source(rest: str, open_clip: Any) -> _Source:

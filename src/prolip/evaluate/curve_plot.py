@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from prolip.core import UsageError
-from prolip.core.extras import MissingPackageError
 from prolip.evaluate.curve import Curve
+from prolip.io.environment import MissingPackageError
 
 
 def plot_format(path: Path) -> str:

@@ -21,7 +21,6 @@ from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError, SavedModelError
 from prolip.encoders.base import Encoder
 from prolip.export.base_model import load_base, remember
-from prolip.export.checkpoint import library_model
 from prolip.export.saved import read_checked
 from prolip.io.files import sha256_file, sha256_tensors
 from prolip.io.reading import Unreadable, read_json
@@ -34,7 +33,7 @@ FORMAT = 1
 def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], about: dict[str, Any]) -> None:
     """Write the two files into a folder that is there; `about` is kept along."""
     write_tensors(folder / TENSORS, changes)
-    model = library_model(encoder)
+    model = getattr(encoder, "model", None)
     weights = None if model is None else sha256_tensors(model.state_dict().items())
     config = {
         "adapter_type": "prolip",
@@ -65,8 +64,7 @@ def load_adapter(
     name, fingerprint = config["base_model"], config["fingerprint"]
     encoder = load_base(folder, name, fingerprint, device, base=base, trust_base=trust_base)
     _check(folder, changes, _replaceable(encoder))
-    encoder.unfold(changes)
-    return encoder
+    return encoder.with_folded(changes)
 
 
 def apply_adapter(model: Any, folder: str | Path) -> Any:

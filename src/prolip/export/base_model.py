@@ -16,8 +16,6 @@ from prolip.encoders.base import Encoder
 from prolip.io.files import cache_dir
 from prolip.io.writing import write_json
 
-PACKAGED = ("offline",)  # comes with the program: nothing is fetched, no path is opened
-
 
 def load_base(
     path: str | Path,
@@ -44,7 +42,7 @@ def load_base(
     except ModelError as error:
         raise ModelError(f"{path} needs its base model, {asked}: {error}") from error
     if encoder.fingerprint != fingerprint:
-        if name in PACKAGED and base is None:
+        if encoders.is_packaged(name) and base is None:
             raise ModelError(
                 f"{path} was fitted on an earlier offline encoder, which has changed since: fit it again"
             )
@@ -58,12 +56,12 @@ def load_base(
 
 def is_known(name: str, fingerprint: str) -> bool:
     """Whether a base model comes with the program, or was used here before with these weights."""
-    return name in PACKAGED or _note(name, fingerprint).is_file()
+    return encoders.is_packaged(name) or _note(name, fingerprint).is_file()
 
 
 def remember(encoder: Encoder) -> None:
     """Note that a base model is used here; where nothing can be noted, it has to be named again."""
-    if encoder.name in PACKAGED or not encoder.encodes_images:
+    if encoders.is_packaged(encoder.name) or not encoder.encodes_images:
         return
     note = _note(encoder.name, encoder.fingerprint)
     if not note.is_file():

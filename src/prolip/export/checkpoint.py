@@ -21,9 +21,10 @@ from prolip.core.arrays import Array, to_torch
 from prolip.core.errors import ModelError
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import loading, require
+from prolip.encoders.hub import loading
 from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.environment import require
 from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
@@ -45,30 +46,24 @@ class Checkpoint:
     preprocess: Preprocess  # the same in ours
 
 
-def library_model(encoder: Encoder) -> Any:
-    """The model of open_clip or transformers inside an encoder; None where there is none."""
-    return encoder.model if encoder.name.partition(":")[0] in LIBRARIES else None  # type: ignore[attr-defined]
-
-
 def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
     """The checkpoint that an encoder was loaded from, with some of its tensors replaced."""
-    model = library_model(encoder)
-    if model is None:
+    if encoder.library is None:
         raise ModelError(
-            f"{encoder.name} is no model of open_clip or transformers, and has no counterpart there: "
+            f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
             'export it to="onnx" or to="adapter"'
         )
+    model, anatomy = encoder.model, encoder.anatomy  # type: ignore[attr-defined]
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}
-    assets: dict[str, Any] = encoder.assets  # type: ignore[attr-defined]
-    if encoder.name.startswith("hf:"):
-        library, config, image_processor = "hf", model.config, assets["processor"]
-    else:
-        library, config, stated = "open_clip", assets["config"], model.visual.preprocess_cfg
-        image_processor = {
-            key: stated[key] for key in ("mean", "std", "interpolation", "resize_mode", "fill_color")
-        }
-    return Checkpoint(library, config, state, assets["tokenizer"], image_processor, encoder.preprocess)
+    return Checkpoint(
+        encoder.library,
+        anatomy.config,
+        state,
+        anatomy.tokenizer,
+        anatomy.image_processor,
+        encoder.preprocess,
+    )
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

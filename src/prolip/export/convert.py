@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError
-from prolip.encoders.hub import require
 from prolip.encoders.preprocess import Preprocess
 from prolip.export.checkpoint import Checkpoint
+from prolip.io.environment import require
 
 if TYPE_CHECKING:
     from torch import Tensor

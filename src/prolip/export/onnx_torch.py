@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from prolip.core.arrays import to_torch
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import quiet, require
+from prolip.encoders.hub import quiet
 from prolip.export.onnx import GraphSpec
+from prolip.io.environment import require
 from prolip.io.onnx_graph import OPSET, Graph
 
 _ONE_FILE = 1_900_000_000  # bytes: protobuf ends at 2 GB; larger weights go to a file beside

@@ -62,7 +62,7 @@ def export(
         for write in writers:
             write(folder)
         names = {file.name for file in folder.iterdir()}
-        described = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": _is_siglip(encoder)}
+        described = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": encoder.shows_sigmoid}
         write_bytes(folder / "README.md", model_card(described, names, follow(path).name).encode())
         written.extend(sorted({*names, "README.md"}))
 
@@ -77,7 +77,7 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
         return ()
     with suppress(UsageError):
         fold(fitted, encoder)
-        found += [library for library in LIBRARIES if encoder.name.startswith(f"{library}:")] + ["adapter"]
+        found += [encoder.library, "adapter"] if encoder.library else ["adapter"]
     with suppress(UsageError):
         fitted.to_onnx(Graph(), "x")
         found.append("onnx")
@@ -121,10 +121,6 @@ def check_empty(path: Path, force: bool) -> None:
             )
     elif target.exists():
         raise UsageError(f"{path} is a file: name a folder")
-
-
-def _is_siglip(encoder: Encoder) -> bool:
-    return encoder.name.startswith("hf:") and encoder.model.config.model_type == "siglip"  # type: ignore[attr-defined]
 
 
 def _checkpoint_writer(

@@ -27,12 +27,12 @@ from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
-from prolip.core.machine import cores
 from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, NoImageLeft, Picture
 from prolip.features.store import WAYS, FeatureStore, Space
+from prolip.io.environment import cores
 from prolip.io.files import file_state
 
 Progress = Callable[[int, int], None]

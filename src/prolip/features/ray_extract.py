@@ -17,10 +17,10 @@ import numpy as np
 
 from prolip import encoders
 from prolip.core.errors import InputError
-from prolip.core.extras import MissingPackageError
 from prolip.features.extract import Progress, extract
 from prolip.features.images import BadImage, NoImageLeft, Picture
 from prolip.features.store import WAYS, FeatureStore, Space
+from prolip.io.environment import MissingPackageError
 from prolip.io.files import file_state
 
 _BATCH = 64

@@ -9,8 +9,8 @@ from typing import Any
 from PIL import Image
 
 from prolip.core import InputError
-from prolip.core.machine import cores
 from prolip.features import load_image
+from prolip.io.environment import cores
 
 SIDE = 104  # pixels of the longer side: as wide as a card on the page
 QUALITY = 72

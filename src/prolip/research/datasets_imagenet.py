@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prolip.core.errors import InputError
-from prolip.core.imagenet import imagenet_names
 from prolip.data.files import is_image, listing
 from prolip.data.imageset import ImageSet, NamedSplits
+from prolip.encoders.imagenet import imagenet_names
 from prolip.io.reading import read_text
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.machine import cores
+from prolip.io.environment import cores
 from prolip.solvers.threads import pieces
 
 SMALL, LARGE = 1 << 20, 1 << 28

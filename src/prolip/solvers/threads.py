@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.machine import cores
+from prolip.io.environment import cores
 
 PIECE = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
 

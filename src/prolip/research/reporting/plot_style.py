@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prolip.core.extras import MissingPackageError
+from prolip.io.environment import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,8 +11,8 @@ import numpy as np
 from prolip import methods
 from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
-from prolip.core.extras import MissingPackageError
 from prolip.evaluate import metrics
+from prolip.io.environment import MissingPackageError
 from prolip.research.encoded_dataset import EncodedDataset
 from prolip.research.protocols import Trial, draw
 

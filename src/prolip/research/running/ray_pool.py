@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.extras import MissingPackageError
+from prolip.io.environment import MissingPackageError
 from prolip.research.running.execute import Executor, Job, Outcome
 from prolip.research.running.processes import Died
 

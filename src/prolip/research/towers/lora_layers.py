@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from prolip.core import ModelError
-from prolip.encoders.hub import require
 from prolip.encoders.trainable_towers import Towers, attention_of, projections_of
+from prolip.io.environment import require
 from prolip.research.towers.training import seeded
 
 

@@ -27,10 +27,10 @@ import numpy as np
 from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
-from prolip.encoders.local_encoder import LocalEncoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
 from prolip.research.towers.coop import CoOp, Problem
+from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompted import Layout, other_names
 from prolip.research.towers.tower_method import Batches, TowerTask, accuracy
 

@@ -19,7 +19,7 @@ import numpy as np
 from prolip.core import Fitted, InputError, ModelError, Projected, Settings, Task, UsageError
 from prolip.core.arrays import Array, to_numpy
 from prolip.encoders import Encoder, Preprocess
-from prolip.encoders.hub import require
+from prolip.io.environment import require
 from prolip.io.files import sha256_tensors
 from prolip.io.onnx_graph import Graph
 from prolip.methods.common.method import Method, Progress, Shape

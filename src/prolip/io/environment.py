@@ -1,8 +1,11 @@
-"""Packages that extras of this package install."""
+"""What this installation and this machine offer: optional packages, processors."""
 
+import importlib
 import json
+import os
 import sys
 from importlib import metadata
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -18,17 +21,36 @@ class MissingPackageError(ModelError):
         super().__init__(f"{purpose} needs {package}{why}: {install_command(extra)}")
 
 
+def require(module: str, extra: str, purpose: str = "this", package: str | None = None) -> Any:
+    """Import a module that an extra installs; its package may have another name."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = package or module.partition(".")[0]
+        raise MissingPackageError(purpose, package, extra, str(error)) from error
+
+
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this installation: from its clone, or from an index.
 
     It names the interpreter, because a `pip` on the path may belong to another one.
     """
     try:
-        found = metadata.distribution("prolip").read_text("direct_url.json")
+        direct_url = metadata.distribution("prolip").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        found = None
-    source = json.loads(found) if found else {}
+        direct_url = None
+    source = json.loads(direct_url) if direct_url else {}
     clone = source.get("url", "").startswith("file:") and "dir_info" in source
     place = url2pathname(urlsplit(source["url"]).path) if clone else "prolip"
     editable = "-e " if clone and source["dir_info"].get("editable") else ""
     return f'{sys.executable} -m pip install {editable}"{place}[{extra}]"'
+
+
+def cores() -> int:
+    """Return how many processors this process may use.
+
+    OMP_NUM_THREADS may lower the number, as Ray does for its workers.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(usable, int(limit)) if limit.isdecimal() and int(limit) else usable
