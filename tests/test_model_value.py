@@ -58,7 +58,7 @@ def test_a_failure_leaves_the_model_as_it_was(colour_model, tmp_path, monkeypatc
 
     monkeypatch.setattr("prolip.methods.prolip.ProLIP.fit_held_out", fails)
     monkeypatch.setattr("prolip.api.grow.cross_validate", fails)
-    monkeypatch.setattr("prolip.api.grow.Confidence", fails)
+    monkeypatch.setattr("prolip.evaluate.confidence.Confidence.select", fails)
     calls = {
         "fit": lambda: clf.fit([RED, blotch(COLOURS["blue"], 1)], ["a", "b"]),
         "add": lambda: clf.add([RED, blotch((1, 2, 3), 1)], ["red", "new"]),

@@ -111,7 +111,7 @@ def test_eval_writes_every_answer_and_the_page(prolip, saved, photos, tmp_path):
     code, out, err = prolip("eval", saved, photos, "--out", answers, "--report", page, "--json")
     assert code == 0, err
     told = prolip("eval", saved, photos, "--out", answers, "--report", page)[1]
-    assert told.splitlines()[-2:] == [f"Answers: {answers}", f"Page: {page}"]
+    assert told.splitlines()[-2:] == [f"Predictions: {answers}", f"Page: {page}"]
     rows = list(csv.DictReader(answers.read_text().splitlines()))
     assert list(rows[0]) == ["path", "truth", "answer", "probability"]
     asked = json.loads(prolip("predict", saved, photos / "test", "--json")[1])

@@ -171,7 +171,7 @@ def _unreadable(found: Extraction, count: int) -> list[Finding]:
 
 
 def _wrong_labels(model: AdaptedModel, answers: LabelledPredictions, numbers: list[int]) -> list[Finding]:
-    doubts = doubt_labels(answers.probabilities(model), answers.x, answers.y)
+    doubts = doubt_labels(answers.probabilities, answers.x, answers.y)
     return [
         Finding(WRONG_LABEL, numbers[one.index], str(model.classes[one.answer]), one.trust) for one in doubts
     ]

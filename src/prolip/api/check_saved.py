@@ -45,21 +45,6 @@ def _object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _figures(value: Any) -> bool:
-    """Held-out figures: none, or all that a model card tells."""
-    needed = ("accuracy", "zero_shot_accuracy", "calibration_error", "calibration_error_before")
-    return (
-        _object(value)
-        and _count(value.get("images", 0))
-        and (
-            not value.get("images")
-            or (all(_number(value.get(name)) for name in needed) and isinstance(value.get("per_class"), list))
-        )
-        and all(x is None or _number(x) for x in value.get("per_class", []))
-        and (value.get("calibration_error_floor") is None or _number(value["calibration_error_floor"]))
-    )
-
-
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     "model": _text,
     "fingerprint": _text,
@@ -70,7 +55,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "temperature": lambda value: _number(value) and 1e-6 < value < 1e6,
     "classes": _names,
     "fit": lambda value: _object(value) and _count(value.get("images")) and _number(value.get("shots")),
-    "held_out": _figures,
+    "held_out": _object,
 }
 _RECIPE: dict[str, Callable[[Any], bool]] = {
     "method": _text,

@@ -18,7 +18,6 @@ from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings
-from prolip.evaluate.confidence import Confidence
 
 
 def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
@@ -143,9 +142,8 @@ def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Tex
 def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[int]) -> AdaptedModel:
     """The fitted model as it is, with new names for the classes `kept`, in this order, and no others."""
     text = _named(model.text.subset(list(kept)), classes)
-    encoder, fitted, confidence, held_out = _encoder(model, text), model.fitted, model.confidence, None
+    encoder, fitted = _encoder(model, text), model.fitted
     if len(classes) == len(model.classes):
-        held_out = confidence.held_out
         fitted = methods.restore(
             fitted.kind, fitted.tensors(), fitted.config(), encoder.head, text, fitted.settings,
             fitted.report,
@@ -158,14 +156,9 @@ def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[in
         place_of[list(kept)] = np.arange(len(kept))
         new = support_task(encoder, model.recipe, task.x, place_of[task.y], text)
         support = replace(support, task=new)
-    out_of_distribution, report = confidence.out_of_distribution, dict(confidence.report)
-    if "per_class" in report:
-        report["per_class"] = [report["per_class"][k] for k in kept]
-    if out_of_distribution is not None:
-        out_of_distribution = replace(out_of_distribution, means=out_of_distribution.means[list(kept)])
     return replace(
         model, encoder=encoder, fitted=fitted, classes=tuple(classes), text=text, support=support,
-        confidence=Confidence(confidence.temperature, out_of_distribution, report, held_out),
+        confidence=model.confidence.select(kept),
         report={**model.report, "classes": len(classes)},
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip import encoders
-from prolip.api import predict as answer
+from prolip.api import predict as prediction
 from prolip.api import save as keep
 from prolip.api.estimator import Estimator
 from prolip.api.model import Recipe
@@ -188,8 +188,8 @@ class FewShotClassifier(Estimator):
         Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
         about that fraction of images of unknown classes is let pass. For `transductive`, see that method.
         """
-        asked = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
-        return answer.predict(self._model(), self.features(images).features[0], asked)
+        options = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
+        return prediction.predict(self._model(), self.features(images).features[0], options).labels
 
     def predict_proba(self, images: Any) -> Array:
         """Probabilities [n, K], columns as in `classes_`."""
@@ -201,7 +201,8 @@ class FewShotClassifier(Estimator):
         Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
         tells which it was, and why.
         """
-        return answer.transductive(self._model(), self.features(images, progress=progress).features[0])
+        x = self.features(images, progress=progress).features[0]
+        return prediction.predict_transductive(self._model(), x)
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
@@ -209,7 +210,7 @@ class FewShotClassifier(Estimator):
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Features of images, of the centre view and the tower as fitted: what `fitted_.logits` reads."""
-        return answer.features(self._model(), images, self.reading, progress)
+        return prediction.features(self._model(), images, self.reading, progress)
 
     def zero_shot(self) -> Projected:
         """The model before the fit, with the same class texts."""
@@ -228,10 +229,10 @@ class FewShotClassifier(Estimator):
         `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
         `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
         """
-        from prolip.api import evaluate as measure
+        from prolip.api.evaluate import figures, predict_labelled
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
-        return measure.figures(model, measure.predict_labelled(model, labelled, self.reading, progress))
+        return figures(model, predict_labelled(model, labelled, self.reading, progress)).to_json()
 
     # Growing
 

@@ -16,7 +16,6 @@ from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.evaluate import metrics
-from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
@@ -82,12 +81,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
                 for asked in (None, text)
             )
         support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
-    out_of_distribution, report = model.confidence.out_of_distribution, {**model.confidence.report}
-    if "per_class" in report:
-        report["per_class"] = report["per_class"] + [None] * len(new)
-    confidence = Confidence(
-        model.confidence.temperature, out_of_distribution and out_of_distribution.extended(len(known)), report
-    )
+    confidence = model.confidence.select([*range(len(model.classes)), *[None] * len(new)])
     grown = replace(
         model, fitted=fitted, classes=tuple(known), text=text, confidence=confidence, support=support,
         report={**model.report, "classes": len(known)},

@@ -1,4 +1,4 @@
-"""Answers of an adapted model about images: one, or a million a chunk at a time."""
+"""Predictions of an adapted model, for every interface: Python, command line, server, page and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
 from prolip.api.reading import Progress, Reading
 from prolip.core import UsageError
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
 from prolip.io.files import sha256_tensors
@@ -24,20 +25,20 @@ from prolip.io.files import sha256_tensors
 if TYPE_CHECKING:
     from prolip.evaluate.unlabelled import Evidence, TransductivePredictions
 
-CHUNK = 512  # images that are read together, at most
+CHUNK = 512  # largest number of images that are read together
 FIRST_CHUNK = 32
-BEHIND = 1.0  # seconds of work in a chunk
+CHUNK_SECONDS = 1.0  # work in a chunk, about
 
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What an answer is to hold."""
+    """What a prediction holds, and how it is made."""
 
-    top: int = 1  # how many classes are ranked
-    reject: bool = False  # whether pictures that seem to belong to no class get the class None
+    top: int = 1  # number of classes to rank
+    reject: bool = False  # whether out-of-distribution images get the class None
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
-    groups: Groups | None = None  # to answer with, in the place of the classes
+    groups: Groups | None = None  # groups of classes to predict instead of the classes
     transductive: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
@@ -45,35 +46,105 @@ class PredictOptions:
             raise UsageError(f"top must be at least 1, got {self.top}")
 
 
-def features(
-    model: AdaptedModel, images: Any, reading: Reading, progress: Progress | None = None
-) -> Extraction:
-    """Pre-projection features of images: what `model.fitted` reads, of its own tower where it changed it."""
-    return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions for n images."""
+
+    classes: tuple[Any, ...]  # what the columns of `probabilities` stand for: classes, or groups of them
+    probabilities: Array  # calibrated, [n, K]
+    rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not requested
+    top: int = 1  # number of classes that `ranking` and `to_json` have
+    evidence: Evidence | None = None  # whether images were classified together, and why
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    @cached_property
+    def best(self) -> Array:
+        """The column [n] of the most probable class, whether rejected or not."""
+        return self.probabilities.argmax(axis=1)
+
+    @cached_property
+    def confidence(self) -> Array:
+        """The largest probability [n]."""
+        return self.probabilities.max(axis=1)
+
+    @property
+    def ranking(self) -> Array:
+        """Columns of the `top` most probable classes, best first, [n, top]."""
+        return np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
+
+    @property
+    def labels(self) -> list[Any]:
+        """The most probable class of each image, None for rejected ones."""
+        return [None if no else self.classes[k] for k, no in zip(self.best, self.is_rejected, strict=True)]
+
+    @property
+    def is_rejected(self) -> list[bool]:
+        """Whether each image is rejected; none is if that was not requested."""
+        return [False] * len(self) if self.rejected is None else self.rejected.tolist()
+
+    def by_group(self, groups: Groups) -> Predictions:
+        """Sum the probabilities of each group of classes."""
+        return replace(self, classes=groups.names, probabilities=groups.sum(self.probabilities))
+
+    def to_json(self, images: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Return one object per image: its name if `images` has them, class, probability and ranking."""
+        rows = []
+        for i, (best, row) in enumerate(zip(self.ranking.tolist(), self.probabilities, strict=True)):
+            ranked = [{"class": self.classes[k], "probability": round(float(row[k]), 6)} for k in best]
+            found: dict[str, Any] = ({} if images is None else {"image": images[i]}) | ranked[0]
+            if self.rejected is not None:
+                rejected = bool(self.rejected[i])
+                found |= {"class": None if rejected else ranked[0]["class"], "rejected": rejected}
+            rows.append({**found, "top": ranked})
+        return rows
 
 
-def transductive(model: AdaptedModel, x: Array) -> TransductivePredictions:
-    """Probabilities of features [n, width], classified together where that helps; and the evidence."""
+def predict(
+    model: AdaptedModel,
+    x: Array,
+    options: PredictOptions = PredictOptions(),  # noqa: B008  (it is frozen)
+    logits: Array | None = None,
+) -> Predictions:
+    """Predict the classes of features [n, width].
+
+    `logits` [n, K] replace those of the model, such as out-of-fold ones of its training images.
+    """
+    evidence = None
+    if options.transductive:
+        joint = predict_transductive(model, x)
+        probabilities, evidence = joint.probabilities, joint.evidence
+    elif logits is None:
+        probabilities = model.probabilities(x)
+    else:
+        probabilities = softmax(logits / model.confidence.temperature)
+    rejected = None
+    if options.reject:
+        rates = options.false_reject, options.false_accept
+        rejected = model.rejects(x, probabilities.argmax(axis=1), *rates)
+    found = Predictions(model.classes, probabilities, rejected, options.top, evidence)
+    return found if options.groups is None else found.by_group(options.groups)
+
+
+def predict_transductive(model: AdaptedModel, x: Array) -> TransductivePredictions:
+    """Classify features [n, width] together where that helps; return probabilities and the evidence."""
     from prolip.evaluate.unlabelled import predict_transductive
 
     return predict_transductive(model.fitted, model.confidence, model.support.task, x, model.recipe.seed)
 
 
-def predict(model: AdaptedModel, x: Array, asked: PredictOptions) -> list[Any]:
-    """The most probable class of each of features [n, width]; None for what is rejected."""
-    # From the probabilities, whose rounding may make two classes equal, so that both always agree.
-    probabilities = transductive(model, x).probabilities if asked.transductive else model.probabilities(x)
-    answers = probabilities.argmax(axis=1)
-    refused = [False] * len(answers)
-    if asked.reject:
-        refused = model.rejects(x, answers, asked.false_reject, asked.false_accept).tolist()
-    return [None if no else model.classes[k] for k, no in zip(answers.tolist(), refused, strict=True)]
+def features(
+    model: AdaptedModel, images: Any, reading: Reading, progress: Progress | None = None
+) -> Extraction:
+    """Encode images with the encoder of the fitted model, which may differ from the base model."""
+    return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
 
 
-def answers(
+def predict_stream(
     model: AdaptedModel,
     images: Iterable[tuple[str, Any]],
-    asked: PredictOptions,
+    options: PredictOptions,
     reading: Reading,
     *,
     skipped: list[tuple[str, str]] | None = None,
@@ -81,86 +152,46 @@ def answers(
     total: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """An answer for each (name, image), in order, as it is found; images are read a chunk at a time.
+    """Yield the JSON of each (name, image), in order; images are read a chunk at a time.
 
-    `skipped` takes (image, reason) of images that cannot be read, where `reading` passes over them;
-    `evidence` takes what spoke for or against classifying them together, where that was asked; `total` is how
-    many images there are, where that is known.
+    (image, reason) of unreadable images is appended to `skipped`, if `reading` skips them; the evidence of
+    transductive predictions to `evidence`. `total` is the number of images, if it is known.
     """
-    source, done = iter(images), 0
-    size = FIRST_CHUNK
-    while batch := list(itertools.islice(source, None if asked.transductive else size)):
-        began = time.monotonic()
-        names, pictures = [name for name, _ in batch], [image for _, image in batch]
+    source, done, size = iter(images), 0, FIRST_CHUNK
+    skipped = [] if skipped is None else skipped
+    while batch := list(itertools.islice(source, None if options.transductive else size)):
+        started = time.monotonic()
+        names, contents = [name for name, _ in batch], [image for _, image in batch]
 
-        def tell(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
+        def report(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
             if progress is not None:
                 progress(done + count, total if total is not None else done + size)
 
         try:
-            yield from _chunk(model, names, pictures, asked, reading, skipped, evidence, tell)
+            found = features(model, contents, reading, report)
         except NoImageLeft as none:
             if not reading.skip_bad:
                 raise
-            if skipped is not None:
-                skipped += none.bad
+            skipped += none.bad
+        else:
+            skipped += found.bad
+            predictions = predict(model, found.features[0], options)
+            if evidence is not None and predictions.evidence is not None:
+                evidence.append(predictions.evidence)
+            yield from predictions.to_json([names[i] for i in found.kept])
         done += len(batch)
-        # No answer waits much longer than a second for those beside it.
-        pace = len(batch) / max(time.monotonic() - began, 1e-6)
-        size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, BEHIND * pace)))
+        # Results appear about once a second, whatever the speed of the encoder.
+        rate = len(batch) / max(time.monotonic() - started, 1e-6)
+        size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, CHUNK_SECONDS * rate)))
 
 
-def _chunk(
-    model: AdaptedModel,
-    names: Sequence[str],
-    images: Sequence[Any],
-    asked: PredictOptions,
-    reading: Reading,
-    skipped: list[tuple[str, str]] | None,
-    evidence: list[Evidence] | None,
-    progress: Progress,
-) -> Iterator[dict[str, Any]]:
-    found = features(model, images, reading, progress)
-    x = found.features[0]
-    if asked.transductive:
-        joint = transductive(model, x)
-        probabilities = joint.probabilities
-        if evidence is not None:
-            evidence.append(joint.evidence)
-    else:
-        probabilities = model.probabilities(x)
-    if skipped is not None:
-        skipped += found.bad
-    refused: list[bool | None] = [None] * len(probabilities)
-    if asked.reject:
-        best = probabilities.argmax(axis=1)
-        refused = model.rejects(x, best, asked.false_reject, asked.false_accept).tolist()
-    classes = model.classes
-    if asked.groups is not None:
-        classes, probabilities = asked.groups.names, asked.groups.sum(probabilities)
-    for i, row, no in zip(found.kept, probabilities, refused, strict=True):
-        yield one_answer(classes, names[i], row, asked.top, no)
-
-
-def one_answer(
-    classes: Sequence[Any], image: str, row: Array, top: int, refused: bool | None
-) -> dict[str, Any]:
-    """The best classes of one image; `refused` is None where nothing is rejected."""
-    best = np.argsort(-row, kind="stable")[:top]
-    ranked = [{"class": classes[k], "probability": round(float(row[k]), 6)} for k in best]
-    answer: dict[str, Any] = {"image": image, **ranked[0]}
-    if refused is not None:
-        answer |= {"class": None if refused else ranked[0]["class"], "rejected": refused}
-    return {**answer, "top": ranked}
-
-
-def run_name(model: AdaptedModel, asked: PredictOptions) -> str:
-    """Eight digits that the answers of one model to one question have in common, and no others."""
+def run_name(model: AdaptedModel, options: PredictOptions) -> str:
+    """Return eight digits that identify a model together with the options of its predictions."""
     tensors = {**model.fitted.tensors(), **model.confidence.tensors(), "text": model.text.rows}
     parts = [
         sha256_tensors(tensors.items()),
         model.confidence.temperature,
         model.classes,
-        sorted(vars(asked).items()),
+        sorted(vars(options).items()),
     ]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:8]

@@ -20,6 +20,7 @@ from prolip.core.errors import first_line
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base, remember
 from prolip.export.card import model_card
@@ -127,7 +128,8 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
     recipe, settings = check_saved.recipe_of(config), check_saved.settings_of(config)
     hashes = check_saved.hashes_of(saved.tensors["support"])
-    confidence = Confidence.restore(tensors, float(config["temperature"]), config["held_out"])
+    figures = Figures.from_json(config["held_out"])
+    confidence = Confidence.restore(tensors, float(config["temperature"]), figures)
     if confidence.out_of_distribution is not None:
         check_saved.check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
     fitted = methods.restore(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from prolip.api.model import AdaptedModel
+from prolip.api.predict import PredictOptions, predict
 from prolip.app.findings import flips, held_out_predictions, suspects, zero_shot_right
 from prolip.app.state import State
 from prolip.core.arrays import Array
@@ -97,10 +98,6 @@ def _guesses(
     if not open_:
         return {}
     x = np.stack([features[key] for key in open_])
-    probabilities = model.probabilities(x)
-    best = probabilities.argmax(axis=1)
-    refused = model.rejects(x, best)
-    return {
-        key: [lesson.classes[k], round(float(row[k]), 4), bool(no)]
-        for key, k, row, no in zip(open_, best.tolist(), probabilities, refused, strict=True)
-    }
+    found = predict(model, x, PredictOptions(reject=True))
+    rows = zip(open_, found.best, found.confidence, found.is_rejected, strict=True)
+    return {key: [lesson.classes[k], round(float(p), 4), no] for key, k, p, no in rows}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -23,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 import prolip
 from prolip.api import save as keep
 from prolip.api.model import AdaptedModel
+from prolip.api.predict import PredictOptions, predict
 from prolip.app import edits
 from prolip.app.answers import ERRORS, Events, Pool, Turns, list_field, read_object, text_field
 from prolip.app.batcher import Batcher
@@ -251,18 +251,14 @@ def targets(encoder: Encoder) -> list[str]:
 
 def answers_of(taught: TrainedSnapshot, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
     """The answers about features [b, width], as the page shows them."""
-    rows = model.probabilities(x)
-    refused = model.rejects(x, rows.argmax(axis=1)).tolist()
+    found = predict(model, x, PredictOptions(top=len(taught.classes), reject=True))
     return [
         {
             "none": none,
-            "answers": [
-                {"class": taught.classes[k], "probability": float(row[k])}
-                for k in np.argsort(-row, kind="stable").tolist()
-            ],
+            "answers": [{"class": taught.classes[k], "probability": float(row[k])} for k in ranking],
             "revision": taught.figures["revision"],
         }
-        for row, none in zip(rows, refused, strict=True)
+        for row, ranking, none in zip(found.probabilities, found.ranking, found.is_rejected, strict=True)
     ]
 
 

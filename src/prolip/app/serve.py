@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from prolip.api import save as keep
 from prolip.api.model import AdaptedModel
-from prolip.api.predict import one_answer
+from prolip.api.predict import PredictOptions, predict
 from prolip.app.answers import ERRORS, Turns, read_object
 from prolip.app.batcher import Batcher, Finish
 from prolip.app.guard import Access, Guard, read_body
@@ -68,7 +68,7 @@ class Models:
             raise UsageError(f"models to serve need a name each, got {list(self.models)}")
         self._batchers: dict[str, Batcher] = {}
         self._finish = {
-            (name, reject): partial(_answer, model, reject)
+            (name, reject): partial(_predict, model, PredictOptions(len(model.classes), reject))
             for name, model in self.models.items()
             for reject in (False, True)
         }
@@ -185,19 +185,16 @@ class Server:
             return {"image": given.name, "error": given.fault}
         finish, batcher = self.models.finish(question.model, question.reject), self.models.batcher(model)
         try:
-            row, refused = await self.turns.run(
+            found = await self.turns.run(
                 lambda max_pixels: asyncio.wrap_future(batcher.submit(given.data, finish, max_pixels))
             )
         except BadImage as bad:
             return {"image": given.name, "error": f"cannot read it: {bad.reason}"}
-        return one_answer(model.classes, given.name, row, question.top, refused)
+        return {"image": given.name, **found, "top": found["top"][: question.top]}
 
 
-def _answer(model: AdaptedModel, reject: bool, x: Array) -> list[tuple[Array, bool | None]]:
-    """Probabilities of features [b, width], and whether each is refused where that is asked."""
-    rows = model.probabilities(x)
-    refused = model.rejects(x, rows.argmax(axis=1)).tolist() if reject else [None] * len(rows)
-    return list(zip(rows, refused, strict=True))
+def _predict(model: AdaptedModel, options: PredictOptions, x: Array) -> list[dict[str, Any]]:
+    return predict(model, x, options).to_json()
 
 
 async def _read(request: Request) -> tuple[list[UploadedImage], bool, dict[str, Any]]:

@@ -79,12 +79,12 @@ def _pairs(given: tuple[str, ...], option: str, form: str) -> list[tuple[str, st
 def _show(model: AdaptedModel, saved: Path | None) -> None:
     import numpy as np
 
-    task, held_out = model.support.task, model.confidence.report
+    task = model.support.task
     unknown: list[Any] = [None] * len(model.classes)
     counts = unknown if task is None else np.bincount(task.y, minlength=task.classes).tolist()
-    accuracy = held_out.get("per_class", unknown)
+    accuracy = model.confidence.figures.per_class or unknown
     if OUTPUT.get().json:
-        told = {"classes": list(model.classes), "counts": counts, "held_out": held_out}
+        told = {"classes": list(model.classes), "counts": counts, "held_out": model.confidence.report}
         print_json(told if saved is None else {**told, "out": str(saved)})
         return
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json
 from prolip.cli.parameters import CSV, HTML, argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.api import FewShotClassifier
-    from prolip.api.reading import Labelled
+    from prolip.api.evaluate import LabelledPredictions
+    from prolip.evaluate.figures import Figures
 
 
 @command("eval")
@@ -49,62 +50,62 @@ def evaluate(
     clf = saved.load(images)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
-    labelled = images.labelled(source, "test")
-    tested = read_labelled(model.encoder, labelled, None, "test", model.classes)
+    tested = read_labelled(model.encoder, images.labelled(source, "test"), None, "test", model.classes)
     with bar("encoding") as progress:
-        answers = predict_labelled(model, tested, clf.reading, progress)
-    result = figures(model, answers, by_group)
+        found = predict_labelled(model, tested, clf.reading, progress)
+    result = figures(model, found, by_group)
     if out is not None:
-        write_predictions(out, model, answers, by_group)
+        write_predictions(out, found, by_group)
     if report is not None:
-        if result["duplicates"]:  # the page has answers of fits that did not see them
-            answers = predict_labelled(model, tested, clf.reading, out_of_fold=True)
-        write_page(report, model, answers, saved.path.resolve().name, source)
-    report_skipped(answers.skipped, result["duplicates"])
+        page = found
+        if result.duplicates:  # the page shows predictions by fits that did not see them
+            page = predict_labelled(model, tested, clf.reading, out_of_fold=True)
+        write_page(report, model, page, saved.path.resolve().name, source)
+    report_skipped(found.skipped, result.duplicates or 0)
     written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
     if OUTPUT.get().json:
-        each = {"answers": _answers(clf, tested, source)} if per_image else {}
-        print_json({**result, **written, **each})
+        each = {"answers": _per_image(found, source)} if per_image else {}
+        print_json({**result.to_json(), **written, **each})
         return
     _show(result)
     for name, path in written.items():
-        console().print(f"{'Answers' if name == 'out' else 'Page'}: [bold]{escape(path)}[/]", soft_wrap=True)
+        console().print(
+            f"{'Predictions' if name == 'out' else 'Page'}: [bold]{escape(path)}[/]", soft_wrap=True
+        )
 
 
-def _show(result: dict[str, Any]) -> None:
-    """Figures of an evaluation: each class, each group, all images."""
-    tables = [("class", result["classes"], result["counts"], result["per_class"])]
-    if by_group := result.get("groups"):
-        tables.append(("group", by_group["names"], by_group["counts"], by_group["per_group"]))
+def _show(found: Figures) -> None:
+    """Print the accuracy of each class, each group, and all images."""
+    tables = [("class", found.classes, found.counts, found.per_class)]
+    if groups := found.groups:
+        tables.append(("group", groups["names"], groups["counts"], groups["per_group"]))
     for kind, *columns in tables:
         rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
         table(None, [kind, "images", "accuracy %"], rows)
         console().print()
-    if by_group:
-        console().print(f"accuracy by group [bold]{percent(by_group['accuracy'])} %[/]")
-    low, high = result["accuracy_interval"]
+    if groups:
+        console().print(f"accuracy by group [bold]{percent(groups['accuracy'])} %[/]")
+    low, high = found.accuracy_interval or (None, None)
     console().print(
-        f"accuracy [bold]{percent(result['accuracy'])} %[/] on {result['images']} images "
+        f"accuracy [bold]{percent(found.accuracy)} %[/] on {found.images} images "
         f"(95 % interval {percent(low)} to {percent(high)} %, "
-        f"zero-shot {percent(result['zero_shot_accuracy'])} %), "
-        f"balanced {percent(result['balanced_accuracy'])} %, "
-        f"calibration error {percent(result['calibration_error'])} % "
-        f"(uncalibrated {percent(result['calibration_error_before'])} %, "
-        f"by chance alone {percent(result['calibration_error_floor'])} %)"
+        f"zero-shot {percent(found.zero_shot_accuracy)} %), "
+        f"balanced {percent(found.balanced_accuracy)} %, "
+        f"calibration error {percent(found.calibration_error)} % "
+        f"(uncalibrated {percent(found.calibration_error_before)} %, "
+        f"by chance alone {percent(found.calibration_error_floor)} %)"
     )
 
 
-def _answers(clf: FewShotClassifier, asked: Labelled, source: str) -> list[dict[str, Any]]:
-    """Truth, answer and probability of every image that can be read."""
+def _per_image(found: LabelledPredictions, source: str) -> list[dict[str, Any]]:
+    """Return label, prediction and probability of every image that can be read."""
     from prolip.io.files import readable
 
-    found = clf.features(asked.images)
-    probabilities, truths = clf.model_.probabilities(found.features[0]), asked.names()
-    pictures = clf.model_.encoder.encodes_images
-    answers = []
-    for i, row in zip(found.kept, probabilities, strict=True):
-        best = int(row.argmax())
-        name = str(asked.images[i]) if pictures else f"{source}:{i}"
-        answer = {"image": readable(name), "truth": truths[i], "class": clf.model_.classes[best]}
-        answers.append({**answer, "probability": round(float(row[best]), 6)})
-    return answers
+    names, classes = found.names, found.predictions.classes
+    if found.images is None:  # rows of a file of embeddings
+        names = [f"{readable(source)}:{i}" for i in range(len(found.y))]
+    rows = replace(found.predictions, rejected=None).to_json()
+    return [
+        {"image": name, "truth": classes[y], "class": row["class"], "probability": row["probability"]}
+        for name, y, row in zip(names, found.y, rows, strict=True)
+    ]

@@ -27,6 +27,7 @@ from prolip.cli.parameters import PATH, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
+    from prolip.evaluate.figures import Figures
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
 VIEWS = click.IntRange(1, 10_000)  # the paper has 300
@@ -137,14 +138,15 @@ def _confirm(out: Path, force: bool) -> None:
         raise UsageError(f"{out} stays as it is: name another folder")
 
 
-def _held_out(report: dict[str, Any]) -> list[list[str]]:
-    """How the model did on support images that it was not fitted on."""
-    if not report.get("images"):
+def _held_out(figures: Figures) -> list[list[str]]:
+    """Describe the accuracy on training images that were held out."""
+    if not figures.images:
         return []
-    known = [own for own in report["per_class"] if own is not None]
-    told = f"{percent(report['accuracy'])} %, balanced {percent(sum(known) / len(known))} %, "
-    told += f"zero-shot {percent(report['zero_shot_accuracy'])} %"
-    return [["held out", f"accuracy {told} (cross-validation inside these images)"]]
+    text = (
+        f"accuracy {percent(figures.accuracy)} %, balanced {percent(figures.balanced_accuracy)} %, "
+        f"zero-shot {percent(figures.zero_shot_accuracy)} % (cross-validation inside these images)"
+    )
+    return [["held out", text]]
 
 
 def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
@@ -175,13 +177,15 @@ def _images(clf: FewShotClassifier) -> str:
 
 def _per_class(clf: FewShotClassifier) -> None:
     """Held-out accuracy of each class; of many classes, the worst."""
-    found = clf.confidence_.report.get("per_class")
+    found = clf.confidence_.figures.per_class
     if not found:
         return
     rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
     title = "held out, each class"
     if len(rows) > CLASSES_SHOWN:
-        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0])[:WORST_SHOWN]
+        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0] or 0.0)[
+            :WORST_SHOWN
+        ]
         title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
     console().print()
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
@@ -210,7 +214,7 @@ def _report(clf: FewShotClassifier, out: Path) -> None:
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
         *_unlabelled(info.get("unlabelled")),
-        *_held_out(clf.confidence_.report),
+        *_held_out(clf.confidence_.figures),
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)

@@ -90,7 +90,7 @@ def predict(
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
     from prolip.api.groups import read_groups
-    from prolip.api.predict import PredictOptions, answers, run_name
+    from prolip.api.predict import PredictOptions, predict_stream, run_name
     from prolip.api.prediction_file import PredictionFile, check_prediction_file
     from prolip.core import UsageError
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
@@ -114,7 +114,7 @@ def predict(
         if sorting is not None:
             named = sorting.remember(named)
         lists: dict[str, Any] = {"skipped": skipped, "evidence": evidence}
-        found = answers(model, named, asked, clf.reading, **lists, total=total, progress=progress)
+        found = predict_stream(model, named, asked, clf.reading, **lists, total=total, progress=progress)
         return found if sorting is None else sorting.place_all(found)
 
     progress_bar = bar("encoding")

@@ -55,13 +55,13 @@ def report(
     name = source or "its support set"
     write_page(out, model, answers, saved.path.resolve().name, name)
     report_skipped(answers.skipped, int((answers.in_support & ~answers.held_out).sum()))
-    told = figures(model, answers)
+    found = figures(model, answers)
     if OUTPUT.get().json:
-        print_json({**told, "held_out": int(answers.held_out.sum()), "out": str(out)})
+        print_json({**found.to_json(), "held_out": int(answers.held_out.sum()), "out": str(out)})
         return
     console().print(
-        f"accuracy [bold]{percent(told['accuracy'])} %[/] on {told['images']} images "
-        f"(zero-shot {percent(told['zero_shot_accuracy'])} %)\nPage: [bold]{escape(str(out))}[/]"
+        f"accuracy [bold]{percent(found.accuracy)} %[/] on {found.images} images "
+        f"(zero-shot {percent(found.zero_shot_accuracy)} %)\nPage: [bold]{escape(str(out))}[/]"
     )
 
 

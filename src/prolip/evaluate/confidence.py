@@ -1,63 +1,73 @@
-"""What a fitted model may claim: its temperature, its outsiders, and how it did on held-out images."""
+"""What is known about the predictions of a fitted model: temperature, out-of-distribution scores, figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, softmax
-from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
+from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """Learned from the support set alone."""
+    """Calibration of a model, learned from the support set alone."""
 
     temperature: float = 1.0  # what logits are divided by
-    # How pictures of no class are recognised; None where the method changes the image tower.
-    out_of_distribution: OutOfDistribution | None = None
-    # Figures on held-out support images: accuracy, zero-shot accuracy, per class, calibration.
-    report: dict[str, Any] = field(default_factory=dict)
-    held_out: HeldOutPredictions | None = None  # the answers about held-out images that all this comes from
+    out_of_distribution: OutOfDistribution | None = None  # None if the method changes the image tower
+    figures: Figures = field(default_factory=Figures)  # on held-out images of the support set
+    held_out: HeldOutPredictions | None = None  # the predictions behind the figures
 
     @classmethod
     def of(cls, fitted: Fitted, task: Task, held_out: HeldOutPredictions) -> Confidence:
-        """Calibrate on the answers about held-out images that a fit made."""
+        """Calibrate on the predictions of a fit for held-out images."""
         out_of_distribution = OutOfDistribution.of(task)
         if not len(held_out):
             trained = isinstance(fitted, Projected) and (fitted.tuned or fitted.adapter is not None)
             temperature = ONE_SHOT if trained and not fitted.settings.options.get("fit_scale") else 1.0
-            return cls(temperature, out_of_distribution, {"images": 0, "temperature": temperature}, held_out)
+            return cls(temperature, out_of_distribution, held_out=held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
         temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)
-        before = softmax(as_fitted)
-        after = softmax(held_out.logits / temperature)
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, held_out.images])
-        report = {
-            "images": len(held_out),
-            "accuracy": metrics.accuracy(after, held_out.y),
-            "zero_shot_accuracy": metrics.accuracy(zero_shot, held_out.y),
-            "per_class": metrics.per_class_accuracy(after, held_out.y),
-            "temperature": temperature,
-            "calibration_error_before": metrics.calibration_error(before, held_out.y),
-            "calibration_error": metrics.calibration_error(after, held_out.y),
-            "calibration_error_floor": metrics.calibration_floor(after),
-        }
-        return cls(temperature, out_of_distribution, report, held_out)
+        figures = Figures.of(
+            softmax(held_out.logits / temperature),
+            held_out.y,
+            zero_shot=zero_shot,
+            uncalibrated=softmax(as_fitted),
+        )
+        return cls(temperature, out_of_distribution, figures, held_out)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return the figures as a saved model has them."""
+        return {**self.figures.to_json(), "temperature": self.temperature}
+
+    def select(self, classes: Sequence[int | None]) -> Confidence:
+        """Return the confidence of a model with these classes, by their old index; None is a new class.
+
+        The predictions for held-out images stay only if no class is removed or added.
+        """
+        out, held_out = self.out_of_distribution, self.held_out
+        if held_out is not None and list(classes) != list(range(held_out.logits.shape[1])):
+            held_out = None
+        return Confidence(
+            self.temperature, out and out.select(classes), self.figures.select(classes), held_out
+        )
 
     def tensors(self) -> dict[str, Array]:
-        """What is saved beside the weights."""
+        """Return the arrays to save."""
         if self.out_of_distribution is None:
             return {}
         return {f"outsiders.{name}": tensor for name, tensor in vars(self.out_of_distribution).items()}
 
     @classmethod
-    def restore(cls, tensors: dict[str, Array], temperature: float, report: dict[str, Any]) -> Confidence:
-        """The inverse of `tensors()`; takes what it reads out of `tensors`."""
-        names = [field.name for field in fields(OutOfDistribution)]
+    def restore(cls, tensors: dict[str, Array], temperature: float, figures: Figures) -> Confidence:
+        """Invert `tensors()`, and remove what was read from `tensors`."""
+        names = [each.name for each in fields(OutOfDistribution)]
         found = {name: tensors.pop(f"outsiders.{name}", None) for name in names}
-        kept = {name: tensor for name, tensor in found.items() if tensor is not None}
-        return cls(temperature, OutOfDistribution(**kept) if len(kept) == len(names) else None, report)
+        saved = {name: tensor for name, tensor in found.items() if tensor is not None}
+        return cls(temperature, OutOfDistribution(**saved) if len(saved) == len(names) else None, figures)

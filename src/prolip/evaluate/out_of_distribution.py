@@ -21,6 +21,7 @@ alike. The projection is tuned to tell the classes apart, and drops what else a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,9 +84,13 @@ class OutOfDistribution:
         lower = np.searchsorted(self.scores, self.score(x, head)) / len(self.scores)
         return np.minimum(1.0, lower / DOUBTFUL)
 
-    def extended(self, classes: int) -> OutOfDistribution:
-        """The same with classes without images added at the end, `classes` in all."""
-        return replace(self, means=np.pad(self.means, ((0, classes - len(self.means)), (0, 0))))
+    def select(self, classes: Sequence[int | None]) -> OutOfDistribution:
+        """Return the scores of a model with these classes, by their old index; None is one without images."""
+        means = np.zeros((len(classes), self.means.shape[1]), self.means.dtype)
+        for row, k in zip(means, classes, strict=True):
+            if k is not None:
+                row[:] = self.means[k]
+        return replace(self, means=means)
 
 
 def no_class(task: Task) -> tuple[Array, float]:

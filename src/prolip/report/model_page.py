@@ -30,7 +30,7 @@ def model_page(
     `title` and `source` are what the model and the images are called; `curve` is the learning curve, or why
     there is none.
     """
-    told, p = figures(model, answers), answers.probabilities(model)
+    told, p = figures(model, answers).to_json(), answers.probabilities
     counts = metrics.confusion(p, answers.y)
     surest, unsure, out_of_distribution = _galleries(p, answers)
     pictures: dict[int, str] = {}
@@ -166,9 +166,10 @@ def _calibration(told: dict[str, Any], p: Array, y: Array) -> Html:
 
 
 def _out_of_distribution(answers: LabelledPredictions, out_of_distribution: list[int]) -> Html:
-    if answers.refused is None:
+    rejected = answers.predictions.rejected
+    if rejected is None:
         return Html("")
-    n, count = len(answers.y), int(answers.refused.sum())
+    n, count = len(answers.y), int(rejected.sum())
     note = (
         f"`predict --reject` would refuse {count} of these {n} images ({percent(count / n)}); about "
         f"{percent(FALSE_REJECT, 0)} are to be expected of images that do belong. More of them mean that "
@@ -235,7 +236,8 @@ def _galleries(p: Array, answers: LabelledPredictions) -> tuple[list[int], list[
     wrong, sure = p.argmax(axis=1) != answers.y, p.max(axis=1)
     surest = [i for i in np.argsort(-sure, kind="stable").tolist() if wrong[i]][:SHOWN]
     unsure = [i for i in np.argsort(sure, kind="stable").tolist() if not wrong[i]][:SHOWN]
-    out_of_distribution = [] if answers.refused is None else np.flatnonzero(answers.refused)[:SHOWN].tolist()
+    rejected = answers.predictions.rejected
+    out_of_distribution = [] if rejected is None else np.flatnonzero(rejected)[:SHOWN].tolist()
     return surest, unsure, out_of_distribution
 
 

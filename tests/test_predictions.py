@@ -1,0 +1,68 @@
+"""Predictions and figures: the values that every interface shows."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from prolip.api.groups import Groups
+from prolip.api.predict import Predictions, PredictOptions, predict
+from prolip.core import InputError, UsageError
+from prolip.evaluate.figures import Figures
+
+PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3], [0.1, 0.1, 0.8]])
+Y = np.array([1, 2, 2])
+
+
+def test_predictions_rank_classes_and_hide_rejected_ones():
+    found = Predictions(("a", "b", "c"), PROBABILITIES, np.array([False, True, False]), top=2)
+    assert found.labels == ["b", None, "c"]
+    assert found.ranking.tolist() == [[1, 2], [0, 2], [2, 0]]
+    first, second, _ = found.to_json(["1.png", "2.png", "3.png"])
+    ranked = [{"class": "b", "probability": 0.5}, {"class": "c", "probability": 0.3}]
+    expected = {"image": "1.png", "class": "b", "probability": 0.5, "rejected": False, "top": ranked}
+    assert first == expected
+    assert (second["class"], second["rejected"], second["top"][0]["class"]) == (None, True, "a")
+
+
+def test_groups_of_classes_sum_their_probabilities():
+    groups = Groups.of({"a": "vowel", "b": "other", "c": "other"}, ["a", "b", "c"])
+    found = Predictions(("a", "b", "c"), PROBABILITIES).by_group(groups)
+    assert found.labels == ["other", "vowel", "other"]
+    np.testing.assert_allclose(found.confidence, [0.8, 0.6, 0.9])
+
+
+def test_out_of_fold_logits_replace_those_of_the_model(colour_model):
+    model = colour_model.model_
+    x = model.support.task.x[0]
+    assert predict(model, x).labels == [model.classes[k] for k in model.support.task.y]
+    shifted = np.roll(model.fitted.logits(x), 1, axis=1)
+    turned = [model.classes[(k + 1) % 3] for k in model.support.task.y]
+    assert predict(model, x, logits=shifted).labels == turned
+    with pytest.raises(UsageError):
+        PredictOptions(top=0)
+
+
+def test_figures_are_those_of_the_metrics_and_survive_json():
+    about = {"zero_shot": PROBABILITIES[:, ::-1], "uncalibrated": PROBABILITIES, "classes": ("a", "b", "c")}
+    found = Figures.of(PROBABILITIES, Y, **about)
+    assert (found.accuracy, found.per_class, found.counts) == (2 / 3, (None, 1.0, 0.5), (0, 1, 2))
+    assert (found.zero_shot_accuracy, found.balanced_accuracy) == (2 / 3, 0.75)
+    assert Figures.from_json(found.to_json()) == found
+    assert found.select([2, None, 1]).per_class == (0.5, None, 1.0)
+    assert found.select([2, None, 1]).counts == (2, 0, 1)
+    assert Figures().to_json() == {"images": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"accuracy": None}, {"accuracy": "high"}, {"images": -1}, {"images": None}, {"per_class": ["a"]},
+     {"calibration_error": float("nan")}, {"counts": 3}],
+)  # fmt: skip
+def test_figures_of_an_untrusted_file_are_checked(change):
+    found = Figures.of(PROBABILITIES, Y, zero_shot=PROBABILITIES, uncalibrated=PROBABILITIES)
+    with pytest.raises(InputError):
+        Figures.from_json({**found.to_json(), **change})
+    assert Figures.from_json({"images": 0, "of another version": 1}) == Figures()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.accuracy = 1.0
