@@ -25,8 +25,8 @@ import numpy as np
 from prolip.core import Head, Text
 from prolip.research.catalogue import experiment
 from prolip.research.datasets import DATASETS, read_dataset
-from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.research.protocols import Setting, Trial
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.protocols import Setting, Trial
 from prolip.research.reporting import figures
 from prolip.research.reporting.build_table import build
 from prolip.research.reporting.render import render

@@ -137,7 +137,7 @@ def measure_test_time(arguments: argparse.Namespace) -> dict:
         start = methods.create(method).fit(problem)
         adaptation = test_time.create(way)
         logits = np.stack([start.logits(view) for view in found.features], axis=1)  # [n, V, K]
-        surest = np.take_along_axis(logits, adaptation.surest(logits)[..., None], axis=1)
+        surest = np.take_along_axis(logits, adaptation.select(logits)[..., None], axis=1)
         adaptation.logits(found.features[:, :2], start, encoder)  # so that no first use is measured
         cpu, began = cpu_seconds(), time.perf_counter()
         adapted = adaptation.logits(found.features, start, encoder)

@@ -617,7 +617,7 @@ class Targets:
     def problem(self, count: int, generator: random.Random) -> Tally:
         """A problem of bench that is whole is what was written."""
         from prolip.core import Head, Text
-        from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
+        from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
         from prolip.research.running.problem_file import is_whole, read_problem, write_problem
 
         split = EncodedSplit(self.y.tolist(), self.x[None], np.arange(12))
@@ -660,7 +660,7 @@ class Targets:
     def results(self, count: int, generator: random.Random) -> Tally:
         """A file of results, used as a run and a table use it."""
         from prolip.research.catalogue import experiment
-        from prolip.research.protocols import Setting, Trial
+        from prolip.research.protocols.protocols import Setting, Trial
         from prolip.research.running.plan import Choices, Plan, PlannedUnit
         from prolip.research.running.result_store import ResultStore
         from prolip.research.running.unit import Unit

@@ -25,7 +25,8 @@ from prolip.research.catalogue.experiment import Experiment
 from prolip.research.catalogue.lines import GRID, line
 from prolip.research.catalogue.published import published
 from prolip.research.datasets import ELEVEN, read_dataset
-from prolip.research.protocols import PROTOCOLS, Setting, Trial, per_image, transfer
+from prolip.research.protocols.protocols import PROTOCOLS, Setting, Trial, per_image, transfer
+from prolip.research.protocols.tower_tasks import load_once, tower_task
 from prolip.research.reporting import figures
 from prolip.research.reporting.build_table import build
 from prolip.research.reporting.parameters import parameters
@@ -48,7 +49,6 @@ from prolip.research.running.result_store import ResultStore, UnitResult
 from prolip.research.running.run import Resources, forecast, run
 from prolip.research.running.unit import Unit
 from prolip.research.running.unit_loop import Status, local_pool, run_plan
-from prolip.research.tower_tasks import load_once, tower_task
 
 
 class TinyEncoder(Encoder):
@@ -804,8 +804,10 @@ def test_a_run_from_images_to_table(photos, tmp_path):
 @pytest.fixture
 def whole(photos, tmp_path, monkeypatch):
     """The photos as a problem, with its encoder at hand."""
-    monkeypatch.setattr("prolip.research.tower_tasks.load_once", lambda model, device: TinyEncoder())
-    monkeypatch.setattr("prolip.research.protocols.load_once", lambda model, device: TinyEncoder())
+    monkeypatch.setattr(
+        "prolip.research.protocols.tower_tasks.load_once", lambda model, device: TinyEncoder()
+    )
+    monkeypatch.setattr("prolip.research.protocols.protocols.load_once", lambda model, device: TinyEncoder())
     with ResultStore(tmp_path / "r.sqlite") as store:
         _, prepared, _ = planned(photos, store)
     return read_problem(str(prepared.files["offline", "photos"]))
@@ -815,10 +817,10 @@ def test_a_tower_task_holds_the_pictures_that_were_drawn(whole):
     trial = Trial(Setting("zero_shot"), shots=2, seed=2)
     chosen = sample_support(whole.splits["train"].labels, 2, 2)
     task = tower_task(trial.task(whole, chosen), whole, chosen, "own")
-    assert len(task.pictures) == task.n == 6
+    assert len(task.images) == task.n == 6
     assert task.templates == ("a photo of a {}.",)
     encoder = TinyEncoder()
-    for i, picture in enumerate(task.pictures):
+    for i, picture in enumerate(task.images):
         again = encoder.encode(encoder.preprocess.centre(picture)[None])
         assert np.allclose(again[0], task.x[0, i], atol=1e-6)
 

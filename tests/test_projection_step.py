@@ -35,7 +35,7 @@ def by_differences(x, start, way):
 
     scores, weight = [], start.head.weight
     for views in x.swapaxes(0, 1):  # [V, width]
-        surest = np.argsort([mean_entropy(view[None], weight) for view in views])[: way.kept]
+        surest = np.argsort([mean_entropy(view[None], weight) for view in views])[: way.n_selected]
         gradient = np.zeros_like(weight)
         for place in np.ndindex(*weight.shape):
             moved = np.zeros_like(weight)

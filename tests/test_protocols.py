@@ -14,8 +14,8 @@ from prolip.data.sampling import (
     sample_support,
     sample_train_val,
 )
-from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.research.protocols import (
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.protocols import (
     Setting,
     Trial,
     base_to_new,

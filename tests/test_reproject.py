@@ -20,7 +20,7 @@ from prolip.export import reproject as module
 from prolip.export.reproject import reproject
 from prolip.features.embed import embed, read_index
 from prolip.research.towers import test_time
-from prolip.research.towers.test_time_images import adapt_images
+from prolip.research.towers.test_time import adapt_images
 
 
 @pytest.fixture(autouse=True)
@@ -306,7 +306,7 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
 
 
 def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
-    monkeypatch.setattr("prolip.research.towers.test_time_images._IMAGES_AT_ONCE", 1)
+    monkeypatch.setattr("prolip.research.towers.test_time._IMAGES_AT_ONCE", 1)
     archive[0].write_bytes(b"not a picture")
     way = test_time.create("prolip", views=2)
     found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)

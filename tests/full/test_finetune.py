@@ -11,15 +11,14 @@ from torch import nn
 import prolip
 from closeness import assert_close
 from prolip import methods
-from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
+from prolip.core import ModelError, SavedModelError, UsageError
 from prolip.core.arrays import cross_entropy, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.encoders.open_clip_torch import open_towers
 from prolip.research.towers import training
 from prolip.research.towers.coupled_prompts import Coupling
-from prolip.research.towers.fine_tuning import class_rows
+from prolip.research.towers.fine_tuning import class_rows, merge
 from prolip.research.towers.lora_layers import SeparateAttention, count_factors
-from prolip.research.towers.tuned_towers import merge
 from saving import restored
 from tiny_models import TOWERS, tower_task, write_clip, write_folder
 
@@ -148,7 +147,7 @@ def views_seen(task, encoder):
     from prolip.research.towers.tower_method import Batches
 
     preprocess = dataclasses.replace(encoder.preprocess, view_area=1.0)
-    with Batches(task.pictures, preprocess, seed=0) as batches:
+    with Batches(task.images, preprocess, seed=0) as batches:
         return batches.get(list(range(task.n)), 0)
 
 
@@ -272,16 +271,16 @@ def test_a_checkpoint_of_another_run_is_refused(encoders, tmp_path, monkeypatch)
 
     with pytest.raises(Interrupted):
         fit()
-    with pytest.raises(UsageError, match="belongs to another run"):
+    with pytest.raises(training.OtherRunError):
         fit(lr=0.01)
-    with pytest.raises(UsageError, match="belongs to another run"):  # as many images, of the same classes
+    with pytest.raises(training.OtherRunError):  # as many images, of the same classes
         fit(dataclasses.replace(task, x=task.x[:, ::-1]))
     with pytest.raises(Interrupted):  # the folder may be written in another way, or moved
         fit(checkpoint=f"{tmp_path}/../{tmp_path.name}", recompute=True)
     (tmp_path / "training.safetensors").write_bytes(b"no")
-    with pytest.raises(SavedModelError, match="remove it to start anew"):
+    with pytest.raises(SavedModelError):
         fit()
-    with pytest.raises(UsageError, match="no such folder can be made"):
+    with pytest.raises(UsageError):
         fit(checkpoint=str(tmp_path / "training.safetensors" / "below"))
 
 
@@ -326,27 +325,27 @@ def test_the_best_epoch_on_a_validation_set_is_kept(encoders):
 
 
 def test_schedules():
-    coop = training.Recipe(0.002, epochs=10, batch_size=4, warm_up=1)
+    coop = training.TrainingRecipe(0.002, epochs=10, batch_size=4, warm_up=1)
     assert coop.rate(0, 8) == coop.rate(1, 8) == 1e-5  # two steps an epoch: the first epoch
     assert coop.rate(2, 8) == pytest.approx(0.002)
     assert coop.rate(12, 8) == pytest.approx(0.001)  # half of ten epochs after the warm-up
-    lora = training.Recipe(2e-4, epochs=0, batch_size=4, steps=100, per_step=True, floor=1e-6)
+    lora = training.TrainingRecipe(2e-4, epochs=0, batch_size=4, steps=100, per_step=True, floor=1e-6)
     assert lora.rate(0, 8) == pytest.approx(2e-4)
     assert lora.rate(50, 8) == pytest.approx((2e-4 + 1e-6) / 2)
     assert lora.total(8) == 100
-    with pytest.raises(UsageError, match="lr positive"):
-        training.Recipe(0.0, epochs=1, batch_size=1)
+    with pytest.raises(UsageError):
+        training.TrainingRecipe(0.0, epochs=1, batch_size=1)
 
 
 def test_divergence_is_told(encoders):
     task, _ = tower_task(encoders["vit"])
-    with pytest.raises(ProlipError, match="training diverged at step"):
+    with pytest.raises(training.DivergenceError):
         methods.create("coop", contexts=2, epochs=5, batch_size=12, lr=1e36).fit(task)
 
 
 def test_a_method_says_what_an_encoder_lacks(encoders, offline):
     task, _ = tower_task(encoders["resnet"])
-    with pytest.raises(ModelError, match="clip_lora needs transformer blocks"):
+    with pytest.raises(ModelError):
         methods.create("clip_lora").fit(task)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pictures import blotch
 from prolip.research.catalogue.backbones import MODELS
 from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS
-from prolip.research.datasets_check import check_datasets
+from prolip.research.datasets.check import check_datasets
 from tiny_models import TOWERS, write_folder
 
 IDS = {"n01440764": "tench", "n01443537": "goldfish"}

@@ -13,8 +13,8 @@ from prolip.core import InputError
 from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.research.towers import test_time
-from prolip.research.towers.prompts import Prompts, phrase_embedding
-from prolip.research.towers.test_time_images import adapt_images
+from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
+from prolip.research.towers.test_time import adapt_images
 from test_projection_step import problem
 from tiny_models import TOWERS, tower_task, write_folder
 
@@ -62,7 +62,7 @@ def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder):
     found = test_time.TPT(views=1, rho=1.0, lr=0.01).logits(x, start, encoder)
 
     towers = encoder.towers()
-    prompts = Prompts.build(encoder, towers, task.text.classes, 4, "end")
+    prompts = Layout(4, "end").prompts(encoder, task.text.classes)
     words = phrase_embedding(encoder, towers, "a photo of a", "red")
     for i in range(3):
         z = to_torch(unit_rows(encoder.head(x[0, i])))
@@ -86,7 +86,7 @@ def test_tpt_keeps_the_surest_views(encoder):
     logits = task.scale * unit_rows(encoder.head(x)) @ rows.T
     entropy = test_time.entropy(softmax(logits)).T  # [n, V]
     kept = entropy.argsort(axis=1)[:, :3]
-    assert np.array_equal(np.sort(way.surest(logits.swapaxes(0, 1))), np.sort(kept))
+    assert np.array_equal(np.sort(way.select(logits.swapaxes(0, 1))), np.sort(kept))
     before = way.logits(x, start, encoder)
     changed = x.copy()
     for image in range(2):

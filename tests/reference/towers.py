@@ -89,7 +89,7 @@ def _prompts(task: TowerTask, name: str, backward: Callable[..., None]) -> Pair:
     import torch
     from torch.nn.functional import cross_entropy, normalize
 
-    from prolip.research.towers.prompts import Prompts, phrase_embedding
+    from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 
     options = {"contexts": None, "init": "a photo of a", "lr": 0.01}
     options |= {"epochs": EPOCHS, "batch_size": BATCH, "seed": SEED}
@@ -98,7 +98,7 @@ def _prompts(task: TowerTask, name: str, backward: Callable[..., None]) -> Pair:
     assert task.text.classes is not None
     towers, names = task.encoder.towers(), task.text.classes
     words = phrase_embedding(task.encoder, towers, "a photo of a", names[0])
-    prompts = Prompts.build(task.encoder, towers, names, len(words), "end")
+    prompts = Layout(len(words), "end").prompts(task.encoder, names)
     context = torch.nn.Parameter(words.clone())
     z, y = normalize(to_torch(task.embeddings()[0]), dim=1), to_torch(task.y)
     teacher = to_torch(task.text.rows)
@@ -133,7 +133,7 @@ def last_layer(task: TowerTask) -> Pair:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * per_epoch)
     rows, y = to_torch(task.text.rows), to_torch(task.y)
     preprocess = replace(task.encoder.preprocess, view_area=1.0)
-    with Batches(task.pictures, preprocess, SEED) as batches:
+    with Batches(task.images, preprocess, SEED) as batches:
         for epoch in range(EPOCHS):
             for batch in _order(task.n, epoch):
                 optimizer.zero_grad()
@@ -149,7 +149,7 @@ def last_layer(task: TowerTask) -> Pair:
 
 def _centres(task: TowerTask) -> Array:
     assert task.encoder is not None
-    return np.stack([task.encoder.preprocess.centre(picture) for picture in task.pictures])
+    return np.stack([task.encoder.preprocess.centre(picture) for picture in task.images])
 
 
 def _order(images: int, epoch: int) -> list[Tensor]:

@@ -41,9 +41,9 @@ REGISTRY = {
     "plot": "prolip.research.towers.plot:PLOT",
     # through both towers, or the image tower
     "maple": "prolip.research.towers.maple:MaPLe",
-    "full": "prolip.research.towers.tower_tuning:FullFineTuning",
-    "last_layer": "prolip.research.towers.tower_tuning:LastLayer",
-    "norm_tuning": "prolip.research.towers.tower_tuning:NormTuning",
+    "full": "prolip.research.towers.fine_tuning:FullFineTuning",
+    "last_layer": "prolip.research.towers.fine_tuning:LastLayer",
+    "norm_tuning": "prolip.research.towers.fine_tuning:NormTuning",
     "clip_lora": "prolip.research.towers.clip_lora:CLIPLoRA",
 }
 
@@ -55,11 +55,11 @@ FITTED = (
     "prolip.methods.common.classifiers",
     "prolip.methods.common.combined",
     "prolip.methods.proker",
-    "prolip.research.towers.prompted",
+    "prolip.research.towers.prompt_tuning",
     "prolip.research.towers.cocoop",
     "prolip.research.towers.plot",
     "prolip.research.towers.maple",
-    "prolip.research.towers.tuned_towers",
+    "prolip.research.towers.fine_tuning",
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.research.datasets import ELEVEN
-from prolip.research.protocols import Setting
+from prolip.research.protocols.protocols import Setting
 
 SHOTS = (1, 2, 4, 8, 16)
 SEEDS = tuple(range(1, 11))

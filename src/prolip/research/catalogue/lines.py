@@ -11,7 +11,7 @@ from typing import Any
 
 from prolip.research.catalogue import phrases
 from prolip.research.catalogue.experiment import Line, Options
-from prolip.research.protocols import Setting
+from prolip.research.protocols.protocols import Setting
 
 LRS = (1e-5, 1e-4, 1e-3, 1e-2)
 

@@ -16,7 +16,7 @@ def datasets(root: Path | None) -> None:
     """
     from prolip.data.files import existing
     from prolip.research.datasets import DATASETS
-    from prolip.research.datasets_check import check_datasets
+    from prolip.research.datasets.check import check_datasets
 
     found = {item.dataset.name: item for item in check_datasets(existing(root))} if root else {}
     if OUTPUT.get().json:

@@ -6,7 +6,7 @@ from typing import Any
 
 from prolip.research.catalogue.experiment import Line
 from prolip.research.catalogue.published import published
-from prolip.research.protocols import harmonic_mean, total_harmonic_means
+from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_means
 from prolip.research.reporting.results import (
     Estimate,
     Measure,

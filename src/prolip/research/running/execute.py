@@ -10,8 +10,8 @@ from typing import Any
 
 from prolip.core import ProlipError, UsageError
 from prolip.core.arrays import Array
-from prolip.research.encoded_dataset import EncodedDataset
-from prolip.research.protocols import PROTOCOLS
+from prolip.research.protocols.encoded_dataset import EncodedDataset
+from prolip.research.protocols.protocols import PROTOCOLS
 from prolip.research.running.problem_file import read_problem
 from prolip.research.running.result_key import runs_a_tower
 from prolip.research.running.unit import Unit

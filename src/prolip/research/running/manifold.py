@@ -13,8 +13,8 @@ from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.io.environment import MissingPackageError
-from prolip.research.encoded_dataset import EncodedDataset
-from prolip.research.protocols import Trial, draw
+from prolip.research.protocols.encoded_dataset import EncodedDataset
+from prolip.research.protocols.protocols import Trial, draw
 
 NEIGHBOURS = 10
 

@@ -13,7 +13,7 @@ from prolip.core.errors import InputError, ProlipError, UsageError, unknown_name
 from prolip.research.catalogue.backbones import MODELS
 from prolip.research.catalogue.experiment import Experiment, Line, tuples
 from prolip.research.datasets import DATASETS, find_dataset
-from prolip.research.protocols import Setting, Trial
+from prolip.research.protocols.protocols import Setting, Trial
 from prolip.research.running.unit import Unit
 
 

@@ -21,8 +21,8 @@ from prolip.encoders import Encoder
 from prolip.features import FeatureStore, extract
 from prolip.io.files import cache_dir, sha256_tensors
 from prolip.research.datasets import Benchmark, read_dataset
-from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.research.protocols import draw
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.protocols import draw
 from prolip.research.running.problem_file import is_whole, model_tensors, write_problem
 from prolip.research.running.result_key import result_key
 from prolip.research.running.unit import Unit

@@ -12,7 +12,7 @@ from prolip.core.arrays import Array
 from prolip.io.files import sha256_tensors
 from prolip.io.reading import open_regular, parse_json
 from prolip.io.writing import write_tensors
-from prolip.research.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 
 _PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "model", "templates", "paths")
 # Of a file that is not what was written, whatever it is; `Unreadable` is a ValueError.

@@ -17,11 +17,11 @@ from prolip import methods
 from prolip.research.running.unit import Unit
 
 _SOURCES = (
-    "core", "solvers", "methods", "evaluate", "data/sampling.py", "research/protocols.py",
+    "core", "solvers", "methods", "evaluate", "data/sampling.py", "research/protocols",
     "research/running/execute.py",
 )  # fmt: skip
 _LIBRARIES = ("numpy", "scipy", "onnxruntime")
-_TOWER_SOURCES = ("encoders", "features", "research/towers", "research/tower_tasks.py")
+_TOWER_SOURCES = ("encoders", "features", "research/towers")
 _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "peft", "pillow")
 _MANIFOLD_SOURCES = ("research/running/manifold.py",)
 _MANIFOLD_LIBRARIES = ("umap-learn", "scikit-learn", "numba", "pynndescent")

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from prolip.research.catalogue.experiment import tuples
-from prolip.research.protocols import Setting, Trial
+from prolip.research.protocols.protocols import Setting, Trial
 
 
 @dataclass(frozen=True)

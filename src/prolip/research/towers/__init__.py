@@ -1,1 +1,1 @@
-"""Methods that train through a tower, and test-time tuning."""
+"""Methods that train through a tower, and test-time adaptation."""

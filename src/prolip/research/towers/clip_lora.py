@@ -2,12 +2,12 @@
 
     W x  ->  W x + alpha / sqrt(r) B A x,        A [r, in], B [out, r],   r = 2, alpha = 1
 
-A starts random, B at zero, and dropout of 0.25 falls on the input of A. The layers are peft's. open_clip has
+A starts random, B at zero, and the input of A has dropout of 0.25. The layers are peft's. open_clip has
 query, key and value in one packed matrix, which peft would give a single change of rank r, and the output
-projection one too; so its attention is first written out as three linear maps, with the same result.
+projection one too; so its attention is first split into three linear maps, with the same result.
 
 Defaults are the authors': AdamW at 2e-4, weight decay 0.01, batches of 32, 500 steps for each shot, a cosine
-down to 1e-6, crops of 0.08 to 1 of the picture.
+down to 1e-6, crops of 0.08 to 1 of the image.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
-from prolip.research.towers.fine_tuning import FineTuning
+from prolip.research.towers.fine_tuning import FineTuning, Tuned
 from prolip.research.towers.tower_method import TowerTask
-from prolip.research.towers.tuned_towers import Tuned
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,11 +34,11 @@ class CLIPLoRA(FineTuning):
     Parameters
     ----------
     rank, alpha, dropout
-        Of LoRA.
+        Options of LoRA.
     steps_per_shot
-        Steps in all, over N.
+        Number of steps divided by N.
     epochs
-        None: as many as the steps take; a number is used instead of the steps.
+        None: as many as the steps take; a number replaces the steps.
     """
 
     lr: float = 2e-4
@@ -58,22 +57,22 @@ class CLIPLoRA(FineTuning):
     needs: ClassVar[tuple[str, ...]] = (IMAGE, ATTENTION)
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
-        """LoRA's factors, put into the towers: this changes them."""
+        """Put LoRA's factors into the towers, which changes them, and return the factors."""
         from prolip.research.towers.lora_layers import inject
 
         factors = inject(towers, self.rank, self.alpha, self.dropout, self.seed)
         for name, module in towers.model.named_modules():
-            if "lora_dropout" in name:  # the towers themselves stay as they are when they predict
+            if "lora_dropout" in name:  # the towers themselves stay in evaluation mode
                 module.train()
         return factors
 
     def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
-        """The factors, merged into a copy of the base model's weights."""
+        """Merge the factors into a copy of the base model's weights."""
         lora = self.alpha / math.sqrt(self.rank)
         return Tuned(task.text, task.scale, changed, lora).bind(encoder)
 
     def schedule(self, task: Task) -> dict[str, Any]:
-        """AdamW for a number of steps."""
+        """Return AdamW for a number of steps."""
         return {
             "epochs": self.epochs or 0,
             "steps": round(self.steps_per_shot * task.shots) if self.epochs is None else None,
@@ -85,7 +84,7 @@ class CLIPLoRA(FineTuning):
         }
 
     def parameters(self, task: Task) -> int:
-        """Two factors for each projection."""
+        """Count the two factors of each projection."""
         from prolip.research.towers.lora_layers import count_factors
 
         _, _, towers = self.open(task)

@@ -8,7 +8,7 @@ So every image has text rows of its own, and each costs K prompts through the te
 predict. Image features stay cached.
 
 Defaults are the authors': "a photo of a", a bottleneck of D / 16, batches of one, 10 epochs. With a
-validation set the best epoch is kept.
+validation set the best epoch is used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
 from prolip.methods.common.method import Progress
-from prolip.research.towers.coop import CoOp, Problem
-from prolip.research.towers.prompted import Layout, other_names
+from prolip.research.towers.coop import ContextProblem, CoOp
+from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.research.towers.prompts import Prompts
     from prolip.research.towers.training import Batch
 
 _PROMPTS_AT_ONCE = 256
@@ -41,7 +40,7 @@ class CoCoOp(CoOp):
     Parameters
     ----------
     reduction
-        D over the width of the net's hidden layer.
+        D divided by the width of the net's hidden layer.
     """
 
     init: str = "a photo of a"
@@ -50,7 +49,7 @@ class CoCoOp(CoOp):
     reduction: int = 16
 
     name: ClassVar[str] = "cocoop"
-    summary: ClassVar[str] = "CoOp, its words shifted by a small net for each image"
+    summary: ClassVar[str] = "CoOp with words that a small net shifts for each image"
     size: ClassVar[str] = "M x De + (D + De + 1) D / 16 + De"
 
     def fit(
@@ -58,7 +57,7 @@ class CoCoOp(CoOp):
     ) -> Conditional:
         """Learn the context and the net."""
         started = self.begin(task, validation)
-        problem = Problem.of(self, task)
+        problem = ContextProblem.of(self, task)
         net = self._net(problem)
 
         from torch.nn.functional import cross_entropy
@@ -79,12 +78,12 @@ class CoCoOp(CoOp):
         return self.finish(fitted, task, started, **figures)
 
     def parameters(self, task: Task) -> int:
-        """The context words, and the weights of the net."""
-        problem = Problem.of(self, task)
+        """Count the context words and the weights of the net."""
+        problem = ContextProblem.of(self, task)
         return problem.context.numel() + sum(p.numel() for p in self._net(problem).values())
 
-    def _net(self, problem: Problem) -> dict[str, nn.Parameter]:
-        """W1, c1, W2 and c2, from torch's own initial values."""
+    def _net(self, problem: ContextProblem) -> dict[str, nn.Parameter]:
+        """Create W1, c1, W2 and c2 with torch's own initial values."""
         from torch import nn
 
         from prolip.research.towers.training import seeded
@@ -99,7 +98,7 @@ class CoCoOp(CoOp):
 def conditional_logits(
     prompts: Prompts, context: Tensor, net: dict[str, Any], z: Tensor, scale: float
 ) -> Tensor:
-    """Scores [B, K] of unit embeddings z [B, D], each against text rows of its own."""
+    """Compute scores [B, K] of unit embeddings z [B, D], each against its own text rows."""
     hidden = (z @ net["0.weight"].T + net["0.bias"]).relu()
     shift = hidden @ net["2.weight"].T + net["2.bias"]
     rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
@@ -108,7 +107,7 @@ def conditional_logits(
 
 @dataclass(frozen=True, eq=False)
 class Conditional(Fitted):
-    """Classes worded anew for each image; needs the text tower to predict."""
+    """Class texts that depend on the image; predictions need the text tower."""
 
     kind: ClassVar[str] = "conditional"
 
@@ -121,8 +120,8 @@ class Conditional(Fitted):
     encoder: Encoder | None = None
 
     def logits(self, x: Any) -> Array:
-        """Scores [m, K] against text rows of each image's own, a few images at a time."""
-        names, encoder = other_names(self.text, self.encoder, self.method)
+        """Compute scores [m, K], each image against its own text rows, a few images at a time."""
+        names, encoder = names_and_encoder(self.text, self.encoder, self.method)
         z = unit_rows(self.head(as_features(x, "features")))
         prompts = self.layout.prompts(encoder, names)
         net = {name: to_torch(p, encoder.device) for name, p in self.net.items()}
@@ -133,25 +132,25 @@ class Conditional(Fitted):
         return np.concatenate([to_numpy(score) for score in scores])
 
     def with_text(self, text: Any) -> Conditional:
-        """The same context and net around other class names."""
-        other_names(text, self.encoder, self.method)
+        """Use the same context and net with other class names."""
+        names_and_encoder(text, self.encoder, self.method)
         return replace(self, text=text)
 
     def bind(self, encoder: Encoder) -> Conditional:
-        """Beside the encoder, whose text tower reads the prompts."""
+        """Attach the encoder, whose text tower reads the prompts."""
         return replace(self, encoder=encoder)
 
     def tensors(self) -> Tensors:
-        """The context words, and the net behind the prefix `net.`."""
+        """Return the context words, and the net with the prefix `net.`."""
         return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
 
     def config(self) -> dict[str, Any]:
-        """The scale, and how prompts are laid out."""
+        """Return the scale and the layout of prompts."""
         return {"scale": self.scale, "layout": asdict(self.layout)}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Conditional:
-        """Around the class names of `text`; it can predict once it is bound to an encoder."""
+        """Restore with the class names of `text`; it predicts once it is bound to an encoder."""
         net = {name.removeprefix("net."): p for name, p in tensors.items() if name.startswith("net.")}
         layout = Layout.restore(config["layout"])
         return cls(head, text, float(config["scale"]), tensors["context"], net, layout)

@@ -12,7 +12,7 @@ Defaults are the authors': 16 words from N(0, 0.02), shared by all classes, in f
 momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1, 2 to 4, or more shots; a
 warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
 
-With a validation set the best epoch is kept (of equals the first). ImageNet has 50 epochs in any setting.
+With a validation set the best epoch is used (the first of equals). ImageNet has 50 epochs in any setting.
 
 Differences from their program: float32 (or bfloat16 on a GPU) instead of float16; views come from the cache.
 LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate that falls over 200 steps.
@@ -29,14 +29,19 @@ from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.errors import check_name
 from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.common.method import Progress
-from prolip.research.towers.prompt_tuning import PromptTuning
-from prolip.research.towers.prompted import POSITIONS, Layout, Prompted
+from prolip.research.towers.prompt_tuning import (
+    POSITIONS,
+    Layout,
+    Prompted,
+    Prompts,
+    PromptTuning,
+    start_context,
+)
 from prolip.research.towers.tower_method import TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.research.towers.prompts import Prompts
     from prolip.research.towers.training import Batch, Gradient, Judge
 
 
@@ -50,13 +55,13 @@ class CoOp(PromptTuning):
     Parameters
     ----------
     contexts
-        M. None is 16, or the length of the phrase in `init`.
+        The number of words M. None is 16, or the length of the phrase in `init`.
     init
         "random", or a phrase like "a photo of a".
     class_specific
-        A context for each class, instead of one for all.
+        Learn a context for each class, instead of one for all.
     position
-        Where the class name stands among the words: "end", "middle" or "front".
+        The position of the class name among the words: "end", "middle" or "front".
     """
 
     contexts: int | None = None
@@ -77,7 +82,7 @@ class CoOp(PromptTuning):
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Learn the context on cached image features."""
         started = self.begin(task, validation)
-        problem = Problem.of(self, task)
+        problem = ContextProblem.of(self, task)
         figures = self.train(
             problem.task,
             problem.prompts.towers,
@@ -92,30 +97,29 @@ class CoOp(PromptTuning):
         fitted = Prompted(task.linear, text, task.scale, to_numpy(context), problem.layout, task.encoder)
         return self.finish(fitted, task, started, **figures)
 
-    def loss(self, problem: Problem, batch: Batch) -> Tensor:
-        """Cross-entropy of a batch."""
+    def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
+        """Compute the cross-entropy of a batch."""
         return problem.cross_entropy(problem.prompts.embed(problem.context), batch)
 
-    def gradient(self, problem: Problem) -> Gradient | None:
-        """Another gradient than the loss's own, for methods that make one."""
+    def gradient(self, problem: ContextProblem) -> Gradient | None:
+        """Return a function that computes another gradient than the loss's own, or None."""
         return None
 
     def teacher_rows(self, task: TowerTask) -> Array:
-        """The rows [K, D] of hand-written prompts: the task's own."""
-        rows: Array = task.text.rows
-        return rows
+        """Return the rows [K, D] of hand-written prompts: the task's own."""
+        return task.text.rows
 
     def parameters(self, task: Task) -> int:
-        """The size of the context."""
-        return Problem.of(self, task).context.numel()
+        """Return the size of the context."""
+        return ContextProblem.of(self, task).context.numel()
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class ContextProblem:
     """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
 
     task: TowerTask
-    layout: Layout  # what it takes to build the same prompts around other class names
+    layout: Layout  # to build the same prompts with other class names
     prompts: Prompts
     context: nn.Parameter  # [M, De] or [K, M, De]
     images: Tensor  # unit embeddings [V, n, D]
@@ -123,13 +127,11 @@ class Problem:
     teacher: Tensor  # hand-written text rows [K, D]
 
     @classmethod
-    def of(cls, method: CoOp, task: Task) -> Problem:
-        """What a method has to solve."""
+    def of(cls, method: CoOp, task: Task) -> ContextProblem:
+        """Set up the problem of a method on a task."""
         task, encoder, towers = method.open(task)
 
         from torch import nn
-
-        from prolip.research.towers.prompts import Prompts, start_context
 
         names = task.text.classes
         assert names is not None
@@ -137,21 +139,21 @@ class Problem:
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
         layout = Layout(start.shape[-2], method.position)
-        prompts = Prompts.build(encoder, towers, names, layout.contexts, layout.position)
+        prompts = layout.prompts(encoder, names, towers)
         arrays = (unit_rows(task.embeddings()), task.y, method.teacher_rows(task))
         images, labels, teacher = (to_torch(array, encoder.device) for array in arrays)
         return cls(task, layout, prompts, nn.Parameter(start.clone()), images, labels, teacher)
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
-        """Scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
+        """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
         return self.task.scale * z.to(rows.dtype) @ rows.T
 
     def logits(self, rows: Tensor, batch: Batch) -> Tensor:
-        """Scores [B, K] of a batch, in the view that is its epoch's turn."""
+        """Compute scores [B, K] of a batch, in the view of its epoch."""
         return self.scores(rows, self.images[batch.epoch % len(self.images), batch.images])
 
     def judge(self, validation: Task | None, scores: Callable[[Tensor], Tensor]) -> Judge | None:
-        """The accuracy on a validation set by scores of its unit embeddings; None where there is none."""
+        """Return a function that measures validation accuracy by scores of unit embeddings, or None."""
         if validation is None:
             return None
         held, y = unit_rows(validation.linear(validation.x[0])), validation.y
@@ -159,7 +161,7 @@ class Problem:
         return lambda: accuracy([scores(part) for part in parts], y)
 
     def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
-        """The loss of a batch against text rows [K, D]."""
+        """Compute the loss of a batch against text rows [K, D]."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(self.logits(rows, batch), self.labels[batch.images])

@@ -1,4 +1,4 @@
-"""MaPLe's prompts as a module, and the hooks that put them into the two towers."""
+"""MaPLe's prompts as a module, and the hooks that insert them into the two towers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from prolip.core.arrays import Array, to_torch
 from prolip.encoders.trainable_towers import Towers
-from prolip.research.towers.prompts import Prompts
+from prolip.research.towers.prompt_tuning import Prompts
 from prolip.research.towers.training import seeded
 
-Hook = Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]  # what enters a module, changed
+Hook = Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]  # changes the input of a module
 
 
 class Coupling(nn.Module):
-    """Text prompts of each depth, and the maps that make visual ones of them."""
+    """Text prompts of each depth, and the maps from them to visual prompts."""
 
     def __init__(self, contexts: int, depth: int, words: int, width: int, shared: bool) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Coupling(nn.Module):
 
     @classmethod
     def start(cls, phrase: Tensor, depth: int, towers: Towers, shared: bool, seed: int) -> Coupling:
-        """Words [M, De] for the entry of the text tower; all else random."""
+        """Start from words [M, De] at the entry of the text tower; everything else is random."""
         norm: Any = next(m for m in towers.image_blocks[0].modules() if isinstance(m, nn.LayerNorm))
         width = int(norm.normalized_shape[0])  # of the image tower's tokens
         with seeded(seed):
@@ -43,7 +43,7 @@ class Coupling(nn.Module):
 
     @classmethod
     def of(cls, state: Mapping[str, Array]) -> Coupling:
-        """The module again, from the tensors of a saved model."""
+        """Restore the module from the tensors of a saved model."""
         depth = sum(name.startswith("prompts.") for name in state)
         maps = sum(name.endswith(".bias") for name in state)
         (contexts, words), width = state["prompts.0"].shape, len(state["maps.0.bias"])
@@ -52,21 +52,21 @@ class Coupling(nn.Module):
         return made.requires_grad_(False)
 
     def visual(self, depth: int) -> Tensor:
-        """Visual tokens [M, width] of a depth."""
+        """Return visual tokens [M, width] of a depth."""
         tokens: Tensor = self.maps[min(depth, len(self.maps) - 1)](self.prompts[depth])
         return tokens
 
 
 def _hooked(hooks: Iterable[tuple[nn.Module, Hook]]) -> ExitStack:
-    """Let each hook change what enters its module, until this is closed."""
+    """Register the hooks; closing the stack removes them."""
     stack = ExitStack()
     for module, hook in hooks:
         stack.enter_context(module.register_forward_pre_hook(hook))
     return stack
 
 
-def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
-    """Let the image tower see the visual prompts, until this is closed."""
+def insert_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
+    """Append the visual prompts to the image tower's tokens; closing the stack removes them."""
 
     def fill(depth: int) -> Hook:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ def see_prompts(towers: Towers, coupling: Coupling) -> ExitStack:
 
 
 def text_rows(prompts: Prompts, coupling: Coupling) -> Tensor:
-    """Unit rows [K, D] of the deep text prompts: each of the first blocks after the first has its own."""
+    """Compute unit rows [K, D] of the deep text prompts: each of the first blocks has its own."""
 
     def fill(depth: int) -> Hook:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

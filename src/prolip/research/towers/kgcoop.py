@@ -1,6 +1,7 @@
-"""KgCoOp: learned words whose classes stay near the hand-written ones (Yao et al., 2023).
+"""KgCoOp: learned words whose class texts stay near the hand-written ones (Yao et al., 2023).
 
-CoOp's loss, and a pull of each learned row t_k(w) to the row u_k of the hand-written prompt:
+CoOp's loss, and a penalty on the distance of each learned row t_k(w) from the row u_k of the hand-written
+prompt:
 
     CE + weight * (1 - mean_k <t_k(w), u_k>),        weight = 8
 
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core.arrays import Array
-from prolip.research.towers.coop import CoOp, Problem
-from prolip.research.towers.prompt_tuning import taught_rows
+from prolip.research.towers.coop import ContextProblem, CoOp
+from prolip.research.towers.prompt_tuning import teacher_rows
 from prolip.research.towers.tower_method import TowerTask
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class KgCoOp(CoOp):
     Parameters
     ----------
     weight
-        Of the pull to the hand-written prompts.
+        Weight of the penalty.
     teacher
         The hand-written prompt, with a `{}` for the class name; None: those of the task.
     """
@@ -43,14 +44,14 @@ class KgCoOp(CoOp):
     teacher: str | None = None
 
     name: ClassVar[str] = "kgcoop"
-    summary: ClassVar[str] = "CoOp, its class texts kept near the hand-written ones"
+    summary: ClassVar[str] = "CoOp with class texts that stay near the hand-written ones"
 
     def teacher_rows(self, task: TowerTask) -> Array:
-        """The rows [K, D] of the teacher's prompts."""
-        return taught_rows(task, self.teacher)
+        """Return the rows [K, D] of the teacher's prompts."""
+        return teacher_rows(task, self.teacher)
 
-    def loss(self, problem: Problem, batch: Batch) -> Tensor:
-        """Cross-entropy and the pull."""
+    def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
+        """Compute the cross-entropy plus the penalty."""
         rows = problem.prompts.embed(problem.context)
-        apart = 1 - (rows * problem.teacher).sum(dim=1).mean()
-        return problem.cross_entropy(rows, batch) + self.weight * apart
+        distance = 1 - (rows * problem.teacher).sum(dim=1).mean()
+        return problem.cross_entropy(rows, batch) + self.weight * distance

@@ -1,4 +1,4 @@
-"""LoRA's layers, put by peft around query, key and value of every block of both towers."""
+"""LoRA layers by peft around query, key and value of every block of both towers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from prolip.research.towers.training import seeded
 
 
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
-    """Put the factors A and B into the towers; their names are those that `tuned_towers.merge` reads."""
+    """Put the factors A and B into the towers; their names are those that `fine_tuning.merge` reads."""
     peft = require("peft", "lora")
     targets = dict(_targets(towers))
     config = peft.LoraConfig(
@@ -33,13 +33,13 @@ def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> 
 
 
 def count_factors(towers: Towers, rank: int) -> int:
-    """How many numbers the factors hold, without putting them in."""
+    """Count the parameters of the factors, without putting them in."""
     blocks = (*towers.image_blocks, *towers.text_blocks)
     return sum(rank * sum(shape) for block in blocks for shape in _shapes(_attention(block)[1]))
 
 
 class SeparateAttention(nn.Module):
-    """torch's self-attention with its packed projection written out as three linear maps."""
+    """torch's self-attention with its packed projection split into three linear maps."""
 
     def __init__(self, packed: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class SeparateAttention(nn.Module):
         need_weights: bool = False,
         attn_mask: Tensor | None = None,
     ) -> tuple[Tensor, None]:
-        """As torch's, batch first; the weights are never given back."""
+        """Compute attention as torch does, batch first; the weights are not returned."""
         q, k, v = (
             project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for project, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
@@ -77,12 +77,12 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 def _attention(block: nn.Module) -> tuple[str, nn.Module]:
     found = attention_of(block)
-    assert found is not None  # a method asks for blocks that have it
+    assert found is not None  # a method requires blocks that have it
     return found
 
 
 def _shapes(attention: nn.Module) -> list[tuple[int, int]]:
-    """Inputs and outputs of query, key and value."""
+    """Return inputs and outputs of query, key and value."""
     if isinstance(attention, nn.MultiheadAttention):
         return [(attention.embed_dim, attention.embed_dim)] * 3
     maps = [getattr(attention, name) for name in projections_of(attention) or ()]
@@ -90,14 +90,14 @@ def _shapes(attention: nn.Module) -> list[tuple[int, int]]:
 
 
 def _targets(towers: Towers) -> Iterator[tuple[str, str]]:
-    """Weight and slot in the model as it is saved, and the linear map that stands for it in training."""
+    """Yield weight and slot in the saved model, and the linear map that is trained for it."""
     names = {id(module): name for name, module in towers.model.named_modules()}
     for block in (*towers.image_blocks, *towers.text_blocks):
         inside, attention = _attention(block)
         name = f"{names[id(block)]}.{inside}"
         if isinstance(attention, nn.MultiheadAttention):
             if not attention.batch_first:
-                raise ModelError("clip_lora needs attention that has the batch first, and this has it second")
+                raise ModelError("clip_lora needs attention with batch_first=True, and this model has False")
             owner, _, own = inside.rpartition(".")
             setattr(block.get_submodule(owner), own, SeparateAttention(attention))
             for slot, projection in enumerate(("q_proj", "k_proj", "v_proj")):

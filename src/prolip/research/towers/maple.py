@@ -1,16 +1,16 @@
 """MaPLe: prompts in both towers, coupled (Khattak et al., 2023). Vision transformers only.
 
 Text side: M learned words p_0 in front of "of a [name]."; at the entry of each of the first J - 1 blocks
-after the first, their places are filled anew with learned p_1 .. p_{J-1} [M, De]. Image side: a linear map of
-each p_j makes M visual tokens F_j(p_j), put behind the patches on entry and filled anew likewise:
+after the first, they are replaced by learned p_1 .. p_{J-1} [M, De]. Image side: a linear map of each p_j
+makes M visual tokens F_j(p_j), which follow the patches on entry and are replaced likewise:
 
     image tokens on entry to block j:   [class, patches, F_j(p_j)],     j = 0 .. J - 1
 
 All p_j and F_j are trained by cross-entropy, through both towers. J = 1 is the shallow variant.
 
 Defaults are the authors': M = 2, the first two words of "a photo of a" (p_1 and on from N(0, 0.02)), J = 9,
-SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the picture. F_1 and on start as copies of one
-map. `shared` uses one map F for all. With a validation set the best epoch is kept.
+SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the image. F_1 and on start as copies of one
+map. `shared` uses one map F for all. With a validation set the best epoch is used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.common.method import Progress
-from prolip.research.towers.prompt_tuning import PromptTuning
-from prolip.research.towers.prompted import Layout, other_names
+from prolip.research.towers.prompt_tuning import (
+    Layout,
+    PromptTuning,
+    names_and_encoder,
+    phrase_embedding,
+)
 from prolip.research.towers.tower_method import Batches, TowerFitted
 
 if TYPE_CHECKING:
@@ -42,13 +46,13 @@ class MaPLe(PromptTuning):
     Parameters
     ----------
     contexts
-        M.
+        The number of learned words M.
     depth
-        J: how many blocks of each tower get prompts of their own; 1 is the shallow variant.
+        The number J of blocks of each tower that get their own prompts; 1 is the shallow variant.
     init
-        A phrase whose first words the context starts as; the others stay in the prompt.
+        A phrase. The context starts as its first words; the others stay in the prompt.
     shared
-        One coupling map for all depths, instead of one for each.
+        Use one coupling map for all depths, instead of one for each.
     """
 
     contexts: int = 2
@@ -75,15 +79,14 @@ class MaPLe(PromptTuning):
 
         from torch.nn.functional import cross_entropy, normalize
 
-        from prolip.research.towers.coupled_prompts import see_prompts, text_rows
-        from prolip.research.towers.prompts import Prompts
+        from prolip.research.towers.coupled_prompts import insert_prompts, text_rows
 
         coupling = self._coupling(encoder, towers, names[0]).to(device)
         layout = Layout(self.contexts, "end", fixed=" ".join(self.init.split()[self.contexts :]))
-        prompts = Prompts.build(encoder, towers, names, layout.contexts, layout.position, layout.fixed)
+        prompts = layout.prompts(encoder, names, towers)
         labels = to_torch(task.y, device)
         preprocess = replace(encoder.preprocess, view_area=self.view_area)
-        with Batches(task.pictures, preprocess, self.seed) as batches:
+        with Batches(task.images, preprocess, self.seed) as batches:
 
             def logits(pixels: Array) -> Tensor:
                 seen = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
@@ -92,9 +95,9 @@ class MaPLe(PromptTuning):
             def loss(batch: Batch) -> Tensor:
                 return cross_entropy(logits(batches.of(batch)), labels[batch.images])
 
-            judge = self.judge_pictures(validation, preprocess, logits)
+            judge = self.judge_images(validation, preprocess, logits)
             trained = dict(coupling.named_parameters())
-            with see_prompts(towers, coupling):
+            with insert_prompts(towers, coupling):
                 figures = self.train(task, towers, trained, loss, progress, judge=judge)
         coupling.requires_grad_(False)
         text = Text(text_rows(prompts, coupling), names)
@@ -103,13 +106,12 @@ class MaPLe(PromptTuning):
         return self.finish(fitted, task, started, **figures)
 
     def parameters(self, task: Task) -> int:
-        """Text prompts of every depth, and the maps that make visual ones of them."""
+        """Count the text prompts of every depth and the maps to visual ones."""
         _, encoder, towers = self.open(task)
         return sum(p.numel() for p in self._coupling(encoder, towers, "cat").parameters())
 
     def _coupling(self, encoder: Encoder, towers: Towers, name: str) -> Coupling:
         from prolip.research.towers.coupled_prompts import Coupling
-        from prolip.research.towers.prompts import phrase_embedding
 
         deepest = min(len(towers.image_blocks), len(towers.text_blocks))
         if not 1 <= self.depth <= deepest:
@@ -122,7 +124,7 @@ class MaPLe(PromptTuning):
 
 @dataclass(frozen=True, eq=False)
 class Coupled(TowerFitted):
-    """Prompts in both towers; `logits` takes features of the tower that sees them."""
+    """Prompts in both towers; `logits` takes features of the image tower with prompts."""
 
     kind: ClassVar[str] = "coupled"
 
@@ -131,31 +133,31 @@ class Coupled(TowerFitted):
     state: dict[str, Array]
     layout: Layout
     base: Encoder | None = None
-    encoder: Encoder | None = None  # the one that sees the prompts
+    encoder: Encoder | None = None  # with the prompts in its image tower
 
     def as_projected(self) -> Projected:
-        """The head of the tower that sees the prompts, and the learned rows."""
+        """Return the head of the image tower with prompts, and the learned rows."""
         if self.encoder is None:
             raise InputError("maple changed the image tower: bind the model to its encoder first")
         return Projected(self.encoder.head, self.text, self.scale, settings=self.settings)
 
     def encoder_for(self, base: Any) -> Any:
-        """The tower that sees the prompts."""
+        """Return the encoder with the prompts in its image tower."""
         return self.encoder or base
 
     def bind(self, encoder: Encoder) -> Coupled:
-        """Show the prompts to a copy of the base model's image tower."""
+        """Put the prompts into a copy of the base model's image tower."""
         towers = encoder.towers(copy=True)
 
-        from prolip.research.towers.coupled_prompts import Coupling, see_prompts
+        from prolip.research.towers.coupled_prompts import Coupling, insert_prompts
 
-        see_prompts(towers, Coupling.of(self.state).to(encoder.device)).pop_all()
+        insert_prompts(towers, Coupling.of(self.state).to(encoder.device)).pop_all()
         seeing = encoder.with_model(towers.model, sha256_tensors(self.state.items()))
         return replace(self, base=encoder, encoder=seeing)
 
     def with_text(self, text: Any) -> Coupled:
-        """The same prompts around other class names."""
-        names, base = other_names(text, self.base, self.method)
+        """Use the same prompts with other class names."""
+        names, base = names_and_encoder(text, self.base, self.method)
 
         from prolip.research.towers.coupled_prompts import Coupling, text_rows
 
@@ -164,16 +166,16 @@ class Coupled(TowerFitted):
         return replace(self, text=Text(rows, names))
 
     def tensors(self) -> Tensors:
-        """Prompts and maps, and the class rows that they make."""
+        """Return the prompts and maps, and their class rows."""
         return {"rows": self.text.rows, **self.state}
 
     def config(self) -> dict[str, Any]:
-        """The scale, and how prompts of other classes are laid out."""
+        """Return the scale and the layout of prompts."""
         return {"scale": self.scale, "layout": asdict(self.layout)}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Coupled:
-        """Without the encoder, until it is bound to one."""
+        """Restore without the encoder; `bind` attaches it."""
         state = {name: tensor for name, tensor in tensors.items() if name != "rows"}
         learned, layout = Text(tensors["rows"], text.classes), Layout.restore(config["layout"])
         return cls(learned, float(config["scale"]), state, layout)

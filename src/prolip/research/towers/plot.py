@@ -1,7 +1,7 @@
-"""PLOT: several prompts for a class, matched to the places of a picture (Chen et al., 2023).
+"""PLOT: several prompts for a class, matched to the regions of an image (Chen et al., 2023).
 
-A picture is a set of local unit embeddings f_1 .. f_L, a class k a set of P learned prompts g_1 .. g_P. Their
-distance is that of optimal transport between the two sets, each place and each prompt with equal weight:
+An image is a set of local unit embeddings f_1 .. f_L, a class k a set of P learned prompts g_1 .. g_P. Their
+distance is that of optimal transport between the two sets, each region and each prompt with equal weight:
 
     T = argmin_T  sum_lp T_lp (1 - <f_l, g_p>) - eps H(T),       logit_k = s * sum_lp T_lp <f_l, g_p>
 
@@ -10,8 +10,8 @@ once for each view, then cached; gradients flow through the text tower alone.
 
 Defaults are the authors': 4 prompts of 16 words from N(0, 0.02), eps 0.1, at most 100 iterations, stopped
 when the scaling changes by less than 0.01; 50 epochs in batches of 128. On ImageNet they add the logits of
-the whole picture's embedding against the mean of a class's prompts: `pooled=True`. With a validation set the
-best epoch is kept.
+the whole image's embedding against the mean of a class's prompts: `pooled=True`. With a validation set the
+best epoch is used.
 
 Difference: `pooled` takes the mean of unit rows (theirs: before they are normalised).
 """
@@ -29,15 +29,14 @@ from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.common.method import Progress
-from prolip.research.towers.coop import CoOp, Problem
+from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
-from prolip.research.towers.prompted import Layout, other_names
+from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
 from prolip.research.towers.tower_method import Batches, TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.research.towers.prompts import Prompts
     from prolip.research.towers.training import Batch
 
 _IMAGES_AT_ONCE = 32
@@ -50,13 +49,13 @@ class PLOT(CoOp):
     Parameters
     ----------
     prompts
-        P, for each class.
+        The number of prompts P of each class.
     eps
         Weight of the entropy of the plan.
     iterations
-        Of Sinkhorn, at most.
+        Maximum number of Sinkhorn iterations.
     pooled
-        Whether the logits of the whole picture are added.
+        Whether the logits of the whole image are added.
     """
 
     epochs: int | None = 50
@@ -67,7 +66,7 @@ class PLOT(CoOp):
     pooled: bool = False
 
     name: ClassVar[str] = "plot"
-    summary: ClassVar[str] = "several learned prompts a class, matched to places in the picture"
+    summary: ClassVar[str] = "several learned prompts a class, matched to regions of the image"
     size: ClassVar[str] = "P x M x De, or P x K x M x De class-specific"
     needs: ClassVar[tuple[str, ...]] = (WORDS, LOCAL)
     reads_images: ClassVar[bool] = True
@@ -77,9 +76,9 @@ class PLOT(CoOp):
     ) -> Transported:
         """Learn the prompts on cached local features."""
         started = self.begin(task, validation)
-        problem = Problem.of(self, task)
+        problem = ContextProblem.of(self, task)
         context, device = self._context(problem), problem.images.device
-        places = to_torch(self._places(problem.task, problem.task.pictures), device)  # [V, n, L, D]
+        places = to_torch(self._places(problem.task, problem.task.images), device)  # [V, n, L, D]
 
         from torch.nn.functional import cross_entropy
 
@@ -93,8 +92,8 @@ class PLOT(CoOp):
 
         judge = None
         if validation is not None:
-            pictures, y = self.held_out_pictures(validation), validation.y
-            held = to_torch(self._places(problem.task, pictures, views=1)[0], device).split(_IMAGES_AT_ONCE)
+            images, y = self.held_out_images(validation), validation.y
+            held = to_torch(self._places(problem.task, images, views=1)[0], device).split(_IMAGES_AT_ONCE)
             judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
         towers, trained = problem.prompts.towers, {"context": context}
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
@@ -104,16 +103,16 @@ class PLOT(CoOp):
 
     @property
     def matching(self) -> Matching:
-        """How prompts and places are matched."""
+        """Return the options of the matching."""
         return Matching(self.eps, self.iterations, self.pooled)
 
-    def _places(self, task: TowerTask, pictures: Sequence[Any], views: int | None = None) -> Array:
+    def _places(self, task: TowerTask, images: Sequence[Any], views: int | None = None) -> Array:
         assert task.encoder is not None
         encoder = LocalEncoder(task.encoder, self.pooled)
-        return local_views(encoder, pictures, task.views if views is None else views, self.seed)
+        return local_views(encoder, images, task.views if views is None else views, self.seed)
 
-    def _context(self, problem: Problem) -> nn.Parameter:
-        """Start words of each prompt; those of a phrase are moved apart, or all prompts would stay equal."""
+    def _context(self, problem: ContextProblem) -> nn.Parameter:
+        """Return the start words of each prompt; a phrase gets noise, or all prompts would stay equal."""
         import torch
         from torch import nn
 
@@ -123,13 +122,13 @@ class PLOT(CoOp):
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
 
     def parameters(self, task: Task) -> int:
-        """All words of the P prompts."""
+        """Count all words of the P prompts."""
         return self.prompts * super().parameters(task)
 
 
 @dataclass(frozen=True)
 class Matching:
-    """How prompts are matched to places: Sinkhorn's options, and whether the whole picture counts too."""
+    """How prompts are matched to regions: Sinkhorn's options, and whether the whole image counts too."""
 
     eps: float
     iterations: int
@@ -137,22 +136,22 @@ class Matching:
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> Matching:
-        """From JSON that nobody vouches for."""
+        """Check and convert untrusted JSON."""
         if not isinstance(saved["pooled"], bool):
             raise SavedModelError(f"pooled must be true or false, got {saved['pooled']!r}")
         return cls(float(saved["eps"]), int(saved["iterations"]), saved["pooled"])
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
-    """Unit rows [P, K, D] of P contexts, each [M, De] or [K, M, De]."""
+    """Return unit rows [P, K, D] of P contexts, each [M, De] or [K, M, De]."""
     many = contexts if contexts.ndim == 4 else contexts[:, None]
     return prompts.embed(many)
 
 
 def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float = 1e-2) -> Tensor:
-    """The transport plan [.., L, P] between two sets of equal weights, under costs [.., L, P].
+    """Compute the transport plan [.., L, P] between two sets of equal weights, under costs [.., L, P].
 
-    Its columns sum to 1 / P exactly, its rows to 1 / L as near as the iterations got.
+    Its columns sum to 1 / P exactly, its rows approximately to 1 / L.
     """
     import torch
 
@@ -172,7 +171,7 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
 
 
 def transport_logits(places: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
-    """Scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
+    """Compute scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
     import torch
     from torch.nn.functional import normalize
 
@@ -186,11 +185,11 @@ def transport_logits(places: Tensor, rows: Tensor, scale: float, matching: Match
     return scale * scores
 
 
-def local_views(encoder: LocalEncoder, pictures: Sequence[Any], views: int, seed: int) -> Array:
-    """Local embeddings [V, n, L, D] of pictures: the centre, then random views."""
-    indices = list(range(len(pictures)))
+def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: int) -> Array:
+    """Compute local embeddings [V, n, L, D] of images: the centre, then random views."""
+    indices = list(range(len(images)))
     found = []
-    with Batches(pictures, encoder.preprocess, seed) as batches:
+    with Batches(images, encoder.preprocess, seed) as batches:
         for view in range(views):
             for start in range(0, len(indices), _IMAGES_AT_ONCE):
                 chosen = indices[start : start + _IMAGES_AT_ONCE]
@@ -200,11 +199,11 @@ def local_views(encoder: LocalEncoder, pictures: Sequence[Any], views: int, seed
 
 @dataclass(frozen=True, eq=False)
 class Transported(Fitted):
-    """Prompts [P, K, D] matched to the local features of pictures; reads those of a `LocalEncoder`."""
+    """Prompts [P, K, D] matched to the local features of images, which a `LocalEncoder` computes."""
 
     kind: ClassVar[str] = "transported"
 
-    text: Text  # hand-written, for their names
+    text: Text  # hand-written, for the class names
     scale: float
     context: Array
     rows: Array
@@ -214,7 +213,7 @@ class Transported(Fitted):
     local: LocalEncoder | None = None
 
     def logits(self, x: Any) -> Array:
-        """Scores [m, K] of local features [m, places x D]."""
+        """Compute scores [m, K] of local features [m, places x D]."""
         x = as_features(x, "local features")
         places = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
         rows = to_torch(self.rows.astype(x.dtype))
@@ -224,18 +223,18 @@ class Transported(Fitted):
         return np.concatenate([to_numpy(part) for part in parts])
 
     def encoder_for(self, base: Any) -> Any:
-        """The base model's places."""
+        """Return the encoder of local features of the base model."""
         return self.local or LocalEncoder(base, self.matching.pooled)
 
     def bind(self, encoder: Encoder | None) -> Transported:
-        """Beside the encoder, whose local features it reads."""
+        """Attach the encoder, whose local features it reads."""
         if encoder is None:
             return self
         return replace(self, encoder=encoder, local=LocalEncoder(encoder, self.matching.pooled))
 
     def with_text(self, text: Any) -> Transported:
-        """The same contexts around other class names."""
-        names, encoder = other_names(text, self.encoder, self.method)
+        """Use the same contexts with other class names."""
+        names, encoder = names_and_encoder(text, self.encoder, self.method)
         if self.context.ndim == 4:
             return super().with_text(text)  # type: ignore[return-value]
         context = to_torch(self.context, encoder.device)
@@ -243,16 +242,16 @@ class Transported(Fitted):
         return replace(self, text=text, rows=rows)
 
     def tensors(self) -> Tensors:
-        """Contexts, and the rows that they make."""
+        """Return the contexts and their class rows."""
         return {"context": self.context, "rows": self.rows}
 
     def config(self) -> dict[str, Any]:
-        """The scale, how prompts are laid out, and how they are matched."""
+        """Return the scale, the layout of prompts, and the options of the matching."""
         return {"scale": self.scale, "layout": asdict(self.layout), "matching": asdict(self.matching)}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Transported:
-        """Without the encoder, until it is bound to one."""
+        """Restore without the encoder; `bind` attaches it."""
         layout, scale = Layout.restore(config["layout"]), float(config["scale"])
         matching = Matching.restore(config["matching"])
         return cls(text, scale, tensors["context"], tensors["rows"], layout, matching)

@@ -1,8 +1,8 @@
-"""ProGrad: learn words only where that does not unlearn what the model knew (Zhu et al., 2023).
+"""ProGrad: learn words only in directions that keep what the model knew (Zhu et al., 2023).
 
-Two losses on a batch: the cross-entropy, with gradient g_a; and the divergence of the prediction from that of
-the hand-written prompts, with gradient g_b. Where the two conflict, the part of g_a that goes against g_b is
-taken out of it:
+A batch has two losses: the cross-entropy, with gradient g_a; and the divergence of the prediction from that
+of the hand-written prompts, with gradient g_b. Where the two conflict, the component of g_a against g_b is
+removed:
 
     g = g_a - lam * <g_a, g_b> / |g_b|^2 * g_b      if <g_a, g_b> < 0,      else g_a
 
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core.arrays import Array
-from prolip.research.towers.coop import CoOp, Problem
-from prolip.research.towers.prompt_tuning import taught_rows
+from prolip.research.towers.coop import ContextProblem, CoOp
+from prolip.research.towers.prompt_tuning import teacher_rows
 from prolip.research.towers.tower_method import TowerTask
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ProGrad(CoOp):
     Parameters
     ----------
     conflict
-        How much of a conflicting gradient is taken out: 1 is all of it.
+        The share of a conflicting component that is removed: 1 is all of it.
     teacher
         The hand-written prompt, with a `{}` for the class name; None: those of the task.
     """
@@ -49,21 +49,20 @@ class ProGrad(CoOp):
     summary: ClassVar[str] = "CoOp, without steps that go against the zero-shot predictions"
 
     def teacher_rows(self, task: TowerTask) -> Array:
-        """The rows [K, D] of the teacher's prompts."""
-        return taught_rows(task, self.teacher)
+        """Return the rows [K, D] of the teacher's prompts."""
+        return teacher_rows(task, self.teacher)
 
-    def gradient(self, problem: Problem) -> Gradient:
-        """The projected gradient."""
+    def gradient(self, problem: ContextProblem) -> Gradient:
+        """Return the function that computes the projected gradient."""
         from torch.autograd import grad
         from torch.nn.functional import cross_entropy
 
         def fill(batch: Batch) -> Tensor:
             logits = problem.logits(problem.prompts.embed(problem.context), batch)
             loss = cross_entropy(logits, problem.labels[batch.images])
-            taught = problem.logits(problem.teacher, batch).softmax(dim=1)
-            apart = cross_entropy(logits, taught)
+            soft_labels = problem.logits(problem.teacher, batch).softmax(dim=1)
             (own,) = grad(loss, problem.context, retain_graph=True)
-            (general,) = grad(apart, problem.context)
+            (general,) = grad(cross_entropy(logits, soft_labels), problem.context)
             problem.context.grad = project(own, general, self.conflict)
             return loss
 
@@ -71,7 +70,7 @@ class ProGrad(CoOp):
 
 
 def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
-    """`own` without its part against `general`, if it has one.
+    """Remove the component of `own` against `general`, if there is one.
 
     Examples
     --------

@@ -1,29 +1,51 @@
-"""Prompt tuning: what all of its methods share, which is how they are trained."""
+"""What prompt tuning methods share: prompts with learned words, how these are trained, and the fitted model.
+
+    logits = s normalize(head(x)) T(context)'
+
+The prompt of a class is `[slot] [slot] ... class name.`; learned word embeddings, the context, fill the
+slots. A context that all classes share stays open-class: it works with other class names, if the encoder is
+available to read them.
+
+A slot is written as a letter that is not a token of any class name, so that slots are found again by the
+letter's token id, whatever the tokenizer. All other embeddings (start, class name, full stop, end) are the
+tower's own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from prolip.core import Task
-from prolip.core.arrays import Array
+from prolip.core import Head, InputError, Projected, SavedModelError, Task, Text, UsageError
+from prolip.core.arrays import Array, Tensors, to_torch
 from prolip.data import as_templates
-from prolip.research.towers.tower_method import TowerMethod, TowerTask
+from prolip.encoders import Encoder
+from prolip.encoders.trainable_towers import Tokens, Towers
+from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+POSITIONS = ("end", "middle", "front")
+
+_LETTERS = "xqzjkwv"
+_MAX_PHRASE_TOKENS = 32
 
 
 @dataclass(frozen=True)
 class PromptTuning(TowerMethod):
-    """SGD with momentum: an epoch of warm-up, then a cosine, once an epoch.
+    """Training by SGD with momentum: an epoch of warm-up, then a cosine that falls once an epoch.
 
     Parameters
     ----------
     epochs
         None: by the number of shots, as CoOp's authors do.
     recompute
-        Keep less in memory on the way forth and compute it again on the way back: for large towers, and for
-        thousands of classes.
+        Recompute activations in the backward pass instead of storing them: less memory and more time, for
+        large towers and for thousands of classes.
     checkpoint
-        A folder that an interrupted run goes on from.
+        A folder from which an interrupted run continues.
     """
 
     lr: float = 0.002
@@ -37,22 +59,201 @@ class PromptTuning(TowerMethod):
     open_class: ClassVar[bool] = True
 
     def schedule(self, task: Task) -> dict[str, Any]:
-        """A warm-up, and as many epochs as its authors took for so many shots."""
+        """Return a warm-up, and the number of epochs that CoOp's authors use for so many shots."""
         epochs = epochs_for(task) if self.epochs is None else self.epochs
         return {"epochs": epochs, "weight_decay": self.weight_decay, "warm_up": 1}
 
 
-def taught_rows(task: TowerTask, template: str | None) -> Array:
-    """Class rows [K, D] of a hand-written prompt, or of the task's own."""
+def epochs_for(task: Task) -> int:
+    """Return the epochs by shots: 50 for one, 100 for up to four, 200 for more."""
+    return 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
+
+
+def teacher_rows(task: TowerTask, template: str | None) -> Array:
+    """Return class rows [K, D] of a hand-written prompt, or of the task's own."""
     if template is None:
-        rows: Array = task.text.rows
-        return rows
+        return task.text.rows
     assert task.encoder is not None
     assert task.text.classes is not None
-    taught: Array = task.encoder.text(task.text.classes, as_templates(template)).rows
-    return taught
+    return task.encoder.text(task.text.classes, as_templates(template)).rows
 
 
-def epochs_for(task: Task) -> int:
-    """Epochs by shots: 50 for one, 100 for up to four, 200 for more."""
-    return 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
+@dataclass(frozen=True)
+class Layout:
+    """The layout of a prompt: the number of slots, the place of the class name, fixed words between them."""
+
+    contexts: int
+    position: str
+    fixed: str = ""
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> Layout:
+        """Check and convert untrusted JSON."""
+        if saved["position"] not in POSITIONS:
+            raise SavedModelError(f"a prompt with its class name at {saved['position']!r}")
+        return cls(int(saved["contexts"]), saved["position"], str(saved["fixed"]))
+
+    def prompts(self, encoder: Encoder, names: Sequence[str], towers: Towers | None = None) -> Prompts:
+        """Build the prompts of these classes, for the encoder's own towers unless others are given."""
+        import torch
+
+        towers = encoder.towers() if towers is None else towers
+        assert towers.words is not None
+        letter, number = _free_letter(encoder, [*names, self.fixed])
+        slots = [letter] * self.contexts
+        tokens = encoder.tokens([_prompt(slots, f"{self.fixed} {n}".strip(), self.position) for n in names])
+        ids = tokens["input_ids"]
+        found = ids == number
+        if self.contexts and not bool((found.sum(dim=1) == self.contexts).all()):
+            name = names[int((found.sum(dim=1) != self.contexts).nonzero()[0])]
+            raise InputError(
+                f"{self.contexts} context words and the class {name!r} do not fit into the {ids.shape[1]} "
+                f"tokens that the text tower of {encoder.name} reads: use fewer"
+            )
+        places = found.nonzero()[:, 1].reshape(len(names), self.contexts)
+        with torch.no_grad():
+            words = towers.words(ids)
+        return Prompts(towers, tokens, places, words)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """The prompts of K classes, with M slots each."""
+
+    towers: Towers
+    tokens: Tokens  # of K prompts [K, L]
+    slots: Tensor  # positions of the slots, [K, M]
+    words: Tensor  # embeddings [K, L, De], frozen; the values at the slots are not used
+
+    def embed(self, context: Tensor) -> Tensor:
+        """Return unit text rows of context words: [M, De] for all classes or [K, M, De] gives [K, D].
+
+        [B, 1, M, De] or [B, K, M, De] gives [B, K, D].
+        """
+        from torch.nn.functional import normalize
+
+        classes, slots = self.slots.shape
+        width = self.words.shape[2]
+        many = context.ndim == 4
+        full = context if many else context.expand(classes, slots, width)[None]
+        full = full.expand(-1, classes, slots, width).to(self.words.dtype)
+        copies = len(full)
+        words = self.words.expand(copies, -1, -1, -1)
+        index = self.slots[None, :, :, None].expand(copies, -1, -1, width)
+        words = words.scatter(2, index, full).flatten(0, 1)  # [B K, L, De]
+        tokens = {name: tensor.repeat(copies, 1) for name, tensor in self.tokens.items()}
+        with self.towers.with_word_embeddings(words):
+            rows = normalize(self.towers.embed_text(tokens).float(), dim=-1)
+        return rows.unflatten(0, (copies, classes)) if many else rows
+
+
+def phrase_embedding(encoder: Encoder, towers: Towers, phrase: str, name: str) -> Tensor:
+    """Return word embeddings [m, De] of a phrase in front of a class name."""
+    import torch
+
+    assert towers.words is not None
+    letter, number = _free_letter(encoder, [name, phrase])
+    written = encoder.tokens([_prompt([phrase], name, "end")])["input_ids"][0]
+    for m in range(1, _MAX_PHRASE_TOKENS + 1):
+        ids = encoder.tokens([_prompt([letter] * m, name, "end")])["input_ids"][0]
+        if len(ids) == len(written) and torch.equal(ids[ids != number], written[ids != number]):
+            with torch.no_grad():
+                return towers.words(written[ids == number])
+    raise UsageError(f"the tokens of the phrase {phrase!r} depend on the class name after it: use another")
+
+
+def start_context(
+    encoder: Encoder, towers: Towers, name: str, slots: int | None, init: str, seed: int
+) -> Tensor:
+    """Return context words [M, De] to start from: N(0, 0.02), or a phrase, padded in front with zeros."""
+    import torch
+
+    assert towers.words is not None
+    width = towers.words.embedding_dim
+    if init == "random":
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(16 if slots is None else slots, width, generator=generator)
+        return (0.02 * noise).to(towers.words.weight.device)
+    phrase = phrase_embedding(encoder, towers, init, name)
+    missing = 0 if slots is None else slots - len(phrase)
+    if missing < 0:
+        raise UsageError(f"the phrase {init!r} has {len(phrase)} tokens, more than contexts={slots}")
+    return torch.cat([phrase.new_zeros(missing, width), phrase])
+
+
+def _prompt(words: list[str], name: str, position: str) -> str:
+    before = {"end": len(words), "middle": len(words) // 2, "front": 0}[position]
+    return " ".join([*words[:before], name, *words[before:]]) + "."
+
+
+def _free_letter(encoder: Encoder, names: Sequence[str]) -> tuple[str, int]:
+    """Find a letter that is one token, and not a token of any name; return it with its token id."""
+    used = set(encoder.tokens([f"{name}." for name in names])["input_ids"].flatten().tolist())
+    for letter in _LETTERS:
+        alone, empty = encoder.tokens([letter, ""])["input_ids"].tolist()
+        numbers = set(alone) - set(empty)
+        if len(numbers) == 1 and not numbers & used:
+            return letter, numbers.pop()
+    raise UsageError(
+        f"every letter of {_LETTERS!r} is a token of a class name: {encoder.name} has no slot left"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Prompted(TowerFitted):
+    """The pretrained image side, and class texts from a learned context.
+
+    `context` is [M, De], or [K, M, De] with a context for each class.
+    """
+
+    kind: ClassVar[str] = "prompted"
+
+    head: Head
+    text: Text  # learned
+    scale: float
+    context: Array
+    layout: Layout
+    encoder: Encoder | None = None
+
+    def as_projected(self) -> Projected:
+        """Return the pretrained head and the learned rows."""
+        return Projected(self.head, self.text, self.scale, settings=self.settings)
+
+    def with_text(self, text: Any) -> Prompted:
+        """Use the same context with other class names; `text` needs names, its rows are not used."""
+        names, encoder = names_and_encoder(text, self.encoder, self.method)
+        if self.context.ndim == 3:
+            raise InputError(
+                f"{self.method} learned a context for each class that it was fitted on, and other "
+                "classes have none: class_specific=False learns one for all"
+            )
+        rows = self.layout.prompts(encoder, names).embed(to_torch(self.context, encoder.device))
+        return replace(self, text=Text(rows, names))
+
+    def bind(self, encoder: Encoder) -> Prompted:
+        """Attach the encoder, which other class names need."""
+        return replace(self, encoder=encoder)
+
+    def tensors(self) -> Tensors:
+        """Return the context and its class rows."""
+        return {"context": self.context, "rows": self.text.rows}
+
+    def config(self) -> dict[str, Any]:
+        """Return the scale and the layout of prompts."""
+        return {"scale": self.scale, "layout": asdict(self.layout)}
+
+    @classmethod
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Prompted:
+        """Replace the hand-written rows by the learned ones."""
+        learned, scale = Text(tensors["rows"], text.classes), float(config["scale"])
+        return cls(head, learned, scale, tensors["context"], Layout.restore(config["layout"]))
+
+
+def names_and_encoder(text: Any, encoder: Encoder | None, method: str) -> tuple[tuple[str, ...], Encoder]:
+    """Return the class names of a Text and the encoder that reads them, or raise why there is no prompt."""
+    if not isinstance(text, Text) or text.classes is None or encoder is None:
+        raise InputError(
+            f"{method} builds prompts from a learned context: give a Text with class names, to a "
+            "model that is bound to its encoder"
+        )
+    return text.classes, encoder

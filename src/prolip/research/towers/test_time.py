@@ -1,7 +1,7 @@
 """Test-time adaptation: one step for each image, on views of itself, without a label.
 
-Of 64 views (the centre, and 63 random crops of 0.08 to 1 of the picture, flipped half the time) keep the
-tenth on which the model is surest, S; the step lowers the entropy of their mean prediction (the paper's
+Of 64 views (the centre, and 63 random crops of 0.08 to 1 of the image, flipped half the time) select the
+tenth with the lowest entropy, S; the step lowers the entropy of their mean prediction (the paper's
 equations for TPT, and its test-time ProLIP):
 
     H(q) = - sum_k q_k log q_k,      q = mean of p_s over s in S,      p_s = softmax(s * z_s T')
@@ -23,13 +23,14 @@ and everything is reset for the next image. The authors' program runs the whole 
 half precision. TPT's own program adds AugMix on fine-grained datasets; the paper's test-time runs, on
 ImageNet and its variants, have none, nor has this.
 
-The step moves the centre view towards what the surest views say. It helps where those are right more often
-than the centre view is, and harms where they are not.
+The step moves the centre view towards the predictions of the selected views. It helps where those are right
+more often than the centre view is, and harms elsewhere.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,33 +42,33 @@ from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_nump
 from prolip.core.errors import check_name
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
+from prolip.features import NoImageLeft, extract
 from prolip.solvers.threads import single_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from prolip.research.towers.prompts import Prompts
+    from prolip.research.towers.prompt_tuning import Prompts
 
 _PROMPTS_AT_ONCE = 128
+_IMAGES_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
 class TestTime(ABC):
-    """What both ways share.
+    """Options of both methods.
 
     Parameters
     ----------
-    lr
-        Of the one step of AdamW.
+    lr, weight_decay, eps
+        Options of the one step of AdamW.
     views
-        Of each image, the centre included.
+        Number of views of each image, the centre included.
     rho
-        The share of views that is kept, at least one.
-    weight_decay, eps
-        Of AdamW.
+        Share of the views that is selected, at least one.
     """
 
-    __test__: ClassVar[bool] = False  # not one of pytest's, whatever its name
+    __test__: ClassVar[bool] = False  # pytest must not collect it
 
     lr: float = 1e-4
     views: int = 64
@@ -82,20 +83,20 @@ class TestTime(ABC):
             )
 
     @property
-    def kept(self) -> int:
-        """How many views the step is taken on."""
+    def n_selected(self) -> int:
+        """Return the number of views that the step uses."""
         return max(1, int(self.views * self.rho))
 
-    def surest(self, logits: Array) -> Array:
-        """Places [.., kept] of the views with the lowest entropy, of logits [.., V, K]."""
-        return entropy(softmax(logits)).argsort(axis=-1, kind="stable")[..., : self.kept]
+    def select(self, logits: Array) -> Array:
+        """Return indices [.., n_selected] of the views with the lowest entropy, of logits [.., V, K]."""
+        return entropy(softmax(logits)).argsort(axis=-1, kind="stable")[..., : self.n_selected]
 
     @abstractmethod
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
-        """Scores [n, K] of images, each after its own step.
+        """Compute scores [n, K] of images, each after its own step.
 
         x are features of views [V, n, width], the centre first; `start` is a fitted model to step from,
-        zero-shot or ProLIP's; the text tower of `encoder` reads the prompts, where they are what is adapted.
+        zero-shot or ProLIP's; the text tower of `encoder` reads the prompts, where these are adapted.
         """
 
 
@@ -104,18 +105,18 @@ class TestTimeProLIP(TestTime):
     """Adapt the projection to each image, in closed form."""
 
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
-        """Scores [n, K], one image after the other."""
+        """Compute scores [n, K], one image after the other."""
         model = _projected(start)
         x = _views(x, self.views)
         head = model.head.with_weight(model.head.weight.astype(x.dtype))
         rows = model.text.rows.astype(x.dtype)
-        with single_thread():  # an image is too small a piece of work to share
+        with single_thread():  # one image is too little work for several threads
             return np.stack([self._step(x[:, i], head, rows, model.scale) for i in range(x.shape[1])])
 
     def _step(self, x: Array, head: Head, rows: Array, scale: float) -> Array:
-        """Scores [K] of an image with views x [V, width]."""
+        """Compute scores [K] of an image with views x [V, width]."""
         v = head(x)
-        chosen = self.surest(scale * unit_rows(v) @ rows.T)
+        chosen = self.select(scale * unit_rows(v) @ rows.T)
         move = head.split(x[chosen])[0].T @ entropy_gradient(v[chosen], rows, scale)  # G [Do, D]
         size = np.abs(move)
         size += self.eps
@@ -132,41 +133,45 @@ class TPT(TestTime):
     Parameters
     ----------
     init
-        The words to start from; each class name follows them.
+        The words to start from; the class name follows them.
     """
 
     lr: float = 5e-3
     init: str = "a photo of a"
 
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
-        """Scores [n, K], a few images at a time."""
+        """Compute scores [n, K], a few images at a time."""
         model, names = _projected(start), start.text.classes
         if encoder is None or names is None:
             raise InputError("tpt reads prompts by the text tower: it needs the encoder and the class names")
         towers = encoder.towers()
 
-        from prolip.research.towers.prompts import Prompts, phrase_embedding
+        from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 
         words = phrase_embedding(encoder, towers, self.init, names[0])
-        prompts = Prompts.build(encoder, towers, names, len(words), "end")
+        prompts = Layout(len(words), "end").prompts(encoder, names)
         z = unit_rows(model.head(_views(x, self.views))).swapaxes(0, 1)  # [n, V, D]
-        chosen = self.surest(model.scale * z @ to_numpy(prompts.embed(words)).T)[..., None]
-        sure = np.take_along_axis(z, chosen, axis=1)
+        chosen = self.select(model.scale * z @ to_numpy(prompts.embed(words)).T)[..., None]
+        selected = np.take_along_axis(z, chosen, axis=1)
         size = max(1, _PROMPTS_AT_ONCE // len(names))
         parts = []
         for first in range(0, len(z), size):
             some = slice(first, first + size)
-            centre, others = (to_torch(part, encoder.device) for part in (z[some, 0], sure[some]))
+            centre, others = (to_torch(part, encoder.device) for part in (z[some, 0], selected[some]))
             parts.append(to_numpy(self._step(centre, others, prompts, words, model.scale)))
         return np.concatenate(parts)
 
-    def _step(self, centre: Tensor, sure: Tensor, prompts: Prompts, words: Tensor, scale: float) -> Tensor:
-        """Scores [c, K] of centre views [c, D], unit embeddings, after a step on the surest [c, kept, D]."""
+    def _step(
+        self, centre: Tensor, selected: Tensor, prompts: Prompts, words: Tensor, scale: float
+    ) -> Tensor:
+        """Compute scores [c, K] of centre views [c, D] after a step on the selected [c, n_selected, D]."""
         import torch
 
-        context = torch.nn.Parameter(words.repeat(len(sure), 1, 1, 1))  # [c, 1, M, De]: each image's own
+        context = torch.nn.Parameter(
+            words.repeat(len(selected), 1, 1, 1)
+        )  # [c, 1, M, De]: one for each image
         optimizer = torch.optim.AdamW([context], lr=self.lr, weight_decay=self.weight_decay, eps=self.eps)
-        mean = (scale * sure @ prompts.embed(context).mT).softmax(dim=-1).mean(dim=1)
+        mean = (scale * selected @ prompts.embed(context).mT).softmax(dim=-1).mean(dim=1)
         certain = mean.clamp_min(torch.finfo(mean.dtype).tiny).log()  # finite where a probability is zero
         (-(mean * certain).sum()).backward()
         optimizer.step()
@@ -174,31 +179,31 @@ class TPT(TestTime):
             return scale * (prompts.embed(context) @ centre[:, :, None])[..., 0]
 
 
-WAYS: dict[str, type[TestTime]] = {"prolip": TestTimeProLIP, "tpt": TPT}
+TEST_TIME_METHODS: dict[str, type[TestTime]] = {"prolip": TestTimeProLIP, "tpt": TPT}
 
 
-def create(way: str, **options: Any) -> TestTime:
-    """Test-time adaptation by name: "prolip" or "tpt"."""
-    check_name("test-time adaptation", way, WAYS)
-    return WAYS[way](**options)
+def create(method: str, **options: Any) -> TestTime:
+    """Create a test-time adaptation by name: "prolip" or "tpt"."""
+    check_name("test-time adaptation", method, TEST_TIME_METHODS)
+    return TEST_TIME_METHODS[method](**options)
 
 
 def view_preprocess(preprocess: Preprocess) -> Preprocess:
-    """How the views are made: crops from 0.08 of the area on, resized with bilinear interpolation."""
+    """Return the preprocessing of views: crops from 0.08 of the area on, bilinear interpolation."""
     return replace(preprocess, view_area=0.08, view_interpolation="bilinear")
 
 
 def entropy(p: Array) -> Array:
-    """Of probabilities along the last axis."""
+    """Compute the entropy of probabilities along the last axis."""
     return entr(p).sum(axis=-1)
 
 
 def entropy_gradient(v: Array, rows: Array, scale: float) -> Array:
-    """The gradient [m, D] by embeddings v [m, D] of the entropy of their mean prediction."""
+    """Compute the gradient [m, D] by embeddings v [m, D] of the entropy of their mean prediction."""
     length = np.maximum(row_lengths(v), 1e-12)
     z = v / length
     p = softmax(scale * z @ rows.T)  # [m, K]
-    g = -np.log(np.maximum(p.mean(axis=0), np.finfo(p.dtype).tiny))  # a constant falls out below
+    g = -np.log(np.maximum(p.mean(axis=0), np.finfo(p.dtype).tiny))  # a constant cancels below
     by_logits = p * (g - (p * g).sum(axis=-1, keepdims=True)) / len(v)
     by_z = scale * by_logits @ rows
     return (by_z - z * (z * by_z).sum(axis=-1, keepdims=True)) / length
@@ -212,12 +217,54 @@ def _views(x: Any, views: int) -> Array:
 
 
 def _projected(start: Fitted) -> Projected:
-    """The head, text rows and scale that a model consists of."""
+    """Return the head, text rows and scale of a model."""
     model = start.as_projected()
     if model is None:
         raise InputError(
-            "test-time adaptation starts from a projection and text rows alone, and "
-            f"{start.method} has more to it: "
+            f"test-time adaptation starts from a projection and text rows alone, not from {start.method}: "
             "start from zero-shot or ProLIP"
         )
     return model
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedPredictions:
+    """Scores of images, each after its own step."""
+
+    logits: Array  # [m, K], of the images that could be read
+    kept: list[int]  # their indices in the input
+    bad: list[tuple[str, str]]  # name and reason of each of the others
+
+
+def adapt_images(
+    encoder: Encoder,
+    start: Fitted,
+    images: Sequence[Any],
+    method: TestTime,
+    skip_bad: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> AdaptedPredictions:
+    """Adapt a model to each image and compute its scores.
+
+    The views are not stored on disk: 64 rows for each image would soon fill it.
+    """
+    reader = start.encoder_for(encoder)
+    reader = reader.with_preprocess(view_preprocess(reader.preprocess))
+    scores: list[Array] = []
+    kept: list[int] = []
+    bad: list[tuple[str, str]] = []
+    for first in range(0, len(images), _IMAGES_AT_ONCE):
+        some = images[first : first + _IMAGES_AT_ONCE]
+        try:
+            found = extract(reader, some, range(method.views), None, skip_bad=skip_bad)
+        except NoImageLeft as none:
+            bad += none.bad
+            continue
+        scores.append(method.logits(found.features, start, reader))
+        kept += [first + index for index in found.kept]
+        bad += found.bad
+        if progress:
+            progress(min(first + _IMAGES_AT_ONCE, len(images)), len(images))
+    if not kept:
+        raise NoImageLeft(bad)
+    return AdaptedPredictions(np.concatenate(scores), kept, bad)

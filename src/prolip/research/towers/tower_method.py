@@ -1,6 +1,6 @@
-"""What the methods that train through a tower share: their task, and what they ask of an encoder.
+"""Base classes of methods that train through a tower: their task, their method class, and their batches.
 
-Nothing here imports torch before a tower is opened, so that methods can be listed where it is not installed.
+Nothing here imports torch before a tower is opened, so that methods can be listed without it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.encoders.trainable_towers import Towers
-    from prolip.research.towers.training import Batch, Gradient, Judge, Recipe
+    from prolip.research.towers.training import Batch, Gradient, Judge, TrainingRecipe
 
-
-_AT_ONCE = 32  # validation images
+_VALIDATION_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
 class TowerTask(Task):
-    """A task beside the encoder that its features came from.
+    """A task with the encoder that computed its features.
 
     Examples
     --------
@@ -45,30 +44,30 @@ class TowerTask(Task):
     """
 
     encoder: Encoder | None = None
-    templates: tuple[str, ...] = ("a photo of a {}.",)  # what the text rows were made with
-    # The support images in RGB, in the order of the labels; a sequence that loads them when asked for them
-    # will do. Only methods that run the image tower need them.
-    pictures: Sequence[Any] = ()
+    templates: tuple[str, ...] = ("a photo of a {}.",)  # of the text rows
+    # The support images in RGB, in the order of the labels; a sequence may load them on access. Only methods
+    # that run the image tower need them.
+    images: Sequence[Any] = ()
 
     def subset(self, images: Array) -> TowerTask:
-        """Only these images, all their views."""
+        """Return the task with only these images, in all their views."""
         chosen = np.arange(self.n)[images]
-        pictures = Chosen(self.pictures, chosen.tolist()) if len(self.pictures) else ()
-        return dataclasses.replace(self, x=self.x[:, chosen], y=self.y[chosen], pictures=pictures)
+        kept = SequenceSubset(self.images, chosen.tolist()) if len(self.images) else ()
+        return dataclasses.replace(self, x=self.x[:, chosen], y=self.y[chosen], images=kept)
 
 
 @dataclass(frozen=True)
-class Chosen(Sequence[Any]):
-    """Some of a sequence, still loaded only when asked for."""
+class SequenceSubset(Sequence[Any]):
+    """Some elements of a sequence, still loaded on access."""
 
-    whole: Sequence[Any]
-    places: list[int]
+    sequence: Sequence[Any]
+    indices: list[int]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.whole[self.places[index]]
+        return self.sequence[self.indices[index]]
 
 
 class TowerMethod(Method):
@@ -76,18 +75,16 @@ class TowerMethod(Method):
 
     trains_tower: ClassVar[bool] = True
 
-    def prepare(self, task: Task, encoder: Any, templates: Sequence[str], pictures: Sequence[Any]) -> Task:
-        """Return the task beside the encoder and the images that its features came from."""
-        return TowerTask(
-            task.x, task.y, task.text, task.head, task.scale, encoder, tuple(templates), pictures
-        )
+    def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
+        """Return the task with the encoder and the images behind its features."""
+        return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, tuple(templates), images)
 
     def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
-        """The encoder behind a task and its towers; or one sentence on what is missing."""
+        """Return the encoder of a task and its towers, or raise what is missing."""
         if not isinstance(task, TowerTask) or task.encoder is None:
             raise UsageError(
                 f"{self.name} trains through the model itself: it needs a TowerTask with its encoder, "
-                "features alone are not enough"
+                "not features alone"
             )
         require("torch", "torch")
         encoder = task.encoder
@@ -96,48 +93,50 @@ class TowerMethod(Method):
             raise ModelError(f"{self.name} needs {missing[0]}, and {encoder.name} does not offer that")
         if task.text.classes is None:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
-        if self.reads_images and len(task.pictures) != task.n:
+        if self.reads_images and len(task.images) != task.n:
             raise InputError(
-                f"{self.name} trains on the pictures themselves: the task has {task.n} images "
-                f"but {len(task.pictures)} pictures"
+                f"{self.name} trains on the images themselves: the task has {task.n} labels "
+                f"but {len(task.images)} images"
             )
         return task, encoder, towers
 
     def chooses(self) -> bool:
-        """What a validation set is used for: the best epoch."""
+        """Return True: a validation set chooses the best epoch."""
         return True
 
-    def judge_pictures(
+    def judge_images(
         self, validation: Task | None, preprocess: Preprocess, logits: Callable[[Array], Tensor]
     ) -> Judge | None:
-        """The accuracy on a validation set by logits of pixels [B, S, S, 3]; None where there is none."""
+        """Return a function that measures validation accuracy by logits of pixels [B, S, S, 3], or None."""
         if validation is None:
             return None
-        pixels = [preprocess.centre(picture) for picture in self.held_out_pictures(validation)]
-        parts = [np.stack(pixels[k : k + _AT_ONCE]) for k in range(0, len(pixels), _AT_ONCE)]
+        pixels = [preprocess.centre(image) for image in self.held_out_images(validation)]
+        parts = [
+            np.stack(pixels[k : k + _VALIDATION_BATCH]) for k in range(0, len(pixels), _VALIDATION_BATCH)
+        ]
 
         return lambda: accuracy([logits(part) for part in parts], validation.y)
 
-    def held_out_pictures(self, validation: Task) -> Sequence[Any]:
-        """The pictures of a validation set, for methods that run the image tower."""
-        if not isinstance(validation, TowerTask) or len(validation.pictures) != validation.n:
-            raise InputError(f"{self.name} runs the image tower: its validation set needs its pictures too")
-        return validation.pictures
+    def held_out_images(self, validation: Task) -> Sequence[Any]:
+        """Return the images of a validation set, for methods that run the image tower."""
+        if not isinstance(validation, TowerTask) or len(validation.images) != validation.n:
+            raise InputError(f"{self.name} runs the image tower: its validation set needs its images too")
+        return validation.images
 
     def settle(self, **chosen: Any) -> Settings:
-        """All but `checkpoint`: the folder of one run."""
+        """Return all options but `checkpoint`, the folder of one run."""
         return super().settle(**{"checkpoint": None, **chosen})
 
     @abstractmethod
     def schedule(self, task: Task) -> dict[str, Any]:
-        """What its recipe has beside the options of every such method, for a support set of this size."""
+        """Return fields of the recipe beside the common options, for a support set of this size."""
 
-    def recipe(self, task: Task) -> Recipe:
-        """Steps and rates, for a support set of this size."""
-        from prolip.research.towers.training import Recipe
+    def recipe(self, task: Task) -> TrainingRecipe:
+        """Return optimizer, steps and rates, for a support set of this size."""
+        from prolip.research.towers.training import TrainingRecipe
 
         names = ("lr", "epochs", "batch_size", "seed", "checkpoint")
-        return Recipe(**{name: getattr(self, name) for name in names} | self.schedule(task))
+        return TrainingRecipe(**{name: getattr(self, name) for name in names} | self.schedule(task))
 
     def train(
         self,
@@ -149,7 +148,7 @@ class TowerMethod(Method):
         gradient: Gradient | None = None,
         judge: Judge | None = None,
     ) -> dict[str, Any]:
-        """Train parameters inside the towers; with the option `recompute`, in less memory and more time."""
+        """Train parameters inside the towers, and return figures of the run."""
         from prolip.research.towers.training import train
 
         assert task.encoder is not None
@@ -159,7 +158,7 @@ class TowerMethod(Method):
             return train(trained, loss, task.n, recipe, device, progress, identity, gradient, judge)
 
     def _identity(self, task: TowerTask) -> str:
-        """What makes a run what it is: not where its state is kept, nor how much memory it takes."""
+        """Return what identifies a run: everything but its checkpoint folder and its use of memory."""
         assert task.encoder is not None
         left_out = ("checkpoint", "recompute")
         options = {name: getattr(self, name) for name in self.options() if name not in left_out}
@@ -167,40 +166,40 @@ class TowerMethod(Method):
         return f"{self.name} {options} {task.encoder.fingerprint} {task.text.classes} {images}"
 
     def count(self, shape: Shape) -> int:
-        """Refused: the sizes of the features do not tell."""
-        raise UsageError(f"{self.name} trains inside a tower: ask parameters(task), with a TowerTask")
+        """Raise: the count depends on the tower, not on the sizes of the features."""
+        raise UsageError(f"{self.name} trains inside a tower: use parameters(task) with a TowerTask")
 
 
 def accuracy(logits: Sequence[Tensor], y: Array) -> float:
-    """The share of images that logits [B, K], batch by batch, put into their class."""
+    """Compute the accuracy of logits [B, K], batch by batch."""
     found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
     return float(np.mean(found == y))
 
 
 class TowerFitted(Fitted):
-    """What training ends in where it is still a head and text rows: logits = s normalize(head(x)) T'."""
+    """A fitted model that is a head and text rows: logits = s normalize(head(x)) T'."""
 
     @abstractmethod
     def as_projected(self) -> Projected:
-        """The head and the text rows as they are now."""
+        """Return the head and the text rows."""
 
     def logits(self, x: Any) -> Array:
-        """Scores [m, K] of the head and the text rows as they are now."""
+        """Compute scores [m, K] of the head and the text rows."""
         return self.as_projected().logits(x)
 
     def to_onnx(self, graph: Graph, x: str) -> str:
-        """Add what `logits` computes to a graph."""
+        """Add the computation of `logits` to a graph."""
         return self.as_projected().to_onnx(graph, x)
 
 
 class Batches:
-    """Pixels of PIL images, made by a few threads while the tower works on those before.
+    """Pixels of PIL images, prepared by two threads while the tower works on the previous batch.
 
-    The view of a picture depends on seed, picture and epoch alone; `preprocess` has the `view_area`.
+    The view of an image depends on seed, index and epoch alone; `preprocess` has the `view_area`.
     """
 
-    def __init__(self, pictures: Sequence[Any], preprocess: Preprocess, seed: int) -> None:
-        self.pictures, self.preprocess, self.seed = pictures, preprocess, seed
+    def __init__(self, images: Sequence[Any], preprocess: Preprocess, seed: int) -> None:
+        self.images, self.preprocess, self.seed = images, preprocess, seed
         self._ahead: dict[tuple[int | None, ...], Any] = {}
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="prolip-views")
 
@@ -211,24 +210,24 @@ class Batches:
         self._pool.shutdown(cancel_futures=True)
 
     def view(self, index: int, epoch: int | None) -> Array:
-        """Pixels uint8 [S, S, 3]: a random view, or with None for the epoch the centre."""
-        picture = self.pictures[index]
+        """Return pixels uint8 [S, S, 3]: a random view, or the centre if the epoch is None."""
+        image = self.images[index]
         if epoch is None:
-            return self.preprocess.centre(picture)
-        return self.preprocess.augment(picture, random.Random(f"{self.seed} {index} {epoch}"))
+            return self.preprocess.centre(image)
+        return self.preprocess.augment(image, random.Random(f"{self.seed} {index} {epoch}"))
 
     def prepare(self, indices: list[int], epoch: int | None) -> None:
-        """Start on a batch that will be asked for."""
+        """Start to prepare a batch."""
         if indices and (epoch, *indices) not in self._ahead:
             self._ahead[(epoch, *indices)] = [self._pool.submit(self.view, index, epoch) for index in indices]
 
     def get(self, indices: list[int], epoch: int | None) -> Array:
-        """Pixels [B, S, S, 3] of a batch."""
+        """Return pixels [B, S, S, 3] of a batch."""
         self.prepare(indices, epoch)
         return np.stack([view.result() for view in self._ahead.pop((epoch, *indices))])
 
     def of(self, batch: Batch) -> Array:
-        """Pixels [B, S, S, 3] of a step's batch, while those of the next are started on."""
+        """Return pixels [B, S, S, 3] of a step's batch, and start to prepare the next one."""
         pixels = self.get(batch.images.tolist(), batch.epoch)
         self.prepare(batch.next_images, batch.next_epoch)
         return pixels

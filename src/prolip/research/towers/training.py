@@ -1,8 +1,8 @@
-"""Training by mini-batches: schedules, checkpoints and progress, for the methods that need gradient steps.
+"""Training by mini-batches: schedules, checkpoints and progress.
 
-Nothing that a step does depends on the steps before it but parameters and optimizer state: order of images,
-crops, dropout and learning rate follow from the seed and the number of the step. So a run that was
-interrupted and resumed ends in the same weights as one that was not.
+A step depends on the previous steps only through parameters and optimizer state: order of images, crops,
+dropout and learning rate follow from the seed and the number of the step. So a run that was interrupted and
+resumed ends in the same weights as one that was not.
 """
 
 import contextlib
@@ -28,23 +28,31 @@ _WARM_UP_RATE = 1e-5
 _FILE = "training.safetensors"
 
 
+class OtherRunError(UsageError):
+    """A checkpoint belongs to another run."""
+
+
+class DivergenceError(ProlipError):
+    """The loss is not finite any more."""
+
+
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How parameters are trained: the optimizer, and a learning rate that falls along a cosine."""
 
     lr: float  # at the start
     epochs: int
     batch_size: int
-    steps: int | None = None  # in all, where a method counts those; epochs then go on until they are done
+    steps: int | None = None  # total, for methods that count steps; it replaces the epochs
     optimizer: str = "sgd"  # with momentum 0.9; "adam" (weight decay as a penalty) or "adamw"
     weight_decay: float = 0.0
     eps: float = 1e-8
-    floor: float = 0.0  # of the learning rate
+    floor: float = 0.0  # minimum learning rate
     per_step: bool = False  # whether the rate falls at each step, or once an epoch
-    drop_last: bool = True  # whether a last batch that is not full is left out, as Dassl does
+    drop_last: bool = True  # whether a last batch that is not full is skipped, as Dassl does
     warm_up: int = 0  # epochs at 1e-5 before that, if there are more epochs than these
     seed: int = 0
-    checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run goes on
+    checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run continues
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
@@ -54,16 +62,16 @@ class Recipe:
             )
 
     def per_epoch(self, images: int) -> int:
-        """Steps in an epoch."""
+        """Return the steps of an epoch."""
         whole, rest = divmod(images, self.batch_size)
         return max(1, whole + (rest > 0 and not self.drop_last))
 
     def total(self, images: int) -> int:
-        """Steps of the whole run."""
+        """Return the steps of the whole run."""
         return self.epochs * self.per_epoch(images) if self.steps is None else self.steps
 
     def rate(self, step: int, images: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         done, span = step, self.total(images)
         if not self.per_step:
             per_epoch = self.per_epoch(images)
@@ -74,7 +82,7 @@ class Recipe:
         return self.floor + (self.lr - self.floor) * (1 + math.cos(math.pi * (done - warm_up) / span)) / 2
 
     def build(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer of these parameters."""
+        """Create the optimizer of these parameters."""
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, momentum=0.9, **common)
@@ -84,43 +92,43 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's images, and where in the run it stands."""
+    """The images of one step, and its position in the run."""
 
-    images: Tensor  # [B], places in the support set
+    images: Tensor  # [B], indices in the support set
     epoch: int
     step: int
-    next_images: list[int]  # of the step to come, and its epoch: something may want to prepare them
+    next_images: list[int]  # of the next step, with its epoch, to prepare them in advance
     next_epoch: int
 
 
 @runtime_checkable
-class Noted(Protocol):
-    """A progress that can show a word on how it goes, beside the count."""
+class ProgressWithNote(Protocol):
+    """A progress that can show a note beside the count."""
 
     def note(self, text: str) -> None:
         """Show this text beside the count."""
 
 
-Gradient = Callable[[Batch], Tensor]  # fills every parameter's grad, returns the loss
-Judge = Callable[[], float]  # accuracy on held-out images with the parameters as they are
+Gradient = Callable[[Batch], Tensor]  # sets every parameter's grad, returns the loss
+Judge = Callable[[], float]  # accuracy on held-out images with the current parameters
 
 
 def train(
     parameters: dict[str, nn.Parameter],
     loss: Callable[[Batch], Tensor],
     images: int,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     device: str,
     progress: Progress | None = None,
     identity: str = "",
     gradient: Gradient | None = None,
     judge: Judge | None = None,
 ) -> dict[str, Any]:
-    """Minimise the mean loss of batches over so many images; what comes back are figures of the run.
+    """Minimise the mean loss of batches over so many images, and return figures of the run.
 
-    With `judge`, the parameters of the best epoch by it are kept (of equals the first), not the last.
-    `identity` is what else makes this run what it is: a checkpoint of another run is refused. `gradient`
-    stands in the place of the loss's own, where a method makes another one of it.
+    With `judge`, the run ends with the parameters of its best epoch (the first of equals), not the last.
+    `identity` describes the run further: a checkpoint of another run is refused. `gradient` replaces the
+    gradient of the loss.
     """
     optimizer = recipe.build(list(parameters.values()))
     run = _Run(parameters, optimizer, recipe, images, identity)
@@ -137,20 +145,20 @@ def train(
         optimizer.step()
         losses.append(float(value.detach()))
         if not math.isfinite(losses[-1]):
-            raise ProlipError(f"training diverged at step {step + 1}: lower lr (it is {recipe.lr:g})")
+            raise DivergenceError(f"training diverged at step {step + 1}: lower lr (it is {recipe.lr:g})")
         if judge is not None and ((step + 1) % per_epoch == 0 or step + 1 == total):
             with torch.no_grad():
                 run.consider(judge(), step // per_epoch + 1)
-        run.keep(losses)
+        run.write(losses)
         if progress:
             progress(step + 1, total)
-            if isinstance(progress, Noted):
+            if isinstance(progress, ProgressWithNote):
                 progress.note(f"loss {losses[-1]:.3f}")
     return {**_figures(losses, per_epoch), **run.finish()}
 
 
 def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
-    """Steps, and the mean loss over the first and the last epoch."""
+    """Return steps, and the mean loss over the first and the last epoch."""
     first, last = losses[:per_epoch], losses[-per_epoch:]
     return {
         "steps": len(losses),
@@ -161,13 +169,13 @@ def _figures(losses: list[float], per_epoch: int) -> dict[str, Any]:
 
 
 def _autocast(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Half precision on GPUs that have bfloat16: it needs no scaling of the loss. Elsewhere float32."""
+    """Return half precision on GPUs with bfloat16, which needs no loss scaling; elsewhere float32."""
     if device.startswith("cuda") and torch.cuda.is_bf16_supported():
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()
 
 
-def _batch(step: int, images: int, recipe: Recipe) -> Batch:
+def _batch(step: int, images: int, recipe: TrainingRecipe) -> Batch:
     per_epoch = recipe.per_epoch(images)
 
     def at(step: int) -> tuple[Tensor, int]:
@@ -183,20 +191,20 @@ def _batch(step: int, images: int, recipe: Recipe) -> Batch:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Random numbers of torch from this seed; the caller's own go on afterwards as if nothing had been."""
+    """Seed torch's random numbers inside the block; the caller's generator is not affected."""
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
         yield
 
 
 class _Run:
-    """The state of a run on disk: one safetensors file, what is no tensor as JSON in its metadata."""
+    """The state of a run on disk: one safetensors file, with JSON in its metadata."""
 
     def __init__(
         self,
         parameters: dict[str, nn.Parameter],
         optimizer: torch.optim.Optimizer,
-        recipe: Recipe,
+        recipe: TrainingRecipe,
         images: int,
         identity: str,
     ) -> None:
@@ -212,13 +220,13 @@ class _Run:
         self.best_epoch, self.best_accuracy = 0, -math.inf
 
     def consider(self, accuracy: float, epoch: int) -> None:
-        """Take the parameters as they are for the best, if none were as good."""
+        """Remember the current parameters if their accuracy is the best so far."""
         if accuracy > self.best_accuracy:
             self.best_epoch, self.best_accuracy = epoch, accuracy
             self.best = {name: p.detach().clone() for name, p in self.parameters.items()}
 
-    def keep(self, losses: list[float]) -> None:
-        """Write the state, if it is time."""
+    def write(self, losses: list[float]) -> None:
+        """Write a checkpoint, if the last one is old enough."""
         if self.path is None or time.monotonic() - self.written < _WRITE_SECONDS:
             return
         tensors = {f"parameter.{name}": p.detach() for name, p in self.parameters.items()}
@@ -232,7 +240,7 @@ class _Run:
         self.written = time.monotonic()
 
     def resume(self) -> list[float]:
-        """Take up the state of an earlier run, if there is one: the losses of the steps that are done."""
+        """Restore the state of an earlier run, if there is one, and return the losses of its steps."""
         from safetensors import SafetensorError, safe_open
 
         if self.path is None or not self.path.is_file():
@@ -241,9 +249,9 @@ class _Run:
             with safe_open(self.path, "pt") as stored:
                 metadata = stored.metadata() or {}
                 if metadata.get("run") != self.described:
-                    raise UsageError(
+                    raise OtherRunError(
                         f"{self.path} belongs to another run (other images, options or model): "
-                        "remove it, or name another folder"
+                        "remove it, or choose another folder"
                     )
                 losses: list[float] = json.loads(metadata["losses"])
                 if "best" in metadata:
@@ -263,14 +271,11 @@ class _Run:
                             value = stored.get_tensor(key)
                             state[entry] = value if entry == "step" else value.to(parameter.device)
         except (SafetensorError, KeyError, ValueError) as error:
-            raise SavedModelError(f"{self.path} is damaged ({error}): remove it to start anew") from error
+            raise SavedModelError(f"{self.path} is damaged ({error}): remove it to start again") from error
         return losses
 
     def finish(self) -> dict[str, Any]:
-        """The run is done: the best parameters are put back, and its state is of no more use.
-
-        Returned is which epoch was the best, where one was looked for.
-        """
+        """Restore the best parameters, remove the checkpoint, and return the best epoch if there is one."""
         with torch.no_grad():
             for name, tensor in self.best.items():
                 self.parameters[name].copy_(tensor)
@@ -281,8 +286,8 @@ class _Run:
 
 
 def _make_folder(folder: Path) -> None:
-    """Before the first step, so that a wrong name does not come out after minutes of training."""
+    """Create the checkpoint folder before the first step, so that a wrong path fails early."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"checkpoint={folder}: no such folder can be made ({error.strerror})") from error
+        raise UsageError(f"checkpoint={folder}: this folder cannot be created ({error.strerror})") from error

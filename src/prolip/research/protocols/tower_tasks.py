@@ -12,7 +12,7 @@ from prolip.core import Fitted, InputError, Task
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.features import Pictures, extract
-from prolip.research.encoded_dataset import EncodedDataset
+from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.towers.tower_method import TowerTask
 
 

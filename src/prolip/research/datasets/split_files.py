@@ -1,4 +1,4 @@
-"""Readers of the ten datasets whose train, val and test are listed in files."""
+"""Read the ten datasets whose train, val and test splits are listed in files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from prolip.data.imageset import ImageSet, NamedSplits
 from prolip.io.reading import read_json, read_text
 
 if TYPE_CHECKING:
-    from prolip.research.datasets import Dataset
+    from prolip.research.datasets.table import Dataset
 
 
 def read_split(dataset: Dataset, folder: Path) -> NamedSplits:
-    """Splits and class names of a split_zhou file: {"train": [[path, label, name], ..], "val", "test"}."""
+    """Read splits and class names from a split_zhou file: {"train": [[path, label, name], ..], ..}."""
     file = folder / str(dataset.split_file)
     listed = _load(file)
     names: dict[int, str] = {}
@@ -37,7 +37,7 @@ def read_split(dataset: Dataset, folder: Path) -> NamedSplits:
 
 def _load(file: Path) -> dict[str, list[Any]]:
     if not file.is_file():
-        raise InputError(f"{file} is missing: it says which images are for training, validation and test")
+        raise InputError(f"{file} is missing: it lists the images of the train, val and test splits")
     try:
         stored = read_json(file)
         found = {split: list(stored[split]) for split in ("train", "val", "test")}
@@ -47,14 +47,14 @@ def _load(file: Path) -> dict[str, list[Any]]:
                 if not isinstance(path, str) or not isinstance(label, int) or not isinstance(name, str):
                     raise ValueError(f"an entry is {row!r}, not [path, label, class name]")
                 if Path(path).is_absolute() or ".." in Path(path).parts:
-                    raise ValueError(f"the path {path!r} leads out of the dataset's folder")
+                    raise ValueError(f"the path {path!r} is outside the dataset's folder")
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is damaged: {error}; fetch it again") from error
+        raise InputError(f"{file} is damaged: {error}; download it again") from error
     return found
 
 
 def read_aircraft(dataset: Dataset, folder: Path) -> NamedSplits:
-    """FGVCAircraft: variants.txt names the classes, images_variant_{train,val,test}.txt list the images."""
+    """Read FGVCAircraft: variants.txt has the classes, images_variant_{train,val,test}.txt the images."""
     classes = _lines(folder / "variants.txt")
     label_of = {name: label for label, name in enumerate(classes)}
     splits: dict[str, ImageSet] = {}

@@ -1,31 +1,32 @@
-"""What of the datasets is there, what is missing, and whether the counts are right."""
+"""Check which datasets are on disk, which images are missing, and whether the counts are right."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from prolip.core.errors import InputError
-from prolip.research.datasets import DATASETS, SPLITS_FROM, Benchmark, Dataset, read_known
+from prolip.research.datasets.read import Benchmark, read_known
+from prolip.research.datasets.table import DATASETS, SPLITS_FROM, Dataset
 
 
 @dataclass(frozen=True)
 class DatasetCheck:
-    """A dataset as it lies below a root."""
+    """The state of a dataset below a root folder."""
 
     dataset: Dataset
-    state: str  # "complete", "incomplete" (some of it is there, or a count is wrong) or "missing"
-    problems: list[str]  # what is wrong, a line each, with what to do
-    counts: dict[str, int]  # images of each split that are there
+    state: str  # "complete", "incomplete" (a part is missing, or a count is wrong) or "missing"
+    problems: list[str]  # one line for each, with what to do
+    counts: dict[str, int]  # existing images of each split
     classes: int  # classes found
 
 
 def check_datasets(root: str | Path) -> list[DatasetCheck]:
-    """Look for every dataset of the paper below a root."""
+    """Check every dataset of the paper below a root folder."""
     return [check_dataset(dataset, Path(root).expanduser()) for dataset in DATASETS.values()]
 
 
 def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
-    """Look for one: read its lists, and see whether each image that they name is there."""
+    """Check one: read its lists, and check that every image exists."""
     folder = root / dataset.folder
     if not folder.is_dir():
         lists = f"; its split file from {SPLITS_FROM}" if dataset.kind == "split" else ""
@@ -44,19 +45,19 @@ def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
 def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     problems: list[str] = []
     counts: dict[str, int] = {}
-    there = _Listing()
+    existing = _ExistingFiles()
     for split, expected in dataset.sizes.items():
         images = benchmark.splits.get(split)
         if images is None:
-            problems.append(f"there is no {split} split; {expected:,} images are expected")
+            problems.append(f"the {split} split is missing; {expected:,} images are expected")
             continue
-        absent = [path for path in images.images if path not in there]
+        absent = [path for path in images.images if path not in existing]
         counts[split] = len(images) - len(absent)
         if len(images) != expected:
             problems.append(f"{split} has {len(images):,} images, a complete copy has {expected:,}")
         if absent:
             problems.append(
-                f"{split}: {len(absent):,} of {len(images):,} images are not there, like {absent[0]}"
+                f"{split}: {len(absent):,} of {len(images):,} images are missing, like {absent[0]}"
             )
     if len(benchmark.names) != dataset.classes:
         problems.append(f"{len(benchmark.names)} classes, expected {dataset.classes}")
@@ -65,8 +66,8 @@ def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     )
 
 
-class _Listing:
-    """Which files exist: each folder is listed once, which is much quicker than asking for each file."""
+class _ExistingFiles:
+    """Existing files: each folder is listed once, which is much faster than a call for each file."""
 
     def __init__(self) -> None:
         self._folders: dict[Path, frozenset[str]] = {}

@@ -1,9 +1,9 @@
-"""Readers of ImageNet and its four variants: a folder per class, named by its WordNet id.
+"""Read ImageNet and its four variants: a folder per class, named by its WordNet id.
 
-ImageNet's label of a class is the index of its id among the 1,000, sorted; its name has the same index in
-the list that the package carries. V2 names its folders by label. A and R have 200 classes of the 1,000, with
-labels of their own: `imagenet_labels` has ImageNet's, so that a classifier of 1,000 can be asked about them.
-The 1,000 ids are taken from classnames.txt ("n01440764 tench" on each line), or from ImageNet's own folders.
+The label of a class is the index of its id among the 1,000 sorted ids; its name has the same index in the
+package's list of names. V2 names its folders by label. A and R have 200 of the 1,000 classes, with labels of
+their own: `imagenet_labels` maps them to ImageNet's, for classifiers of all 1,000 classes. The 1,000 ids come
+from classnames.txt ("n01440764 tench" on each line), or from ImageNet's own folders.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from prolip.encoders.imagenet import imagenet_names
 from prolip.io.reading import read_text
 
 if TYPE_CHECKING:
-    from prolip.research.datasets import Dataset
+    from prolip.research.datasets.table import Dataset
 
 _ID = re.compile(r"n\d{8}")
 
 
 def read_imagenet(dataset: Dataset, folder: Path) -> NamedSplits:
-    """train/ and val/, the latter for a test; each with a folder for each of the same ids."""
+    """Read train/, and val/ as the test split; both have a folder for each of the same ids."""
     home = next((folder / p for p in dataset.images if (folder / p / "val").is_dir()), None)
     if home is None:
         raise InputError(f"{folder} has neither images/val nor val: ImageNet's images are expected there")
@@ -38,7 +38,7 @@ def read_imagenet(dataset: Dataset, folder: Path) -> NamedSplits:
 
 
 def read_variant(dataset: Dataset, folder: Path) -> NamedSplits:
-    """One of V2, Sketch, A and R."""
+    """Read V2, Sketch, A or R."""
     home = next((folder / p for p in dataset.images if _class_folders(folder / p)), None)
     if home is None:
         raise InputError(f"{folder} has no class folders, nor {' or '.join(dataset.images[:-1])} in it")
@@ -58,7 +58,7 @@ def read_variant(dataset: Dataset, folder: Path) -> NamedSplits:
 
 
 def known_ids(folder: Path) -> tuple[list[str], list[str]]:
-    """ImageNet's ids, sorted, and their names: from a classnames.txt, or from ImageNet's own folders."""
+    """Return ImageNet's sorted ids and their names, from a classnames.txt or from ImageNet's own folders."""
     for file in (folder / "classnames.txt", folder.parent / "imagenet" / "classnames.txt"):
         if file.is_file():
             pairs = [line.split(maxsplit=1) for line in read_text(file).splitlines() if line.strip()]
@@ -74,12 +74,12 @@ def known_ids(folder: Path) -> tuple[list[str], list[str]]:
             return ids, _names(ids, folder)
     raise InputError(
         f"{folder / 'classnames.txt'} is missing, and there is no imagenet folder beside it: "
-        "one of them must say which of ImageNet's 1,000 classes these are"
+        "one of them is needed to map these classes to ImageNet's 1,000"
     )
 
 
 def _names(ids: list[str], folder: Path) -> list[str]:
-    """Names of ids that are all 1,000, or that a classnames.txt knows (a part of ImageNet)."""
+    """Return the names of all 1,000 ids, or of a part of them by a classnames.txt."""
     if len(ids) == len(imagenet_names()):
         return list(imagenet_names())
     known, names = known_ids(folder) if (folder / "classnames.txt").is_file() else ([], [])

@@ -24,9 +24,9 @@ from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
 from prolip.data.sampling import base_classes, sample_base_support, sample_support, sample_train_val
 from prolip.evaluate import metrics
-from prolip.research.encoded_dataset import EncodedDataset
-from prolip.research.tower_tasks import encoded_test_split, load_once, tower_task
-from prolip.research.towers.test_time_images import adapt_images
+from prolip.research.protocols.encoded_dataset import EncodedDataset
+from prolip.research.protocols.tower_tasks import encoded_test_split, load_once, tower_task
+from prolip.research.towers.test_time import adapt_images
 
 Measured = dict[str, Any]
 

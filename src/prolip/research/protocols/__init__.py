@@ -1,0 +1,1 @@
+"""Protocols of the experiments, on cached features."""
