@@ -22,6 +22,7 @@ GROUP = "prolip.encoders"
 # The part of a name before the colon: a module with a function `load(rest, device) -> Encoder`.
 KINDS = {
     "offline": "prolip.encoders.offline",
+    "onnx": "prolip.encoders.onnx",
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
     "arrays": "prolip.encoders.precomputed",

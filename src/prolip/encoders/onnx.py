@@ -1,0 +1,328 @@
+"""CLIP-like models as ONNX graphs, on NumPy and ONNX Runtime alone: `onnx:ID-or-PATH[@fp32|fp16|int8]`.
+
+The image tower is cut before its projection (`onnx_cut`), so that its features can be kept and the projection
+tuned and put back; what the cut gives is compared with the graph's own output when it is loaded. A graph that
+cannot be cut is a black box, whose embeddings are the features. Text goes through the tokenizer that the
+model comes with. Preprocessing is that of its configuration, by Pillow, which anti-aliases as training did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import string
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any
+
+import numpy as np
+
+from prolip.core.arrays import Array, unit_rows
+from prolip.core.errors import ModelError, UsageError, first_line
+from prolip.core.head import Head
+from prolip.core.machine import cores
+from prolip.encoders.base import Encoder
+from prolip.encoders.onnx_cut import Projection, find_projection
+from prolip.encoders.onnx_files import PRECISIONS, ModelFiles, choose_files
+from prolip.encoders.onnx_tower import sums_8_bit_products
+from prolip.encoders.preprocess import Preprocess
+from prolip.io.files import sha256_file
+from prolip.io.onnx_model import OnnxModel
+from prolip.io.onnx_runtime import onnx_runtime
+from prolip.io.reading import read_json
+
+SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
+CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
+_BATCH = 4  # images of one run on a core, as in `onnx_tower`
+_PROMPTS = 64  # of one run
+_AGREEMENT = {
+    "fp32": 0.9999,
+    "fp16": 0.999,
+    "int8": 0.99,
+}  # least cosine of the cut and the graph's own output
+
+
+def load(rest: str, device: str) -> OnnxEncoder:
+    """Load the encoder of this name, the part after `onnx:`."""
+    source, at, precision = rest.rpartition("@")
+    if not at or precision not in PRECISIONS:
+        source, precision = rest, "fp32"
+    if not source:
+        raise UsageError("onnx: needs a folder or a repository, like onnx:Xenova/clip-vit-base-patch32")
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}")
+    folder = folder.resolve()
+    files = sorted(file.relative_to(folder).as_posix() for file in folder.glob("**/*.*") if file.is_file())
+    return open_folder(
+        f"onnx:{folder}@{precision}", folder, choose_files(source, files, precision), precision
+    )
+
+
+def open_folder(
+    name: str, folder: Path, files: ModelFiles, precision: str, *, scale: float | None = None
+) -> OnnxEncoder:
+    """Open the towers of a model whose files are in a folder."""
+    configs = {file: _json(folder / file) for file in files.others}
+    config = configs.get("config.json", {})
+    kind = _model_type(config)
+    if scale is None and "logit_scale" in configs.get("meta.json", {}):
+        scale = math.exp(float(configs["meta.json"]["logit_scale"]))
+    return OnnxEncoder(
+        name,
+        Tower(OnnxModel.read(folder / files.image), precision),
+        folder / files.text,
+        Tokenizer(folder / files.tokenizer, kind, _context(config, kind)) if files.tokenizer else None,
+        _preprocess(folder, files, kind, name),
+        fingerprint=_fingerprint(folder / files.image, folder / files.text),
+        scale=SCALES[kind] if scale is None else scale,
+        precision=precision,
+    )
+
+
+class OnnxEncoder(Encoder):
+    """An image tower and a text tower on ONNX Runtime; the text tower is opened when it is first needed."""
+
+    run_size = _BATCH
+    runs = cores()
+    device = "cpu"
+
+    def __init__(
+        self,
+        name: str,
+        image: Tower,
+        text: Path,
+        tokenizer: Tokenizer | None,
+        preprocess: Preprocess,
+        *,
+        fingerprint: str,
+        scale: float,
+        precision: str,
+    ) -> None:
+        self.name, self.fingerprint, self.scale, self.preprocess = name, fingerprint, scale, preprocess
+        self._image, self._text_path, self._tokenizer, self._precision = image, text, tokenizer, precision
+        noise = np.random.default_rng(0).integers(0, 256, (2, preprocess.size, preprocess.size, 3), np.uint8)
+        self.head, self.black_box_reason = image.check({image.inputs[0]: self._pixels(noise)})
+
+    def encode(self, pixels: Array) -> Array:
+        """Return pre-projection features [B, head.width] of uint8 pixels [B, S, S, 3]."""
+        return self._image({self._image.inputs[0]: self._pixels(pixels)})
+
+    def encode_text(self, prompts: Sequence[str]) -> Array:
+        """Return pre-projection text features [len(prompts), Dt]."""
+        _ = self.text_head  # finding it cuts the tower
+        parts = [
+            self._text(self.token_arrays(prompts[start : start + _PROMPTS]))
+            for start in range(0, len(prompts), _PROMPTS)
+        ]
+        return np.concatenate(parts)
+
+    def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
+        """Return prompts as the text tower takes them."""
+        if self._tokenizer is None:
+            raise ModelError(f"{self.name} has no tokenizer.json: put the model's own beside its towers")
+        return self._tokenizer.arrays(prompts, self._text)
+
+    @cached_property
+    def _text(self) -> Tower:
+        return Tower(OnnxModel.read(self._text_path), self._precision)
+
+    @cached_property
+    def text_head(self) -> Head:  # type: ignore[override]
+        """The projection of the text tower."""
+        return self._text.check(self.token_arrays(["a photo of a cat.", "a dog"]))[0]
+
+    def _pixels(self, pixels: Array) -> Array:
+        return self.preprocess.normalise_arrays(pixels)
+
+
+class Tower:
+    """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding.
+
+    A run uses one thread, and several runs go side by side, as in `onnx_tower`.
+    """
+
+    def __init__(self, model: OnnxModel, precision: str) -> None:
+        output = _embedding_output(model)
+        self._projection: Projection | None = find_projection(model, output)
+        self._features: tuple[str, ...] = (output,)
+        self._tokens_first = False  # whether a value of several tokens is [L, B, ...], and not [B, L, ...]
+        self._output, self._precision = output, precision
+        onnxruntime = onnx_runtime()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(model.path.parent)
+        )
+        if not sums_8_bit_products():
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        values = (*self._projection.features, output) if self._projection else (output,)
+        content = model.with_outputs(dict.fromkeys(values))
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors have no base of their own
+            raise ModelError(f"{model.path} cannot be run: {first_line(error)}") from error
+        self._shapes = {value.name: value.shape for value in self._session.get_inputs()}
+        self._types = {value.name: value.type for value in self._session.get_inputs()}
+        self.inputs = tuple(self._shapes)
+        self._running = BoundedSemaphore(cores())
+        self._threads = ThreadPoolExecutor(cores(), thread_name_prefix="prolip-tower")
+
+    def __call__(self, inputs: Mapping[str, Array], names: Sequence[str] | None = None) -> Array:
+        """Return features [B, width] of arrays [B, ...]; or other values of the graph."""
+        names = self._features if names is None else names
+        count = len(next(iter(inputs.values())))
+        size = 1 if self._shapes[self.inputs[0]][0] == 1 else _BATCH
+        pieces = [
+            {name: array[start : start + size] for name, array in inputs.items()}
+            for start in range(0, count, size)
+        ]
+        run = partial(self._run, names)
+        return np.concatenate(list(self._threads.map(run, pieces) if len(pieces) > 1 else map(run, pieces)))
+
+    def check(self, inputs: Mapping[str, Array]) -> tuple[Head, str | None]:
+        """Return the head, compared with the graph's own output; or the identity, and why.
+
+        A cut that gives other embeddings than the graph is not used.
+        """
+        projection, self._projection = self._projection, None
+        whole = self(inputs, (self._output,))
+        if projection is None:
+            return Head.identity(whole.shape[1]), "its graph does not end in a linear map"
+        cosines = {}
+        for self._tokens_first in (True, False):
+            found = unit_rows(projection.head(self(inputs, projection.features)))
+            cosines[self._tokens_first] = float((found * unit_rows(whole)).sum(axis=1).min())
+        self._tokens_first = cosines[True] > cosines[False]
+        cosine = max(cosines.values())
+        if cosine >= _AGREEMENT[self._precision]:
+            self._features = projection.features
+            return projection.head, None
+        return Head.identity(whole.shape[1]), f"its projection gives other embeddings (cosine {cosine:.4f})"
+
+    def shape(self, name: str) -> Sequence[Any]:
+        """Return the shape of an input; sizes that are not fixed are words."""
+        return self._shapes[name]
+
+    def _run(self, names: Sequence[str], inputs: Mapping[str, Array]) -> Array:
+        """Return values of the graph, each a row for an input, side by side."""
+        given = {name: array.astype(_NUMPY[self._types[name]], copy=False) for name, array in inputs.items()}
+        count = len(next(iter(given.values())))
+        with self._running:
+            found = self._session.run(list(names), given)
+        return np.concatenate([self._rows(array, count) for array in found], axis=1)
+
+    def _rows(self, values: Array, count: int) -> Array:
+        """Return one row for each input: of the first token, where a pooling computes all of them."""
+        flat = values.reshape(-1, values.shape[-1])
+        tokens = len(flat) // count
+        first = flat[:count] if self._tokens_first else flat[::tokens]
+        return first.astype(np.float32)
+
+
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
+
+
+class Tokenizer:
+    """The tokenizer of a model, from its tokenizer.json."""
+
+    def __init__(self, path: Path, kind: str, context: int) -> None:
+        from tokenizers import Tokenizer as Library
+
+        try:
+            self._library = Library.from_file(str(path))
+        except Exception as error:  # the library raises plain exceptions
+            raise ModelError(f"{path} cannot be read: {first_line(error)}") from error
+        self._kind, self._context = kind, context
+        config = path.with_name("tokenizer_config.json")
+        self._pad = self._pad_token(_json(config) if config.is_file() else {})
+
+    def arrays(self, prompts: Sequence[str], tower: Tower) -> dict[str, Array]:
+        """Return token ids [P, L] and whatever else the tower takes."""
+        ids = next((name for name in ("input_ids", "text") if name in tower.inputs), tower.inputs[0])
+        fixed = tower.shape(ids)[1] if len(tower.shape(ids)) > 1 else None
+        length = fixed if isinstance(fixed, int) else self._context
+        # CLIP reads up to its end token, so that less padding gives the same and is faster. Only graphs of
+        # transformers take it; SigLIP attends to all of its padding.
+        shorter = self._kind == "clip" and ids == "input_ids" and not isinstance(fixed, int)
+        pad_to = None if shorter else length
+        self._library.enable_truncation(length)
+        self._library.enable_padding(pad_id=self._pad, pad_token="", length=pad_to)
+        encoded = self._library.encode_batch([self._clean(prompt) for prompt in prompts])
+        arrays = {ids: np.array([each.ids for each in encoded], np.int64)}
+        if "attention_mask" in tower.inputs:
+            arrays["attention_mask"] = np.array([each.attention_mask for each in encoded], np.int64)
+        if unknown := set(tower.inputs) - set(arrays):
+            raise ModelError(f"the text tower has an input that prolip does not know: {unknown.pop()}")
+        return arrays
+
+    def _clean(self, prompt: str) -> str:
+        """SigLIP was trained on lower case; without punctuation, where its own tokenizer removes it."""
+        if self._kind != "siglip":
+            return prompt
+        lower = prompt.lower()
+        if self._library.get_vocab_size() > 100_000:  # SigLIP 2, whose words are Gemma's
+            return lower
+        return " ".join(lower.translate(str.maketrans("", "", string.punctuation)).split())
+
+    def _pad_token(self, config: dict[str, Any]) -> int:
+        token = config.get("pad_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        found = self._library.token_to_id(token) if isinstance(token, str) else None
+        if found is None:
+            padding = self._library.padding
+            found = padding["pad_id"] if padding else 0
+        return int(found)
+
+
+def _embedding_output(model: OnnxModel) -> str:
+    """Return the output that is the embedding of a whole image or text."""
+    for wanted in ("image_embeds", "text_embeds", "embeddings", "embedding", "pooler_output"):
+        if wanted in model.outputs:
+            return wanted
+    return model.outputs[0]
+
+
+def _preprocess(folder: Path, files: ModelFiles, kind: str, name: str) -> Preprocess:
+    config = _json(folder / files.image_processor) if files.image_processor else {}
+    if isinstance(config.get("stages"), list):  # deepghs writes the steps of transformers one by one
+        config = {key: value for stage in config["stages"] for key, value in stage.items()}
+    if "resize_mode" in config:
+        return Preprocess.from_open_clip(config, name)
+    return Preprocess.from_processor(config, kind, name)
+
+
+def _model_type(config: dict[str, Any]) -> str:
+    tokenizer = str(config.get("text_cfg", {}).get("hf_tokenizer_name", ""))
+    words = f"{config.get('model_type', '')} {tokenizer}".lower()
+    return "siglip" if "siglip" in words else "clip"
+
+
+def _context(config: dict[str, Any], kind: str) -> int:
+    for part, key in (("text_config", "max_position_embeddings"), ("text_cfg", "context_length")):
+        found = config.get(part, {}).get(key) if isinstance(config.get(part), dict) else None
+        if isinstance(found, int) and 0 < found <= 4096:
+            return found
+    return CONTEXT[kind]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    return found
+
+
+def _fingerprint(*files: Path) -> str:
+    digests = [sha256_file(file) for file in files]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -1,0 +1,92 @@
+"""Which files of a model folder are its towers, tokenizer and image processor: the layouts in use on the hub.
+
+onnx/vision_model.onnx, onnx/text_model.onnx              transformers.js (Xenova, onnx-community, Marqo)
+visual/model.onnx, textual/model.onnx                     immich
+image_encode.onnx, text_encode.onnx                       deepghs, in a folder for each model
+onnx32-open_clip-RN50-openai-{visual,textual}.onnx        Marqo's open_clip towers
+model.onnx in NAME-vision and in NAME-text                Qdrant
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prolip.core.errors import ModelError, check_name
+
+PRECISIONS = ("fp32", "fp16", "int8")
+
+# Patterns of the image tower and of the text tower; {} is what a precision is called.
+_LAYOUTS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
+    (
+        r"(?:onnx/)?vision_model{}\.onnx",
+        r"(?:onnx/)?text_model{}\.onnx",
+        {"fp32": ("",), "fp16": ("_fp16",), "int8": ("_int8", "_quantized", "_uint8")},
+    ),
+    (r"visual/{}model\.onnx", r"textual/{}model\.onnx", {"fp32": ("",), "fp16": ("fp16/",), "int8": ()}),
+    (r"image_encode{}\.onnx", r"text_encode{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
+    (
+        r"onnx{}-open_clip-[\w-]+-visual\.onnx",
+        r"onnx{}-open_clip-[\w-]+-textual\.onnx",
+        {"fp32": ("32",), "fp16": ("16",), "int8": ()},
+    ),
+    (r"vision/model{}\.onnx", r"text/model{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
+)
+_PROCESSORS = (
+    "preprocessor_config.json",
+    "preprocessor.json",
+    "visual/preprocess_cfg.json",
+    "preprocess_cfg.json",
+)
+_TOKENIZERS = ("tokenizer.json", "textual/tokenizer.json", "text/tokenizer.json")
+_OTHERS = ("config.json", "meta.json", "tokenizer_config.json", "textual/tokenizer_config.json")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model, relative to its folder."""
+
+    image: str
+    text: str
+    tokenizer: str | None
+    image_processor: str | None
+    others: tuple[str, ...]  # small files of JSON
+
+    def all(self) -> tuple[str, ...]:
+        """Return every file, towers first."""
+        named = (self.image, self.text, self.tokenizer, self.image_processor, *self.others)
+        return tuple(name for name in named if name is not None)
+
+
+def choose_files(name: str, files: Iterable[str], precision: str = "fp32") -> ModelFiles:
+    """Find the towers of a precision among the files of a folder or a repository.
+
+    A tower that is not there in this precision is taken in another one, in the order of `PRECISIONS`.
+    """
+    check_name("precision", precision, PRECISIONS)
+    known = sorted(set(files))
+    order = [precision, *(each for each in PRECISIONS if each != precision)]
+    for image, text, words in _LAYOUTS:
+        towers = [_first(pattern, words, order, known) for pattern in (image, text)]
+        if towers[0] is not None and towers[1] is not None:
+            extra = tuple(each for each in _OTHERS if each in known)
+            return ModelFiles(towers[0], towers[1], _any(_TOKENIZERS, known), _any(_PROCESSORS, known), extra)
+    raise ModelError(
+        f"{name} has no pair of image and text towers in ONNX that prolip knows: it looks for "
+        "onnx/vision_model.onnx and onnx/text_model.onnx, visual/model.onnx and textual/model.onnx, or "
+        "image_encode.onnx and text_encode.onnx"
+    )
+
+
+def _first(pattern: str, words: dict[str, tuple[str, ...]], order: list[str], files: list[str]) -> str | None:
+    for precision in order:
+        for word in words[precision]:
+            for file in files:
+                if re.fullmatch(pattern.replace("{}", re.escape(word)), file):
+                    return file
+    return None
+
+
+def _any(wanted: tuple[str, ...], files: list[str]) -> str | None:
+    return next((name for name in wanted if name in files), None)

@@ -1,0 +1,183 @@
+"""Small models of the real architectures, written as ONNX in the layouts that are in use on the hub."""
+
+import json
+
+import torch
+from torch import nn
+
+from tiny_models import write_clip, write_siglip
+
+
+class _Image(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.vision_model = model.vision_model
+        if hasattr(model, "visual_projection"):
+            self.visual_projection = model.visual_projection
+
+    def forward(self, pixel_values):
+        pooled = self.vision_model(pixel_values=pixel_values).pooler_output
+        return self.visual_projection(pooled) if hasattr(self, "visual_projection") else pooled
+
+
+class _Text(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.text_model = model.text_model
+        if hasattr(model, "text_projection"):
+            self.text_projection = model.text_projection
+
+    def forward(self, input_ids):
+        pooled = self.text_model(input_ids=input_ids).pooler_output
+        return self.text_projection(pooled) if hasattr(self, "text_projection") else pooled
+
+
+class _Unit(nn.Module):
+    """A tower that scales its embeddings to unit length, as immich's do."""
+
+    def __init__(self, tower):
+        super().__init__()
+        self.tower = tower
+
+    def forward(self, x):
+        return nn.functional.normalize(self.tower(x), dim=-1)
+
+
+def export(module, example, path, names, fixed_batch=False, opset=17):
+    """Write a tower by torch's exporter of TorchScript, whose names of nodes are those on the hub."""
+    axes = None if fixed_batch else {names[0]: {0: "batch", **({1: "length"} if example.ndim == 2 else {})}}
+    if axes is not None:
+        axes[names[1]] = {0: "batch"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.onnx.export(
+        module.eval(), (example,), str(path), input_names=[names[0]], output_names=[names[1]],
+        dynamic_axes=axes, opset_version=opset, dynamo=False,
+    )  # fmt: skip
+
+
+def write_transformers_js(folder, kind="clip"):
+    """Write onnx/vision_model.onnx and onnx/text_model.onnx beside transformers' own files."""
+    import transformers
+
+    write = {"clip": write_clip, "siglip": write_siglip}[kind]
+    source = write(folder)
+    classes = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}
+    model = classes[kind].from_pretrained(source, attn_implementation="eager").eval()
+    size = model.config.vision_config.image_size
+    names = ("image_embeds", "text_embeds") if kind == "clip" else ("pooler_output", "pooler_output")
+    length = model.config.text_config.max_position_embeddings
+    with torch.no_grad():
+        export(
+            _Image(model),
+            torch.rand(2, 3, size, size),
+            folder / "onnx" / "vision_model.onnx",
+            ("pixel_values", names[0]),
+        )
+        export(
+            _Text(model),
+            torch.randint(0, 5, (2, length)),
+            folder / "onnx" / "text_model.onnx",
+            ("input_ids", names[1]),
+        )
+    return folder
+
+
+def to_fp16(source, target):
+    """Write a graph with float16 weights and float32 inputs and outputs, as the hub's fp16 files are."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+
+
+def to_int8(source, target):
+    """Write a graph with dynamically quantised products, as the hub's int8 files are."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        source, target, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"]
+    )
+
+
+def write_tokenizer(folder):
+    """Write open_clip's own words as a tokenizer.json, which is CLIP's."""
+    import open_clip
+    import transformers
+
+    words = open_clip.tokenizer.SimpleTokenizer()
+    merges = sorted(words.bpe_ranks, key=words.bpe_ranks.get)
+    names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    vocabulary = {names.get(word, word): number for word, number in words.encoder.items()}
+    transformers.CLIPTokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
+    return folder
+
+
+class _OpenClipText(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, text):
+        return self.model.encode_text(text.long())
+
+
+def write_immich(folder, model, context):
+    """Write visual/model.onnx and textual/model.onnx: batches of one, unit embeddings, int32 tokens."""
+    size = model.visual.image_size
+    size = size[0] if isinstance(size, tuple) else size
+    image, text = torch.rand(1, 3, size, size), torch.ones(1, context, dtype=torch.int32)
+    export(_Unit(model.visual), image, folder / "visual" / "model.onnx", ("image", "embedding"), True)
+    export(_Unit(_OpenClipText(model)), text, folder / "textual" / "model.onnx", ("text", "embedding"), True)
+    stated = {"size": [size, size], "mode": "RGB", "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.25]}
+    stated |= {"interpolation": "bicubic", "resize_mode": "squash", "fill_color": 0}
+    (folder / "visual" / "preprocess_cfg.json").write_text(json.dumps(stated))
+    write_tokenizer(folder / "textual")
+    return folder
+
+
+def write_open_clip_pair(folder, model, context):
+    """Write the towers as Marqo does: two files whose names say the precision and the model."""
+    size = model.visual.image_size
+    size = size[0] if isinstance(size, tuple) else size
+    image, text = torch.rand(2, 3, size, size), torch.ones(2, context, dtype=torch.int64)
+    start = "onnx32-open_clip-RN50-openai"
+    export(model.visual, image, folder / f"{start}-visual.onnx", ("input", "output"))
+    export(_OpenClipText(model), text, folder / f"{start}-textual.onnx", ("input", "output"))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"size": size, "crop_size": size}))
+    (folder / "config.json").write_text(json.dumps({"text_cfg": {"context_length": context}}))
+    write_tokenizer(folder)
+    return folder
+
+
+class _Both(nn.Module):
+    def __init__(self, tower, pooled):
+        super().__init__()
+        self.tower, self.pooled = tower, pooled
+
+    def forward(self, x):
+        encodings = self.pooled(x)
+        return encodings, nn.functional.normalize(self.tower(x), dim=-1)
+
+
+def write_pairs_of_outputs(folder):
+    """Write image_encode.onnx and text_encode.onnx, with features and unit embeddings as outputs."""
+    import transformers
+
+    write_clip(folder)
+    model = transformers.CLIPModel.from_pretrained(folder, attn_implementation="eager").eval()
+    image = _Both(_Image(model), lambda x: model.vision_model(pixel_values=x).pooler_output)
+    text = _Both(_Text(model), lambda x: model.text_model(input_ids=x).pooler_output)
+    for module, example, name, given in (
+        (image, torch.rand(2, 3, 32, 32), "image_encode.onnx", "pixel_values"),
+        (text, torch.randint(0, 5, (2, 20)), "text_encode.onnx", "input_ids"),
+    ):
+        axes = {
+            given: {0: "batch", **({1: "length"} if example.ndim == 2 else {})},
+            "embeddings": {0: "batch"},
+        }
+        torch.onnx.export(
+            module.eval(), (example,), str(folder / name), input_names=[given], dynamo=False,
+            output_names=["encodings", "embeddings"], dynamic_axes=axes, opset_version=14,
+        )  # fmt: skip
+    (folder / "meta.json").write_text(json.dumps({"logit_scale": float(model.logit_scale)}))
+    return folder

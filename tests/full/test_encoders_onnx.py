@@ -1,0 +1,181 @@
+"""Models as ONNX graphs, in the layouts of the hub, beside the libraries that they were written from."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import onnx_models as models
+from closeness import assert_close
+from prolip.core import ModelError, ProlipError, UsageError
+from prolip.core.arrays import unit_rows
+from prolip.encoders import load
+from tiny_models import TOWERS, random_model
+
+pytest.importorskip("transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of torch's exporter
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+PROMPTS = ["a photo of a cat", "a dog", "cat"]
+
+
+@pytest.fixture(scope="module", params=["clip", "siglip"])
+def folder(request, tmp_path_factory):
+    return models.write_transformers_js(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def images():
+    rng = np.random.default_rng(0)
+    sizes = [(91, 67), (50, 203), (161, 160), (37, 36), (20, 29), (33, 400)]
+    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes]
+
+
+def embeddings(encoder):
+    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    return encoder.head(encoder.encode(pixels)), encoder.text_head(encoder.encode_text(PROMPTS))
+
+
+def cosines(found, expected):
+    return min((unit_rows(a) * unit_rows(b)).sum(axis=1).min() for a, b in zip(found, expected, strict=True))
+
+
+def test_features_and_heads_are_those_of_transformers(folder):
+    encoder, library = load(f"onnx:{folder}", "cpu"), load(f"hf:{folder}", "cpu")
+    assert encoder.black_box_reason is None
+    assert encoder.preprocess == library.preprocess
+    assert_close(encoder.head.weight, library.head.weight)
+    assert encoder.head.residual == library.head.residual
+    pixels = np.random.default_rng(1).integers(0, 256, (7, 32, 32, 3), np.uint8)
+    assert_close(encoder.encode(pixels), library.encode(pixels), atol=1e-4, rtol=1e-4)
+    assert cosines(embeddings(encoder), embeddings(library)) > 0.99999
+
+
+@pytest.mark.parametrize(("precision", "least"), [("fp16", 0.999), ("int8", 0.97)])
+def test_other_precisions_are_close(folder, tmp_path, precision, least):
+    convert = {"fp16": models.to_fp16, "int8": models.to_int8}[precision]
+    copy = shutil.copytree(folder, tmp_path / "model")
+    for tower in ("vision", "text"):
+        convert(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_{precision}.onnx")
+    expected = load(f"onnx:{copy}", "cpu")
+    encoder = load(f"onnx:{copy}@{precision}", "cpu")
+    assert encoder.black_box_reason is None
+    assert encoder.fingerprint != expected.fingerprint
+    assert encoder.name.endswith(f"@{precision}")
+    assert cosines(embeddings(encoder), embeddings(expected)) > least
+    assert_close(encoder.head.weight, expected.head.weight, atol=0.02)
+
+
+@pytest.mark.parametrize("tower", ["vit", "resnet"])
+@pytest.mark.parametrize("write", [models.write_immich, models.write_open_clip_pair])
+def test_towers_of_open_clip(tmp_path, tower, write):
+    import open_clip
+
+    model = random_model(TOWERS[tower])
+    write(tmp_path, model, context=24)
+    encoder = load(f"onnx:{tmp_path}", "cpu")
+    assert encoder.black_box_reason is None
+    assert encoder.head.dim == 20
+    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    tokens = open_clip.tokenizer.SimpleTokenizer(context_length=24)(PROMPTS)
+    with torch.no_grad():
+        expected = (
+            model.encode_image(torch.from_numpy(encoder.preprocess.normalise_arrays(pixels))).numpy(),
+            model.encode_text(tokens).numpy(),
+        )
+    assert cosines(embeddings(encoder), expected) > 0.9999
+
+
+def test_immich_squashes_where_its_configuration_says_so(tmp_path):
+    models.write_immich(tmp_path, random_model(TOWERS["vit"]), context=24)
+    assert load(f"onnx:{tmp_path}", "cpu").preprocess.resize == "squash"
+
+
+def test_features_as_an_output_of_their_own(tmp_path):
+    models.write_pairs_of_outputs(tmp_path)
+    encoder, library = load(f"onnx:{tmp_path}", "cpu"), load(f"hf:{tmp_path}", "cpu")
+    assert encoder.scale == pytest.approx(library.scale)
+    assert encoder.black_box_reason is None
+    assert cosines(embeddings(encoder), embeddings(library)) > 0.99999
+
+
+class Squared(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x.flatten(1)[:, :6])
+
+
+def test_a_graph_without_a_linear_map_is_a_black_box(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    example = torch.rand(2, 3, 32, 32)
+    models.export(Squared(), example, copy / "onnx" / "vision_model.onnx", ("pixel_values", "image_embeds"))
+    encoder = load(f"onnx:{copy}", "cpu")
+    assert encoder.black_box_reason is not None
+    assert_close(encoder.head.weight, np.eye(6))
+
+
+def test_a_fit_through_onnx_and_hf_agrees(folder, tmp_path):
+    import prolip
+    from tiny_models import colours
+
+    pictures, y = colours(4)
+    labels = np.array(["a cat", "a dog", "a photo"])[y]
+    encoders = [load(f"{kind}:{folder}", "cpu") for kind in ("onnx", "hf")]
+    encoders[0].scale = encoders[1].scale  # which the two graphs do not hold
+    logits = [
+        prolip.FewShotClassifier(
+            encoder, method="prolip", lam="1/N", templates=["a photo of a {}"], store=False
+        )
+        .fit(pictures, labels)
+        .logits(pictures)
+        for encoder in encoders
+    ]
+    assert_close(*logits, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f"])
+def test_damaged_graphs_are_errors_of_ours(folder, tmp_path, content):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    (copy / "onnx" / "vision_model.onnx").write_bytes(content)
+    with pytest.raises(ProlipError):
+        load(f"onnx:{copy}", "cpu")
+
+
+def test_cut_files_are_errors_of_ours(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    path = copy / "onnx" / "vision_model.onnx"
+    content = path.read_bytes()
+    for size in range(10, len(content), len(content) // 20):
+        path.write_bytes(content[:size])
+        with pytest.raises(ProlipError):
+            load(f"onnx:{copy}", "cpu")
+
+
+def test_what_is_not_a_model_is_refused(tmp_path):
+    with pytest.raises(ModelError):
+        load(f"onnx:{tmp_path}", "cpu")
+    with pytest.raises(ModelError):
+        load(f"onnx:{tmp_path / 'absent'}", "cpu")
+    with pytest.raises(UsageError):
+        load("onnx:", "cpu")
+
+
+def test_external_tensors_stay_in_the_folder(folder, tmp_path):
+    import onnx
+
+    copy = shutil.copytree(folder, tmp_path / "model")
+    path = copy / "onnx" / "vision_model.onnx"
+    whole = load(f"onnx:{copy}", "cpu")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    apart = load(f"onnx:{copy}", "cpu")
+    assert_close(embeddings(apart)[0], embeddings(whole)[0], atol=1e-5, rtol=1e-5)
+    config = json.loads((copy / "config.json").read_text())
+    assert config  # the folder is otherwise as it was
+    content = path.read_bytes().replace(b"weights.bin", b"../eights.x")
+    path.write_bytes(content)
+    with pytest.raises(ProlipError):
+        load(f"onnx:{copy}", "cpu")
