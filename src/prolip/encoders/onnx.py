@@ -24,12 +24,12 @@ import numpy as np
 from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
-from prolip.core.machine import cores
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import Projection, find_projection
 from prolip.encoders.onnx_files import PRECISIONS, ModelFiles, choose_files
 from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
+from prolip.io.environment import cores
 from prolip.io.files import sha256_file
 from prolip.io.onnx_model import OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
