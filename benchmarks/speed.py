@@ -39,7 +39,7 @@ from prolip.data.templates import TEMPLATES
 from prolip.encoders import Encoder, load
 from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, extract
-from prolip.features.images import Picture
+from prolip.features.images import ImageContent
 from prolip.io.environment import cores
 
 PROLIP = [sys.executable, "-c", "from prolip.cli import main; main()"]
@@ -64,7 +64,7 @@ def throughput(what: str, encoder: Encoder, paths: list[Path], asked: int) -> No
     each = (time.process_time() - began) / 2 / len(paths) * 1000
 
     def decode(path: Path) -> Array:
-        with Picture.open(path, str(path)).pixels(encoder.preprocess.shrink) as (image, _):
+        with ImageContent.open(path, str(path)).pixels(encoder.preprocess.shrink) as (image, _):
             return encoder.preprocess.centre(image)
 
     def decode_all() -> None:

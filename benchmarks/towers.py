@@ -30,7 +30,7 @@ from prolip.core.arrays import softmax
 from prolip.data import read_images, sample_few_shot, templates_for
 from prolip.encoders import load
 from prolip.evaluate.metrics import accuracy
-from prolip.features import FeatureStore, Pictures, extract
+from prolip.features import FeatureStore, LazyImages, extract
 from prolip.research.towers import test_time
 from prolip.research.towers.prompt_tuning import epochs_for
 from prolip.research.towers.tower_method import TowerTask
@@ -67,7 +67,7 @@ def load_set(data: Path, name: str, shots: int):
         encoder.scale,
         encoder,
         templates,
-        Pictures(paths),
+        LazyImages(paths),
     )
     return task, list(test.images), np.array(test.labels)
 

@@ -524,7 +524,7 @@ class Targets:
         from prolip.features.embed import read_index
 
         path = self.folder / "index-1-of-1.jsonl"
-        entry = {"path": "a\n.jpg", "key": "ab" * 32, "state": [1, 2, 3, 4], "run": 1}
+        entry = {"path": "a\n.jpg", "key": "ab" * 32, "run": 1}
         path.write_text("".join(json.dumps({**entry, "run": k}) + "\n" for k in range(3)))
         return fuzz_bytes("embed index", path, lambda file: list(read_index(file)), count, generator)
 

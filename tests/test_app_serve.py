@@ -300,7 +300,7 @@ def jpeg_of(width, height):
     return made.getvalue()
 
 
-def test_large_pictures_wait_for_each_other_and_nobody_waits_for_them(server, monkeypatch):
+def test_large_images_wait_for_each_other_and_nobody_waits_for_them(server, monkeypatch):
     from prolip.app import batcher, pictures
 
     entered, go = threading.Semaphore(0), threading.Event()

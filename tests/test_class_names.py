@@ -30,7 +30,7 @@ SPELLINGS = [NFD, f" {NFC}\u200b", f"{NFC}\ufeff", f"\u2060{NFD}\t", "ca\u00adf\
 
 
 def pictures(folder, name, first=0, count=3):
-    """Pictures of a colour in a class folder."""
+    """Images of a colour in a class folder."""
     place = folder / name
     place.mkdir(parents=True)
     colour = list(COLOURS.values())[len(name) % 3]

@@ -14,7 +14,7 @@ import pytest
 from prolip.features import FeatureStore, extract
 from prolip.features import contents as module
 from prolip.features.contents import Contents
-from prolip.features.images import Picture
+from prolip.features.images import ImageContent
 from prolip.io.files import file_state
 from test_features import Fake, noise
 
@@ -38,13 +38,13 @@ def photos(tmp_path):
 @pytest.fixture
 def opened(monkeypatch):
     """Names of the files that were read."""
-    names, plain = [], Picture.open.__func__
+    names, plain = [], ImageContent.open.__func__
 
     def note(cls, source, name):
         names.append(name)
         return plain(cls, source, name)
 
-    monkeypatch.setattr(Picture, "open", classmethod(note))
+    monkeypatch.setattr(ImageContent, "open", classmethod(note))
     return names
 
 

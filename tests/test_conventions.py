@@ -17,7 +17,6 @@ THIRD_PARTY = {
     "options.log_severity_level",
     "block.forward",  # torch: wrapped for a while, then put back
     "model.ir_version",  # a message of protobuf
-    "ray.data.DataContext.get_current().enable_progress_bars",
 }
 THIRD_PARTY_NAMES = {"_asdict", "_replace", "grad"}  # of a named tuple; of a tensor
 

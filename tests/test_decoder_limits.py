@@ -1,4 +1,4 @@
-"""Pictures made to take more memory or time than their files suggest are refused before they are decoded."""
+"""Images made to take more memory or time than their files suggest are refused before they are decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prolip.data import list_images
 from prolip.features import BadImage, FeatureStore, extract, load_image
 from prolip.features import decoder_limits as limits
 from prolip.features.decoder_limits import LimitExceeded
-from prolip.features.images import Picture
+from prolip.features.images import ImageContent
 from test_features import Fake, noise
 
 UPRIGHT = Image.Exif()
@@ -62,8 +62,8 @@ def jpeg_of_many_scans(scans: int) -> bytes:
 
 
 def refused(data) -> LimitExceeded:
-    """Why a picture is refused: not because of memory, and not because it is damaged."""
-    with pytest.raises(BadImage) as caught, Picture.open(data, "a").pixels():
+    """Why an image is refused: not because of memory, and not because it is damaged."""
+    with pytest.raises(BadImage) as caught, ImageContent.open(data, "a").pixels():
         pass
     assert isinstance(caught.value.__cause__, LimitExceeded), caught.value
     return caught.value.__cause__
@@ -114,7 +114,7 @@ def test_scans_are_not_hidden_by_an_end_inside_a_comment():
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"exif": UPRIGHT}])
 def test_ordinary_jpegs_and_what_follows_them_are_read(options):
-    data = saved(noise(1, (64, 48)), "JPEG", **options) + b"\xff\xda" * 1000  # a video after the picture, say
+    data = saved(noise(1, (64, 48)), "JPEG", **options) + b"\xff\xda" * 1000  # a video after the image, say
     assert load_image(data).size == (64, 48)
 
 
@@ -147,7 +147,7 @@ def test_a_huge_file_is_refused_by_its_size_and_its_header(tmp_path, monkeypatch
             file.truncate(size)
         began = time.perf_counter()
         with pytest.raises(BadImage):
-            Picture.open(path, "a")
+            ImageContent.open(path, "a")
         assert time.perf_counter() - began < 0.5
 
 

@@ -24,7 +24,7 @@ from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, extract
 from prolip.features import store as store_module
 from prolip.features.embed import embed, open_store
-from prolip.features.images import Picture
+from prolip.features.images import ImageContent
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -59,7 +59,7 @@ class Fake(Encoder):
         raise AssertionError("extraction asks for no text")
 
     def by_hand(self, image: Image.Image) -> np.ndarray:
-        """The centre view of a picture, through the same projection, without the extractor."""
+        """The centre view of an image, through the same projection, without the extractor."""
         pixels = np.array(self.preprocess.centre(image), dtype=np.float32)
         return pixels.ravel() / 255 @ self.projection
 
@@ -162,13 +162,13 @@ def test_progress_counts_pictures_whose_features_are_there(photos):
 
 def test_loading_stays_a_bounded_step_ahead(photos, monkeypatch):
     loads, seen = [], []
-    opened = extract_module.Picture.open.__func__
+    opened = extract_module.ImageContent.open.__func__
 
     def counted(cls, source, name):
         loads.append(name)
         return opened(cls, source, name)
 
-    monkeypatch.setattr(extract_module.Picture, "open", classmethod(counted))
+    monkeypatch.setattr(extract_module.ImageContent, "open", classmethod(counted))
     encoder = Fake()
     encode = encoder.encode
     monkeypatch.setattr(encoder, "encode", lambda pixels: (seen.append(len(loads)), encode(pixels))[1])
@@ -178,7 +178,7 @@ def test_loading_stays_a_bounded_step_ahead(photos, monkeypatch):
     assert len(loads) == 60
 
 
-# --- bad pictures and bad features
+# --- bad images and bad features
 
 
 def test_a_bad_picture_is_an_error_that_names_it(photos, store):
@@ -190,8 +190,8 @@ def test_a_bad_picture_is_an_error_that_names_it(photos, store):
 
 def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos, monkeypatch):
     for bad in photos[3:5]:
-        bad.write_bytes(b"not a picture")
-    opened, second = Picture.open, threading.Event()
+        bad.write_bytes(b"not an image")
+    opened, second = ImageContent.open, threading.Event()
 
     def late(image, name):
         if image == photos[3]:
@@ -201,19 +201,19 @@ def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos,
             threading.Timer(0.05, second.set).start()  # once its contents are known as its own
         return picture
 
-    monkeypatch.setattr(Picture, "open", late)
+    monkeypatch.setattr(ImageContent, "open", late)
     with pytest.raises(BadImage, match=r"3\.png"):
         extract(Fake(), photos, workers=2)
 
 
 def test_bad_pictures_can_be_skipped(photos, store):
-    photos[3].write_bytes(b"no picture")
-    photos[8].write_bytes(b"no picture")
+    photos[3].write_bytes(b"no image")
+    photos[8].write_bytes(b"no image")
     for encoded in (8, 0):
         got = extract(Fake(), photos, views=(0, 1), store=store, skip_bad=True)
         assert got.kept == [0, 1, 2, 4, 5, 6, 7, 9]
         assert [Path(name).name for name, _ in got.bad] == ["3.png", "8.png"]
-        assert all("not a picture" in reason for _, reason in got.bad)
+        assert all("not an image" in reason for _, reason in got.bad)
         assert got.features.shape == (2, 8, WIDTH)
         assert len(got.hashes) == 8
         assert got.encoded == 2 * encoded
@@ -396,7 +396,7 @@ def test_a_flipped_bit_is_noticed(photos, store, name):
     if name in ("features", "checks"):
         with pytest.warns(UserWarning, match=r"damaged rows \(1\) are encoded again"):
             again = extract(Fake(), photos, store=store)
-    else:  # the row answers to no picture now
+    else:  # the row answers to no image now
         again = extract(Fake(), photos, store=store)
     assert again.encoded == 1
     assert_same(again.features, good.features)
@@ -545,12 +545,6 @@ def test_embed_notices_another_picture_of_the_same_size_and_time(photos, tmp_pat
     other.replace(first)
     assert embed(Fake(), [first], tmp_path / "store").images == 1
     assert_same(features_of(tmp_path / "store")[str(first)], Fake().by_hand(noise(2)))
-
-
-def test_embed_reads_a_picture_again_that_changed_a_moment_before_it_was_listed(photos, tmp_path):
-    embed(Fake(), photos, tmp_path / "store")
-    (line, *_) = (tmp_path / "store" / "index-1-of-1.jsonl").read_text().splitlines()
-    assert json.loads(line)["state"] is None
 
 
 def test_the_last_line_counts_whatever_the_clock_says(photos, tmp_path, monkeypatch):

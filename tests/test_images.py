@@ -1,4 +1,4 @@
-"""Every kind of picture comes out as upright 8-bit RGB; the expected pixels are worked out by hand."""
+"""Every kind of image comes out as upright 8-bit RGB; the expected pixels are worked out by hand."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def pixels(source) -> list:
     return np.asarray(image).tolist()
 
 
-# A picture 3 wide and 2 high: red, green, blue over white, grey, black.
+# An image 3 wide and 2 high: red, green, blue over white, grey, black.
 PICTURE = np.array(
     [[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[255, 255, 255], [128, 128, 128], [0, 0, 0]]], dtype=np.uint8
 )
 
 
-# --- where a picture can come from
+# --- where an image can come from
 
 
 def test_a_path_bytes_an_image_and_an_array_are_the_same(tmp_path):
@@ -237,7 +237,7 @@ def test_an_animation_gives_its_first_frame(kind):
     assert pixels(data)[0][0] == [255, 0, 0]
 
 
-# --- pictures that are none
+# --- images that are none
 
 
 @pytest.fixture
@@ -261,9 +261,9 @@ def test_a_truncated_file_is_named_with_the_reason(photo):
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"no picture at all", "not a picture"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a picture"),
+        (b"no image at all", "not an image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
         (png(4, 4, 8, 2, b"\0" * 7), "cannot read image"),
         (png(0, 4, 8, 2, b""), "cannot read image"),
         (b"\xff\xd8\xff\xe0" + b"\0" * 64, "cannot read image"),

@@ -29,7 +29,7 @@ TEMPLATE = "a photo of a {}."
 
 
 def gradient(seed, size=256):
-    """A picture of smooth hills in three colours."""
+    """An image of smooth hills in three colours."""
     rng = np.random.default_rng(seed)
     coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), dtype=np.uint8))
     return coarse.resize((size, size), Image.Resampling.BICUBIC)
@@ -63,7 +63,7 @@ def test_it_knows_what_it_was_never_told_with_an_image(offline):
 
 
 def test_int8_features_stay_close_to_float32(offline):
-    """On pictures that look like something: what a network makes of noise says nothing."""
+    """On images that look like something: what a network makes of noise says nothing."""
     pictures = np.stack([offline.preprocess.centre(blotch(colour, 1, 256)) for colour in COLOURS.values()])
     smooth = np.stack([offline.preprocess.centre(gradient(seed)) for seed in range(5)])
     pixels = np.concatenate([pictures, smooth])
@@ -271,7 +271,7 @@ def test_a_cache_that_cannot_be_written_is_gone_without(offline, monkeypatch, tm
     [
         (module, "RIDGE", 11.0),
         (module, "RECIPE", 99),
-        (module, "TEMPLATE", "a picture of a {}."),
+        (module, "TEMPLATE", "an image of a {}."),
         (module, "imagenet_names", lambda: ("tench",)),
         (module, "IMAGE_WEIGHTS", replace(module.IMAGE_WEIGHTS, digest="0")),
         (sentence, "WEIGHTS", replace(sentence.WEIGHTS, digest="0")),

@@ -27,7 +27,7 @@ from prolip.app.journal import Journal
 from prolip.app.project import Project
 from prolip.core import ProlipError, UsageError
 from prolip.features import store
-from prolip.features.memory import PICTURES
+from prolip.features.memory import IMAGE_MEMORY
 from prolip.io import files, locks, writing
 from prolip.io.appending import appending
 from prolip.io.locks import MARK, LockedError, locked
@@ -514,7 +514,7 @@ def test_without_a_c_library_folders_are_replaced_and_memory_is_freed(tmp_path, 
         raise TypeError("CDLL takes no None on Windows")
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    with PICTURES.hold(100 * 10**6):
+    with IMAGE_MEMORY.hold(100 * 10**6):
         pass
     for text in ("old", "new"):
         writing.write_folder(

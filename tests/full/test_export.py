@@ -98,7 +98,7 @@ def fit(encoder, method="prolip"):
     pixels = pixels_for(encoder)
     text = encoder.text(CLASSES, [TEMPLATE])
     task = Task(encoder.encode(pixels), [0, 0, 1, 1], text, encoder.head, encoder.scale)
-    # Pictures of noise embed almost alike in a random tower: a weak pull would blow their rounding up.
+    # Images of noise embed almost alike in a random tower: a weak pull would blow their rounding up.
     options = {"lam": 1.0} if "lam" in methods.options(method) else {}
     return methods.create(method, **options).fit(task), pixels
 
@@ -442,9 +442,9 @@ def test_the_card_prepares_pictures_as_the_model_does(options, size):
     config = {"classes": CLASSES, "preprocess": preprocess.config()}
     (program,) = programs(config, {"classifier.onnx"})
     prepare = program.partition('.convert("RGB")\n')[2].partition("probabilities")[0]
-    space = {"Image": Image, "picture": picture}
+    space = {"Image": Image, "image": picture}
     exec(prepare, space)
-    np.testing.assert_array_equal(np.asarray(space["picture"]), preprocess.centre(picture))
+    np.testing.assert_array_equal(np.asarray(space["image"]), preprocess.centre(picture))
 
 
 def test_unknown_targets_are_named(model, tmp_path):

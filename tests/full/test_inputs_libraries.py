@@ -1,4 +1,4 @@
-"""Images out of the formats and objects of other libraries: the same pictures, the same labels."""
+"""Images out of the formats and objects of other libraries: the same images, the same labels."""
 
 import io
 
@@ -97,7 +97,7 @@ def test_parquet_that_is_wrong(files, tmp_path):
         read_images(write_parquet(tmp_path / "c.parquet", {"path": files[:2], "label": ["a", None]}))
     with pytest.raises(InputError, match="no images in"):
         read_images(write_parquet(tmp_path / "d.parquet", {"path": np.array([], str), "label": []}))
-    listed = list_images(write_parquet(tmp_path / "e.parquet", {"image": [b"no picture", None]}))
+    listed = list_images(write_parquet(tmp_path / "e.parquet", {"image": [b"no image", None]}))
     for image in listed:
         with pytest.raises(BadImage, match=r"e\.parquet:"):
             load_image(image)

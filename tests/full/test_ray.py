@@ -45,7 +45,7 @@ def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline):
     paths = [*sorted((photos / "test").rglob("*.png")), photos / "large.jpg"]
     noise(1, (1400, 1100)).save(paths[-1])
     broken = photos / "broken.png"
-    broken.write_bytes(b"not a picture")
+    broken.write_bytes(b"not an image")
     store = FeatureStore(tmp_path / "store")
     found = extract_on_ray("offline", [*paths, broken], store, views=(0, 1), workers=1, skip_bad=True)
     assert (found.known, found.encoded, len(found.bad)) == (0, 13, 1)

@@ -16,7 +16,7 @@ from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.features import Pictures
+from prolip.features import LazyImages
 from prolip.methods import Method
 
 
@@ -70,7 +70,7 @@ def read_support(
         why = f"{len(found.bad)} are bad" if found.bad else "all are in another class too"
         raise InputError(f"class {missing[0]!r} has no readable image left ({why})")
     text = class_texts(encoder, recipe, classes, found.features[0, fresh], y)
-    pictures = Pictures([labelled.images[i] for i in places]) if encoder.encodes_images else ()
+    pictures = LazyImages([labelled.images[i] for i in places]) if encoder.encodes_images else ()
     task = support_task(encoder, recipe, found.features[:, fresh], y, text)
     return encoder, Support(tuple(found.hashes[i] for i in fresh), task, tuple(found.bad), pictures)
 

@@ -17,12 +17,12 @@ from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
-from prolip.data.pixels import is_one_picture
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import read_embeddings
 from prolip.features import Extraction, FeatureStore, extract
 from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.extract import Progress
+from prolip.features.pixels import is_single_image
 from prolip.io.files import cache_dir
 
 
@@ -85,7 +85,7 @@ def as_images(images: Any) -> list[Any]:
     if (found := images_in(images)) is not None:
         return found
     if hasattr(images, "ndim") and hasattr(images, "shape"):
-        one = is_one_picture(images)
+        one = is_single_image(images)
         if one is None:
             raise UsageError(
                 f"an array of shape {list(images.shape)} is one picture, channels first, or several grey "

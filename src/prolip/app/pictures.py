@@ -5,7 +5,7 @@ import io
 from PIL import Image
 
 from prolip.features import BadImage
-from prolip.features.images import Picture, Shrink
+from prolip.features.images import ImageContent, Shrink
 
 UPLOAD_LIMIT = 32 << 20  # bytes; a photo of 50 megapixels has 10 to 25 MB
 PIXEL_LIMIT = 64_000_000  # 200 MB when decoded
@@ -41,5 +41,5 @@ def decode(data: bytes, shrink: Shrink, max_pixels: int = PIXEL_LIMIT) -> Image.
             raise LargePicture("", f"it has {size[0]} x {size[1]} pixels")
         return shrink(size)
 
-    with Picture.open(data, "").pixels(within) as (image, _):
+    with ImageContent.open(data, "").pixels(within) as (image, _):
         return image

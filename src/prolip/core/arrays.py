@@ -40,7 +40,7 @@ def to_torch(array: Any, device: Any = "cpu") -> Tensor:
 
 
 def as_features(x: Any, name: str) -> Array:
-    """A float array, finite. Half precision and whole numbers become float32; float64 stays."""
+    """A float array, finite. Half precision and integers become float32; float64 stays."""
     array = to_numpy(x)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} must hold real numbers, got {array.dtype}")
@@ -58,7 +58,7 @@ def as_labels(y: Any, classes: int) -> Array:
     if array.ndim != 1:
         raise InputError(f"labels must be a vector [n], got shape {list(array.shape)}")
     if array.dtype.kind not in "fiub" or not np.array_equal(array, np.round(array)):
-        raise InputError(f"labels must be whole numbers, got {array.dtype}")
+        raise InputError(f"labels must be integers, got {array.dtype}")
     array = array.astype(np.int64)
     if len(array) and (array.min() < 0 or array.max() >= classes):
         raise InputError(

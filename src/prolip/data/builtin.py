@@ -23,7 +23,7 @@ _DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
 
 @dataclass(frozen=True)
 class BuiltinSet:
-    """Pictures in memory, their labels, and how their classes are spoken of."""
+    """Images in memory, their labels, and how their classes are spoken of."""
 
     name: str
     images: list[Image.Image]
@@ -36,7 +36,7 @@ class BuiltinSet:
 
 
 def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") -> BuiltinSet:
-    """Pictures of a built-in set, class after class.
+    """Images of a built-in set, class after class.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") ->
         "textures": ten drawn kinds. "numbers": ten printed digits, drawn. "digits": scikit-learn's 8 x 8
         handwritten digits, enlarged.
     per_class
-        Pictures of each class. Digits have at most 100 for training and 74 for testing.
+        Images of each class. Digits have at most 100 for training and 74 for testing.
     seed
-        Which pictures; the same seed gives the same ones.
+        Which images; the same seed gives the same ones.
     split
-        "train" or "test": no picture is in both.
+        "train" or "test": no image is in both.
     """
     check_name("built-in set", name, BUILTIN)
     check_name("split", split, _SPLITS)
@@ -65,7 +65,7 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
         pool = pool[-_DIGITS_FOR_TEST:] if split == "test" else pool[:-_DIGITS_FOR_TEST]
         if per_class > len(pool):
             raise InputError(
-                f"{per_class} pictures a class were asked for; digits have {len(pool)} for {split}"
+                f"{per_class} images a class were asked for; digits have {len(pool)} for {split}"
             )
         chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
         images += [_enlarge(bunch.images[i]) for i in chosen]
@@ -73,7 +73,7 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
 
 
 def _enlarge(digit: np.ndarray) -> Image.Image:
-    """8 x 8 values in 0 .. 16 to a smooth picture with a margin, white on black."""
+    """8 x 8 values in 0 .. 16 to a smooth image with a margin, white on black."""
     small = Image.fromarray(np.pad(digit * (255 / 16), 1).round().astype(np.uint8))
     return small.resize((112, 112), Image.Resampling.BICUBIC).convert("RGB")
 
@@ -90,7 +90,7 @@ def _numbers(per_class: int, seed: int, split: Split) -> BuiltinSet:
 
 
 def _drawn(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, split: Split) -> list[Image.Image]:
-    """Pictures, class after class.
+    """Images, class after class.
 
     Each has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
     """

@@ -11,7 +11,7 @@ from prolip.core.errors import InputError, UsageError
 from prolip.data.lazy import LazyImage
 
 # Formats that are opened, by Pillow's names. Pillow knows more; what is left out either starts another
-# program (EPS), is no picture (PDF, HDF5, MPEG) or is only a stub there.
+# program (EPS), is no image (PDF, HDF5, MPEG) or is only a stub there.
 IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
     "PNG": (".png", ".apng"),

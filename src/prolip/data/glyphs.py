@@ -1,4 +1,4 @@
-"""Digits as signs and labels show them, drawn: no download, any number of pictures, each another.
+"""Digits as signs and labels show them, drawn: no download, any number of images, each another.
 
 A digit of Pillow's own font is drawn, thick or thin, then turned, slanted, stretched and moved at random,
 painted in one colour on a shaded ground of another, perhaps scratched, blurred and roughened.
@@ -15,7 +15,7 @@ _FONT_SIZE = 96
 
 
 def draw(glyph: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
-    """One picture [size, size] of a glyph."""
+    """One image [size, size] of a glyph."""
     shape = _turned(_stroke(glyph, rng, 2 * size), rng, size)  # [S, S] in 0 .. 1
     ground, ink = _two_colours(rng)
     picture = ground * _shade(rng, size) + (ink - ground) * shape[..., None]  # [S, S, 3]
@@ -27,7 +27,7 @@ def draw(glyph: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
 
 
 def _stroke(glyph: str, rng: np.random.Generator, size: int) -> Image.Image:
-    """The glyph in the middle of a grey picture, thin or thick."""
+    """The glyph in the middle of a grey image, thin or thick."""
     image = Image.new("L", (size, size))
     font, width = ImageFont.load_default(_FONT_SIZE), int(rng.integers(0, 7))
     ImageDraw.Draw(image).text((size / 2, size / 2), glyph, 255, font, anchor="mm", stroke_width=width)
@@ -35,7 +35,7 @@ def _stroke(glyph: str, rng: np.random.Generator, size: int) -> Image.Image:
 
 
 def _turned(image: Image.Image, rng: np.random.Generator, size: int) -> np.ndarray:
-    """The picture's middle [S, S] in 0 .. 1: turned, slanted, stretched and moved."""
+    """The image's middle [S, S] in 0 .. 1: turned, slanted, stretched and moved."""
     angle, slant = np.deg2rad(rng.uniform(-15, 15)), rng.uniform(-0.25, 0.25)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     scale = rng.uniform(0.65, 1.1) * rng.uniform(0.85, 1.2, 2)  # below 1: larger
@@ -48,7 +48,7 @@ def _turned(image: Image.Image, rng: np.random.Generator, size: int) -> np.ndarr
 
 
 def _scratch(image: Image.Image, rng: np.random.Generator) -> None:
-    """Thin lines and dots across the picture."""
+    """Thin lines and dots across the image."""
     pen = ImageDraw.Draw(image)
     for _ in range(int(rng.integers(0, 3))):
         ends, colour = rng.uniform(0, image.width, 4), tuple(rng.integers(0, 256, 3).tolist())

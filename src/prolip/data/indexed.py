@@ -1,7 +1,7 @@
 """Datasets in torchvision's manner: `dataset[i]` is an image and a label, `classes` are names.
 
 Where the dataset lists its files (`samples`, as ImageFolder has them) those are read, and its transform is
-not applied: an encoder prepares pictures in its own way. Of others, what `dataset[i]` gives is taken: a PIL
+not applied: an encoder prepares images in its own way. Of others, what `dataset[i]` gives is taken: a PIL
 image, or an array or tensor of pixels.
 """
 

@@ -199,7 +199,7 @@ def _label(record: Record) -> str:
             f"{', '.join(LABEL_COLUMNS)} would do)"
         )
     value = record.cells[column]
-    if isinstance(value, float) and value.is_integer():  # how a data frame holds whole numbers beside gaps
+    if isinstance(value, float) and value.is_integer():  # how a data frame holds integers beside gaps
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise InputError(f"{record.where}: {column} is {_shown(value)}, expected text")

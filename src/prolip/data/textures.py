@@ -1,7 +1,7 @@
-"""Ten kinds of texture, drawn: no download, any number of pictures, each another.
+"""Ten kinds of texture, drawn: no download, any number of images, each another.
 
 A kind is a function of the plane: it takes coordinates u, v [S, S] (turned, scaled, shifted and slightly
-bent at random, so that no two pictures line up) and gives a pattern [S, S] in 0 .. 1, which is then coloured
+bent at random, so that no two images line up) and gives a pattern [S, S] in 0 .. 1, which is then coloured
 with two random colours, lit unevenly, and roughened.
 """
 
@@ -15,7 +15,7 @@ Pattern = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 
 
 def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
-    """One picture [size, size] of a kind."""
+    """One image [size, size] of a kind."""
     u, v = _plane(rng, size)
     pattern = TEXTURES[kind](rng, u, v)[..., None]  # [S, S, 1]
     dark, light = _two_colours(rng)
@@ -121,7 +121,7 @@ _LIT = frozenset({"woven", "bubbly"})
 
 
 def _plane(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates u, v [S, S]: turned, scaled to some periods per picture, shifted, slightly bent."""
+    """Coordinates u, v [S, S]: turned, scaled to some periods per image, shifted, slightly bent."""
     y, x = np.mgrid[:size, :size] / size - 0.5
     angle, periods = rng.uniform(0, np.pi), rng.uniform(4, 9)
     bend = rng.uniform(0, 0.06)

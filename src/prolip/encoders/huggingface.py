@@ -1,6 +1,6 @@
 """Models of transformers: `hf:ID-or-PATH`, for CLIPModel and SiglipModel.
 
-SigLIP 2 at a fixed resolution is a SiglipModel too; its NaFlex variant, with its own way to cut pictures into
+SigLIP 2 at a fixed resolution is a SiglipModel too; its NaFlex variant, with its own way to cut images into
 patches, is not supported. Weights are read from safetensors only, and no code from a repository is run.
 """
 
@@ -70,7 +70,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     preprocess = Preprocess.from_processor(processor, config.model_type, name)
     if preprocess.size != config.vision_config.image_size:
         raise ModelError(
-            f"{name}: the image processor makes pictures of {preprocess.size} pixels, "
+            f"{name}: the image processor makes images of {preprocess.size} pixels, "
             f"the model takes {config.vision_config.image_size}"
         )
 

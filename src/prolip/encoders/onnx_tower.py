@@ -1,7 +1,7 @@
 """A tower on ONNX Runtime, as fast as the processor's cores together.
 
-A run uses one thread, and several runs go side by side, each on a few pictures: threads that share one
-picture wait for each other at every layer, and more pictures than this push each other out of the cache. At
+A run uses one thread, and several runs go side by side, each on a few images: threads that share one
+image wait for each other at every layer, and more images than this push each other out of the cache. At
 most one run a core is under way, however many threads ask, so that memory does not grow with them. Nobody
 spins.
 """
@@ -19,7 +19,7 @@ from prolip.core.arrays import Array
 from prolip.io.environment import cores
 from prolip.io.onnx_runtime import onnx_runtime
 
-PIECE = 4  # pictures of a run; of 1 to 32, the fastest
+PIECE = 4  # images of a run; of 1 to 32, the fastest
 
 
 @cache

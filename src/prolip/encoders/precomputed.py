@@ -250,6 +250,6 @@ def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | N
             raise InputError(f"labels that are not among the classes: {', '.join(unknown[:5])}")
         values = np.array([int(name) if len(name) < 10 else -1 for name in names], np.int64)
     if values.dtype.kind == "f" and not (np.abs(values) < 2**31).all():
-        raise InputError("labels must be whole numbers, and some are infinite, NaN or far too large")
+        raise InputError("labels must be integers, and some are infinite, NaN or far too large")
     known = len(text) if text is not None else len(classes or ())
     return as_labels(values, known or int(np.nan_to_num(values).max(initial=0)) + 1)

@@ -1,4 +1,4 @@
-"""From a picture to the square of pixels that a tower takes: for testing, and augmented for training."""
+"""From an image to the square of pixels that a tower takes: for testing, and augmented for training."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Preprocess:
     # For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
     # pixel, as torchvision does; "floor" always up and left, as transformers does.
     crop: str = "round"
-    view_area: float = 0.5  # of training views: the least share of the picture that one shows
+    view_area: float = 0.5  # of training views: the least share of the image that one shows
     view_interpolation: str = "bicubic"
 
     @classmethod
@@ -130,7 +130,7 @@ class Preprocess:
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
     def shrink(self, size: tuple[int, int]) -> int:
-        """By which whole factor a picture may shrink first, and keep twice the pixels that `centre` needs."""
+        """By which whole factor an image may shrink first, and keep twice the pixels that `centre` needs."""
         needed = (self.resize_to if self.resize == "shortest" else None) or self.size
         side = max(size) if self.resize == "longest" else min(size)
         return max(1, side // (2 * needed))

@@ -43,7 +43,7 @@ class Towers:
     text_blocks: tuple[nn.Module, ...] = ()
     # The module that a vision transformer's tokens [B, L, width] enter through, the class token first.
     class_token: nn.Module | None = None
-    # Normalised pixels to embeddings of places in the picture [B, places, D].
+    # Normalised pixels to embeddings of places in the image [B, places, D].
     embed_local: Callable[[Tensor], Tensor] | None = None
 
     @property

@@ -43,8 +43,8 @@ def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
 def _summary(config: dict[str, Any]) -> str:
     fit = config["fit"]
     text = (
-        f"A classifier of {len(config['classes'])} kinds of pictures. It was made from the model "
-        f"{_code(config['model'])} and {fit['images']} labelled pictures ({fit['shots']:.3g} of each class) "
+        f"A classifier of {len(config['classes'])} kinds of images. It was made from the model "
+        f"{_code(config['model'])} and {fit['images']} labelled images ({fit['shots']:.3g} of each class) "
         f"with [prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
     )
     if isinstance(config.get("lam"), (int, float)):
@@ -63,7 +63,7 @@ def _classes(config: dict[str, Any]) -> str:
         text += "; the embeddings of these are averaged." if len(config["templates"]) > 1 else "."
     if config.get("recipe", {}).get("descriptions"):
         text += (
-            "\n\nDescriptions of the classes count as well, each by how well it fits the pictures. Their "
+            "\n\nDescriptions of the classes count as well, each by how well it fits the images. Their "
             "weighted means are in prolip's own model and in `classifier.onnx`; a program that reads names "
             "through a template leaves them out."
         )
@@ -71,18 +71,16 @@ def _classes(config: dict[str, Any]) -> str:
 
 
 def _results(config: dict[str, Any]) -> str:
-    """Figures: on test pictures where they were given, otherwise on held-out pictures of the support set."""
-    measured, where = config.get("evaluation"), "on test pictures that were not used in the fit"
+    """Figures: on test images where they were given, otherwise on held-out images of the support set."""
+    measured, where = config.get("evaluation"), "on test images that were not used in the fit"
     if measured and measured.get("duplicates"):
-        where = (
-            f"on pictures of which {measured['duplicates']} were used in the fit, so that it looks too good"
-        )
+        where = f"on images of which {measured['duplicates']} were used in the fit, so that it looks too good"
     if not measured:
-        measured, where = config.get("held_out") or {}, "by cross-validation inside the labelled pictures"
+        measured, where = config.get("held_out") or {}, "by cross-validation inside the labelled images"
     if not measured.get("images"):
         return (
-            "## How good it is\n\nNot measured: with one picture of each class there is none to test on. "
-            "Run `prolip eval` on pictures of your own."
+            "## How good it is\n\nNot measured: with one image of each class there is none to test on. "
+            "Run `prolip eval` on images of your own."
         )
     lines = [
         "## How good it is",
@@ -108,7 +106,7 @@ def _confidence(config: dict[str, Any]) -> str:
     measured = config.get("evaluation") or config.get("held_out") or {}
     floor = measured.get("calibration_error_floor")
     sentences = [
-        f"They were calibrated on the labelled pictures by one temperature, {config['temperature']:.3g}, "
+        f"They were calibrated on the labelled images by one temperature, {config['temperature']:.3g}, "
         "which changes no answer."
     ]
     if "calibration_error" in measured:
@@ -116,11 +114,11 @@ def _confidence(config: dict[str, Any]) -> str:
             f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
             f"{_percent(measured['calibration_error'])} after (0 means that of the answers given with 80 % "
             "confidence, 80 % are right"
-            + (f"; on that many pictures, chance alone shows {_percent(floor)})." if floor else ").")
+            + (f"; on that many images, chance alone shows {_percent(floor)})." if floor else ").")
         )
     sentences.append(
-        "It answers with one of its classes whatever the picture shows. `prolip predict --reject` refuses "
-        "pictures that are unlike all of the labelled ones; a plain softmax does not."
+        "It answers with one of its classes whatever the image shows. `prolip predict --reject` refuses "
+        "images that are unlike all of the labelled ones; a plain softmax does not."
     )
     return "## What its probabilities mean\n\n" + " ".join(sentences)
 

@@ -42,7 +42,7 @@ class Checkpoint:
     config: Any  # transformers' configuration object, or open_clip's `model_cfg`
     state: dict[str, Tensor]  # the `state_dict`
     tokenizer: Any  # the library's object
-    image_processor: dict[str, Any]  # how pictures are prepared, in the library's terms
+    image_processor: dict[str, Any]  # how images are prepared, in the library's terms
     preprocess: Preprocess  # the same in ours
 
 

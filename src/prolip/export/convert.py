@@ -239,9 +239,9 @@ _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # PIL's n
 
 
 def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """Transformers' image processor that prepares pictures in the same way."""
+    """Transformers' image processor that prepares images in the same way."""
     if preprocess.resize == "longest":
-        raise ModelError("transformers' CLIP has no counterpart of pictures that are padded to a square")
+        raise ModelError("transformers' CLIP has no counterpart of images that are padded to a square")
     square = {"height": preprocess.size, "width": preprocess.size}
     squash = preprocess.resize == "squash"
     return {
@@ -261,11 +261,11 @@ def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
 
 
 def _open_clip_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """open_clip's `preprocess_cfg` that prepares pictures in the same way."""
+    """open_clip's `preprocess_cfg` that prepares images in the same way."""
     resized = preprocess.resize_to or preprocess.size
     if preprocess.resize == "shortest" and resized != preprocess.size:
         raise ModelError(
-            f"open_clip has no counterpart of pictures that are resized to {resized} "
+            f"open_clip has no counterpart of images that are resized to {resized} "
             f"and then cut to {preprocess.size}"
         )
     if preprocess.interpolation not in ("bilinear", "bicubic"):

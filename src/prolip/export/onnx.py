@@ -4,7 +4,7 @@
     text.onnx          input_ids int64 [batch, L]      ->  text_embeds [batch, D], unit rows
     classifier.onnx    pixels uint8 [batch, S, S, 3]   ->  probabilities [batch, K]
 
-Pixels are those of the resized and cropped picture; the rest (scaling, normalisation) is inside. What a
+Pixels are those of the resized and cropped image; the rest (scaling, normalisation) is inside. What a
 program has to know (classes, how to resize) is in each file's metadata. A graph is a tower and what follows
 it. What follows, a fitted model says itself; a tower is written by its encoder, or traced by torch
 (`onnx_torch.py`). Every graph is run and compared before it is kept. A method without an embedding of its own

@@ -13,7 +13,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
 from transformers import pipeline
 
 classify = pipeline("zero-shot-image-classification", model="path/to/this/folder")
-classify("picture.jpg", candidate_labels=$labels, hypothesis_template=$template)
+classify("image.jpg", candidate_labels=$labels, hypothesis_template=$template)
 """,
     ),
     "open_clip_config.json": (
@@ -26,7 +26,7 @@ model, preprocess = open_clip.create_model_from_pretrained("local-dir:path/to/th
 tokenizer = open_clip.get_tokenizer("local-dir:path/to/this/folder")
 prompts = [$template.format(name) for name in $labels]
 with torch.no_grad():
-    image = model.encode_image(preprocess(Image.open("picture.jpg"))[None], normalize=True)
+    image = model.encode_image(preprocess(Image.open("image.jpg"))[None], normalize=True)
     text = model.encode_text(tokenizer(prompts), normalize=True)
     probabilities = (model.logit_scale.exp() * image @ text.T).softmax(dim=-1)
 """,
@@ -38,9 +38,9 @@ import json, numpy as np, onnxruntime
 from PIL import Image, ImageOps
 
 session = onnxruntime.InferenceSession("classifier.onnx")
-picture = ImageOps.exif_transpose(Image.open("picture.jpg")).convert("RGB")
+image = ImageOps.exif_transpose(Image.open("image.jpg")).convert("RGB")
 $prepare
-probabilities = session.run(None, {"pixels": np.asarray(picture)[None]})[0][0]
+probabilities = session.run(None, {"pixels": np.asarray(image)[None]})[0][0]
 classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
 print(classes[probabilities.argmax()], probabilities.max())
 """,
@@ -59,7 +59,7 @@ encoder = load_adapter("path/to/this/folder")    # encoder.head is the adapted p
 import prolip
 
 clf = prolip.FewShotClassifier.load("path/to/this/folder")
-clf.predict(["picture.jpg"])
+clf.predict(["image.jpg"])
 """,
     ),
 }
@@ -86,27 +86,27 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
 
 
 def _prepare(preprocess: dict[str, Any] | None) -> str:
-    """Lines that bring `picture` to the square that the model takes, as `Preprocess.centre` does."""
+    """Lines that bring `image` to the square that the model takes, as `Preprocess.centre` does."""
     if preprocess is None:
         return ""
     size, filter_ = preprocess["size"], f"Image.{preprocess['interpolation'].upper()}"
     if preprocess["resize"] == "squash":
-        return f"picture = picture.resize(({size}, {size}), {filter_})"
+        return f"image = image.resize(({size}, {size}), {filter_})"
     if preprocess["resize"] == "longest":
         lines = [
-            f"ratio = max(picture.size) / {size}",
-            f"small = picture.resize([max(1, round(side / ratio)) for side in picture.size], {filter_})",
-            f'picture = Image.new("RGB", ({size}, {size}), {(preprocess["fill"],) * 3})',
-            f"picture.paste(small, (({size} - small.width) // 2, ({size} - small.height) // 2))",
+            f"ratio = max(image.size) / {size}",
+            f"small = image.resize([max(1, round(side / ratio)) for side in image.size], {filter_})",
+            f'image = Image.new("RGB", ({size}, {size}), {(preprocess["fill"],) * 3})',
+            f"image.paste(small, (({size} - small.width) // 2, ({size} - small.height) // 2))",
         ]
         return "\n".join(lines)
     target = preprocess["resize_to"] or size
     margin = "({} - {}) // 2" if preprocess["crop"] == "floor" else "round(({} - {}) / 2)"
     left, top = (margin.format(side, size) for side in ("width", "height"))
     lines = [
-        f"width, height = (int({target} * side / min(picture.size)) for side in picture.size)",
-        f"picture = picture.resize((width, height), {filter_})",
+        f"width, height = (int({target} * side / min(image.size)) for side in image.size)",
+        f"image = image.resize((width, height), {filter_})",
         f"left, top = {left}, {top}",
-        f"picture = picture.crop((left, top, left + {size}, top + {size}))",
+        f"image = image.crop((left, top, left + {size}, top + {size}))",
     ]
     return "\n".join(lines)

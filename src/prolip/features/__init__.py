@@ -1,15 +1,15 @@
-"""From pictures to features: loading, views, the frozen tower, and the store that remembers."""
+"""From images to features: loading, views, the frozen tower and the feature store."""
 
 from prolip.features.extract import Extraction, extract
-from prolip.features.images import BadImage, NoImageLeft, Pictures, load_image
+from prolip.features.images import BadImage, LazyImages, NoImageLeft, load_image
 from prolip.features.store import FeatureStore, Space
 
 __all__ = [
     "BadImage",
     "Extraction",
     "FeatureStore",
+    "LazyImages",
     "NoImageLeft",
-    "Pictures",
     "Space",
     "extract",
     "load_image",

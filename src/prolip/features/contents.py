@@ -1,10 +1,9 @@
-"""What files held when they were last read: a second look at a folder touches each file's entry and no more.
+"""Content hashes of files by path and state, so that unchanged files need not be opened again.
 
-A file that has the path and the state (size, times, inode) that it had then holds what it held then; a file
-that changed a moment ago is not noted, as it may change again within one tick of a coarse clock. An SQLite
-table has SHA-256 of contents by path and state; it stands beside the features, any number of processes may
-read and write it, and whatever is wrong with it is no reason to stop: the files are read again. Each entry
-has a checksum.
+A file with the same path and state (size, times, inode) as before has the same content. A file that changed a
+moment ago is not recorded, as it may change again within one tick of a coarse clock. An SQLite table beside
+the features has the SHA-256 of contents by path and state. Any number of processes may read and write it; if
+it is damaged, locked or missing, the files are read again. Each entry has a checksum.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ _PAUSE = 60.0  # seconds without the table after that
 
 
 def is_settled(state: Sequence[int]) -> bool:
-    """Whether a file, of which this is the state (see `file_state`), cannot change without another state."""
+    """Whether any further change to a file with this state (see `file_state`) would change the state."""
     return max(state[1:3]) < time.time_ns() - int(_SETTLED * 1e9)
 
 
@@ -36,16 +35,16 @@ class Contents:
         self._paused_until = 0.0
 
     def get(self, path: str, state: Sequence[int]) -> bytes | None:
-        """The SHA-256 of a file's content, where the file is known as it is now."""
+        """Return the SHA-256 of a file's content, if the file is recorded with this state."""
         file = _file(path, state)
         with self._lock:
             if self._paused_until > time.monotonic():
                 return None
             try:
                 if self._table is not None or self.path.is_file():
-                    for (noted,) in self._open().execute("SELECT key FROM contents WHERE file = ?", [file]):
-                        if noted == _checked(file, noted[:32]):
-                            return bytes(noted[:32])
+                    for (entry,) in self._open().execute("SELECT key FROM contents WHERE file = ?", [file]):
+                        if entry == _with_check(file, entry[:32]):
+                            return bytes(entry[:32])
             except sqlite3.OperationalError:
                 self._pause()
             except (OSError, sqlite3.Error):
@@ -53,9 +52,9 @@ class Contents:
         return None
 
     def add(self, files: Sequence[tuple[str, Sequence[int], bytes]]) -> None:
-        """Note the path, state and hash of files that are settled."""
-        named = [(_file(path, state), key) for path, state, key in files if is_settled(state)]
-        rows = [(file, _checked(file, key)) for file, key in named]
+        """Record the path, state and hash of files that are settled."""
+        keys = [(_file(path, state), key) for path, state, key in files if is_settled(state)]
+        rows = [(file, _with_check(file, key)) for file, key in keys]
         if not rows:
             return
         with self._lock:
@@ -74,7 +73,7 @@ class Contents:
     def _open(self) -> sqlite3.Connection:
         if self._table is None:
             self._table = sqlite3.connect(self.path, timeout=_TIMEOUT, check_same_thread=False)
-            self._table.execute("PRAGMA synchronous = OFF")  # what a power cut takes is read again
+            self._table.execute("PRAGMA synchronous = OFF")  # after a power cut files are read again
             columns = "file BLOB PRIMARY KEY, key BLOB NOT NULL"
             self._table.execute(f"CREATE TABLE IF NOT EXISTS contents ({columns}) WITHOUT ROWID")
         return self._table
@@ -88,12 +87,12 @@ class Contents:
         self._close()
 
     def _pause(self) -> None:
-        """Do without the table for a while: another process has locked it, and each image would wait."""
+        """Ignore the table for a while: another process has locked it, and each image would wait."""
         self._close()
         self._paused_until = time.monotonic() + _PAUSE
 
     def _start_again(self, error: Exception) -> bool:
-        """Give up the connection, and the file if that is what is wrong."""
+        """Close the connection, and remove the file if it is damaged."""
         self._close()
         if isinstance(error, sqlite3.OperationalError):
             self._pause()
@@ -105,11 +104,11 @@ class Contents:
 
 
 def _file(path: str, state: Sequence[int]) -> bytes:
-    """Sixteen bytes that stand for a file as it is."""
+    """Return sixteen bytes that identify a file and its state."""
     name = os.fsencode(os.path.abspath(path))  # noqa: PTH100 - a thousand times as fast as Path.resolve
     return hashlib.blake2b(name + b"\0" + repr(tuple(state)).encode(), digest_size=16).digest()
 
 
-def _checked(file: bytes, key: bytes) -> bytes:
-    """A hash and eight bytes by which damage is noticed."""
+def _with_check(file: bytes, key: bytes) -> bytes:
+    """Append eight bytes by which damage is noticed."""
     return key + hashlib.blake2b(file + key, digest_size=8).digest()

@@ -1,10 +1,9 @@
-"""What a decoder may read and for how long, and files whose headers ask for more work than their pixels.
+"""Limits on what a decoder may read and for how long, and checks of headers that ask for too much work.
 
-Pillow reads every picture through a `LimitedStream`, which ends a decoder that reads more than a picture of
-its size can need, or that has taken too much time. A decoder asks for nothing while it works on what it has,
-so some files are looked at before: a JPEG of many scans, each of which goes over all pixels; an icon around a
-picture that is larger than the icon says; a TIFF of more strips, or an Exif block of more values, than there
-can be.
+Pillow reads every image through a `LimitedStream`, which stops a decoder that reads more than an image of its
+size can need, or that has taken too much time. A decoder reads nothing while it works on what it has, so some
+headers are checked first: a JPEG with many scans, each of which covers all pixels; an icon around an image
+that is larger than the icon claims; a TIFF with too many strips; an Exif block with too many values.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ import struct
 import time
 from typing import IO, Any
 
-from prolip.features.memory import PICTURES
+from prolip.features.memory import IMAGE_MEMORY
 from prolip.io.reading import MEGABYTE
 
-FILE_LIMIT = 1 << 30  # bytes of one picture's file
-WHOLE_LIMIT = 256 * MEGABYTE  # bytes of a file that its decoder takes into memory as a whole
+FILE_LIMIT = 1 << 30  # bytes of one image's file
+WHOLE_LIMIT = 256 * MEGABYTE  # bytes of a file that its decoder reads into memory as a whole
 READ_WHOLE = ("WEBP", "AVIF", "HEIF")
 HEADER_LIMIT = 64 * MEGABYTE  # bytes read before the first pixel
-HEADER_SECONDS = 3.0  # of this thread, so that a busy machine refuses no more than an idle one
-SECONDS = 8.0  # to decode one picture
+HEADER_SECONDS = 3.0  # of this thread, so that a busy machine rejects no more than an idle one
+SECONDS = 8.0  # to decode one image
 SCANS = 100  # of a JPEG; encoders write about ten
 SEGMENTS = 20_000  # of a JPEG, each of up to 64 kB
 EXIF_LIMIT = MEGABYTE
 ICON = 1024  # pixels of a side; Windows writes 256 at most, macOS 1024
 STRIPS = 1_000_000  # of a TIFF, or tiles: enough for 178 million pixels in tiles of 16 x 16
 
-_FIRST = 8 * MEGABYTE  # bytes that are looked at first; one scan of all components starts in them
+_FIRST = 8 * MEGABYTE  # bytes that are searched first; a scan of all components starts in them
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # the start of a segment; in data a zero follows 255
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}  # markers of a JPEG's size
 _PROGRESSIVE = {0xC2, 0xCA}
@@ -40,11 +39,11 @@ _STRIP_TAGS = (273, 279, 324, 325)  # offsets and lengths of strips and of tiles
 
 
 class LimitExceeded(ValueError):  # noqa: N818
-    """A picture that takes more time, memory or reading than a picture of its size can need."""
+    """An image takes more time, memory or reading than an image of its size can need."""
 
 
 class LimitedStream:
-    """The file of a picture as its decoder sees it; all but reading is left to the stream itself."""
+    """The file of an image as its decoder sees it; only `read` is limited."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -55,7 +54,7 @@ class LimitedStream:
         self._left, self._until = count, time.thread_time() + seconds
 
     def read(self, size: int | None = -1) -> bytes:
-        """At most so many bytes."""
+        """Read at most `size` bytes."""
         if time.thread_time() > self._until:
             raise LimitExceeded("decoding it takes too long: save it as an ordinary JPEG or PNG")
         wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
@@ -70,22 +69,22 @@ class LimitedStream:
 
 
 def file_size(stream: IO[bytes]) -> int:
-    """The bytes of a stream, which then stands at its start."""
+    """Return the size of a stream in bytes, and rewind it."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     return size
 
 
 def check_jpeg(stream: IO[bytes]) -> bool:
-    """Refuse a JPEG of too many scans or with too large an Exif block.
+    """Reject a JPEG with too many scans or too large an Exif block.
 
-    Returns whether it may have several scans: a decoder holds all its coefficients then.
+    Return whether it may have several scans: then a decoder holds all its coefficients.
     """
     exif, scans, several = _survey(stream.read(_FIRST))
     if several and (size := file_size(stream)) > _FIRST:
         if size > WHOLE_LIMIT:
-            raise LimitExceeded(f"it has several scans and more than {WHOLE_LIMIT >> 20} MB: save it anew")
-        with PICTURES.hold(size):  # not mapped: a file that is cut short meanwhile would end the process
+            raise LimitExceeded(f"it has several scans and more than {WHOLE_LIMIT >> 20} MB: save it again")
+        with IMAGE_MEMORY.hold(size):  # not mapped: a file that is cut short meanwhile would end the process
             exif, scans, several = _survey(stream.read(size))
     if scans > SCANS:
         raise LimitExceeded(f"it has more than {SCANS} scans: save it as an ordinary JPEG")
@@ -97,9 +96,9 @@ def check_jpeg(stream: IO[bytes]) -> bool:
 
 
 def _survey(content: bytes) -> tuple[bytes, int, bool]:
-    """The Exif block of a JPEG, the number of its scans, and whether it may have several.
+    """Return the Exif block of a JPEG, the number of its scans, and whether it may have several.
 
-    Counting ends where there are too many. A picture that is not progressive, and has all its components in
+    Counting stops where there are too many. An image that is not progressive, and has all its components in
     the first scan, has no other.
     """
     exif, scans, components, progressive, place, segments = b"", 0, 0, False, 0, 0
@@ -108,7 +107,7 @@ def _survey(content: bytes) -> tuple[bytes, int, bool]:
         marker = content[place - 1]
         if marker in (0x01, 0xD8):  # which have no content
             continue
-        if marker == 0xD9:  # the end of the picture
+        if marker == 0xD9:  # the end of the image
             break
         segments += 1
         if segments > SEGMENTS:
@@ -127,7 +126,7 @@ def _survey(content: bytes) -> tuple[bytes, int, bool]:
 
 
 def check_tags(stream: IO[bytes]) -> None:
-    """Refuse a TIFF or Exif block whose first directory has more strips than a picture, or too much data."""
+    """Reject a TIFF or Exif block whose first directory has too many strips or too much data."""
     start = stream.read(16)
     order = "<" if start[:2] == b"II" else ">"
     large = start[2:4] in (b"\x2b\0", b"\0\x2b")
@@ -139,20 +138,20 @@ def check_tags(stream: IO[bytes]) -> None:
         entries = stream.read(min(count, 1 << 16) * struct.calcsize(entry))
         entries = entries[: len(entries) // struct.calcsize(entry) * struct.calcsize(entry)]
     except struct.error:
-        return  # Pillow says what is wrong with it
+        return  # Pillow reports what is wrong with it
     total = 0
     for tag, kind, number in struct.iter_unpack(entry, entries):
         total += number * _TAG_SIZES.get(kind, 0)
         if tag in _STRIP_TAGS and number > STRIPS:
-            raise LimitExceeded(f"it has {number:,} strips, {STRIPS:,} are the limit: save it anew")
+            raise LimitExceeded(f"it has {number:,} strips, {STRIPS:,} are the limit: save it again")
     if total > HEADER_LIMIT:
         raise LimitExceeded(f"it has {total >> 20} MB of metadata, {HEADER_LIMIT >> 20} are the limit")
 
 
 def check_icon(stream: IO[bytes], kind: str) -> None:
-    """Refuse an .ico or .icns around a picture that is larger than icons are.
+    """Reject an .ico or .icns around an image that is larger than icons are.
 
-    Pillow decodes the picture in an icon whatever size the icon claims.
+    Pillow decodes the image in an icon whatever size the icon claims.
     """
     stream.seek(0)
     offsets = _ico_offsets(stream) if kind == "ICO" else _icns_offsets(stream)
@@ -166,7 +165,7 @@ def check_icon(stream: IO[bytes], kind: str) -> None:
 
 
 def _embedded_size(start: bytes, kind: str) -> tuple[int, int]:
-    """The size of the picture that starts like this; 0 x 0 where it has none of its own."""
+    """Return the size of the image that starts like this; 0 x 0 where it has no size of its own."""
     if start.startswith(b"\x89PNG") and len(start) >= 24:
         return struct.unpack(">16xII", start[:24])
     if kind == "ICO":
@@ -177,7 +176,7 @@ def _embedded_size(start: bytes, kind: str) -> tuple[int, int]:
     if start.startswith((b"\xff\x4f\xff\x51", b"\x0d\x0a\x87\x0a", b"\0\0\0\x0cjP")):  # JPEG 2000
         place = start.find(b"\xff\x4f\xff\x51")
         if place < 0 or len(start) < place + 24:
-            raise LimitExceeded("the size of a picture in the icon cannot be read: save it as PNG")
+            raise LimitExceeded("the size of an image in the icon cannot be read: save it as PNG")
         width, height, left, top = struct.unpack_from(">IIII", start, place + 8)
         return width - left, height - top
     return 0, 0

@@ -1,16 +1,13 @@
 """A folder of features with the paths of their images: what `prolip embed` writes.
 
     STORE/<space>/...               the features, by content (see store.py)
-    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "state", "run"}
+    STORE/index-<i>-of-<n>.jsonl    a line for each image: {"path", "key", "run"}
 
-A key is the SHA-256 of the image's content, a state what `prolip.io.files.file_state` says of its file. An
-index is written as the run goes, a few thousand images at a time, so that a run that was stopped goes on
-where it was: images that are listed with the state that they have now are passed over without being opened.
-Another state means reading the image, and encoding it if its content is new; so does the state null, of a
-file that had changed a moment before. Of several lines for a path the last of an index counts, and of several
-indices the one of the latest run; runs are counted, whatever the clock says. Shards, i of n, take every n-th
-image, write an index of their own, and may run at once, on one machine or on many; of one shard only one
-process may run.
+A key is the SHA-256 of the image's content. The index is written during the run, a few thousand images at a
+time, so that an interrupted run resumes where it stopped: images whose files have not changed (contents.py)
+are not opened. If a path has several lines, the last one of an index counts, and of several indices that of
+the latest run; runs are numbered, independently of the clock. Shard i of n takes every n-th image and writes
+an index of its own. Shards may run at the same time, on one machine or on several; one process per shard.
 """
 
 import json
@@ -21,12 +18,11 @@ from typing import NamedTuple
 
 from prolip.core.errors import InputError, UsageError
 from prolip.encoders.base import Encoder
-from prolip.features.contents import is_settled
 from prolip.features.extract import Progress, extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
 from prolip.io.appending import appending
-from prolip.io.files import file_state, readable
+from prolip.io.files import readable
 from prolip.io.reading import open_regular, parse_json, read_lines
 from prolip.io.writing import check_place
 
@@ -34,16 +30,15 @@ CHUNK = 4096  # images between two writes of the index
 
 
 class IndexEntry(NamedTuple):
-    """What an index says of an image; the state is None where it could not tell a later change."""
+    """The content of an image, and the number of the run that listed it."""
 
     key: bytes
-    state: tuple[int, ...] | None
     run: int
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """What a run of `embed` did: images added or changed, encoded, skipped as unreadable, there already."""
+class EmbedResult:
+    """How many images are new or changed, were encoded, could not be read, and were listed already."""
 
     images: int
     encoded: int
@@ -60,8 +55,8 @@ def embed(
     skip_bad: bool = False,
     progress: Progress | None = None,
     exact_decode: bool = False,
-) -> Embedded:
-    """Write features of images below `root`, resuming what is there.
+) -> EmbedResult:
+    """Write features of images below `root`, resuming an earlier run.
 
     Images are listed by their paths as they are given here; shard (i, n) is the i-th of n, counted from 1.
     `skip_bad` and `exact_decode` are those of `extract`.
@@ -73,43 +68,42 @@ def embed(
     if target.exists() and not target.is_dir():
         raise UsageError(f"{root} is a file: features go into a folder, name one that is new or of `embed`")
     with appending(target / f"index-{number}-of-{shards}.jsonl") as index:
-        mine, store = images[number - 1 :: shards], FeatureStore(target)
-        latest, space = _latest(target), store.space(encoder, exact_decode)
+        mine, store, latest = images[number - 1 :: shards], FeatureStore(target), _latest(target)
         run = 1 + max((entry.run for entry in latest.values()), default=0)
-        changed = [
-            (path, state) for path in mine if not _is_listed(path, state := _state(path), latest, space)
-        ]
         bad, encoded, added = [], 0, 0
-        for start in range(0, len(changed), CHUNK):
-            chunk = changed[start : start + CHUNK]
+        for start in range(0, len(mine), CHUNK):
+            chunk = mine[start : start + CHUNK]
 
             def report(done: int, _: int, start: int = start) -> None:
                 if progress is not None:
-                    progress(len(mine) - len(changed) + start + done, len(mine))
+                    progress(start + done, len(mine))
 
             try:
-                found = extract(
-                    encoder, [path for path, _ in chunk], store=store, skip_bad=skip_bad, progress=report,
+                result = extract(
+                    encoder,
+                    chunk,
+                    store=store,
+                    skip_bad=skip_bad,
+                    progress=report,
                     exact_decode=exact_decode,
-                )  # fmt: skip
+                )
             except NoImageLeft as none:
                 bad += none.bad
                 continue
-            bad += found.bad
-            encoded += found.encoded
-            for i, key in zip(found.kept, found.hashes, strict=True):
-                path, state = chunk[i]
-                before = latest.get(str(path))
-                added += before is None or before.key != key
-                if before is None or (before.key, before.state) != (key, state):
-                    line = {"path": str(path), "key": key.hex(), "state": state, "run": run}
+            bad += result.bad
+            encoded += result.encoded
+            for i, key in zip(result.kept, result.hashes, strict=True):
+                path = str(chunk[i])
+                if path not in latest or latest[path].key != key:
+                    added += 1
+                    line = {"path": path, "key": key.hex(), "run": run}
                     # The escapes of `readable` are JSON's too.
                     index.write(f"{readable(json.dumps(line, ensure_ascii=False))}\n")
-        return Embedded(added, encoded, bad, len(mine) - added - len(bad))
+        return EmbedResult(added, encoded, bad, len(mine) - added - len(bad))
 
 
 def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
-    """Paths and entries of an index; a last line that was cut off is passed over."""
+    """Read the paths and entries of an index; a truncated last line is skipped."""
     with open_regular(file) as stream:
         for number, line in enumerate(read_lines(stream, file), 1):
             if not line.endswith(b"\n"):
@@ -121,16 +115,15 @@ def read_index(file: Path) -> Iterator[tuple[str, IndexEntry]]:
 
 
 def _entry(line: bytes) -> tuple[str, IndexEntry]:
-    found = parse_json(line.decode("utf-8"))
-    path, key, state, run = found["path"], bytes.fromhex(found["key"]), found["state"], found["run"]
-    numbers = [run, *(state or ())]
-    if not (isinstance(path, str) and len(key) == 32 and all(type(number) is int for number in numbers)):
-        raise ValueError("it lacks the path, key, state or run")
-    return path, IndexEntry(key, None if state is None else tuple(state), run)
+    fields = parse_json(line.decode("utf-8"))
+    path, key, run = fields["path"], bytes.fromhex(fields["key"]), fields["run"]
+    if not (isinstance(path, str) and len(key) == 32 and type(run) is int):
+        raise ValueError("it lacks the path, key or run")
+    return path, IndexEntry(key, run)
 
 
 def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, bytes]]]:
-    """The features of this encoder below `root`, and every image's path and key."""
+    """Open the features of this encoder below `root`; return them with every image's path and key."""
     if not _indices(root):
         raise InputError(f"{root} was not written by `prolip embed`: it has no index")
     space = FeatureStore(root).space(encoder, exact=None)
@@ -146,9 +139,9 @@ def _indices(root: Path) -> list[Path]:
 
 
 def _latest(root: Path) -> dict[str, IndexEntry]:
-    """By path, the last entry of an index; of several indices that of the latest run.
+    """Return the entry of each path: the last of an index, and of several indices that of the latest run.
 
-    A path is in several where the number of shards was another before.
+    A path is in several indices if the number of shards has changed.
     """
     latest: dict[str, IndexEntry] = {}
     for file in _indices(root):
@@ -156,25 +149,3 @@ def _latest(root: Path) -> dict[str, IndexEntry]:
             if path not in latest or entry.run >= latest[path].run:
                 latest[path] = entry
     return latest
-
-
-def _is_listed(
-    path: Path, state: tuple[int, ...] | None, latest: dict[str, IndexEntry], space: Space
-) -> bool:
-    """Whether an image is listed as it is now, and its features are there."""
-    entry = latest.get(str(path))
-    return (
-        entry is not None
-        and state is not None
-        and entry.state == state
-        and space.get(entry.key, 0) is not None
-    )
-
-
-def _state(path: Path) -> tuple[int, ...] | None:
-    """The state of a file, taken before it is read, so that a change meanwhile is noticed next time."""
-    try:
-        state = file_state(path)
-    except OSError:  # reading it will say why
-        return None
-    return state if is_settled(state) else None

@@ -1,12 +1,12 @@
-"""Run the frozen tower over pictures, once.
+"""Run the frozen tower over images, once.
 
-A few threads read, hash and decode pictures ahead of the tower; the tower runs on the calling thread. What
-the store has is not decoded, and not even opened where its file is as it was when it was last read; what it
-lacks is encoded in batches and written as the run goes, so that an interrupted run loses seconds, not hours.
+A few threads read, hash and decode images ahead of the tower, which runs on the calling thread. Images whose
+features are in the store are not decoded, and not even opened if their files have not changed since they were
+last read. Others are encoded in batches and written during the run, so that an interruption loses seconds.
 
-View 0 is the evaluation view; for it, large pictures are shrunk while they are decoded, unless the exact way
-is asked for. View v >= 1 is a random crop and flip, drawn from a stream that is seeded by
-the picture's content and v alone: it is the same whatever else is in the run, and in whatever order.
+View 0 is the evaluation view; for it large images are shrunk while they are decoded, unless `exact_decode` is
+set. View v >= 1 is a random crop and flip, seeded by the image's content and v alone: it is the same whatever
+else is in the run, and in whatever order.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, NoImageLeft, Picture
-from prolip.features.store import WAYS, FeatureStore, Space
+from prolip.features.images import BadImage, ImageContent, NoImageLeft
+from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
 
@@ -43,15 +43,15 @@ _FLUSH_SECONDS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """Features, and what became of the pictures."""
+    """Features of images, and which images could not be read."""
 
-    features: Array  # [V, n, width] float32, n the pictures kept
+    features: Array  # [V, n, width] float32, of the n images that could be read
     kept: list[int]  # their indices in the input
     hashes: list[bytes]  # their contents' SHA-256
-    bad: list[tuple[str, str]]  # name and reason of each picture that could not be read
+    bad: list[tuple[str, str]]  # name and reason of each image that could not be read
     encoded: int  # views that the tower was run on; the rest came from the store, or were copies
     seconds: float  # of the whole extraction
-    # Contents of those among the encoded that are large enough for `exact_decode` to matter.
+    # Contents of encoded images that are large enough for `exact_decode` to matter.
     large: frozenset[bytes] = frozenset()
 
 
@@ -65,7 +65,7 @@ def extract(
     workers: int | None = None,
     exact_decode: bool = False,
 ) -> Extraction:
-    """Pre-projection features of pictures.
+    """Extract pre-projection features of images.
 
     Parameters
     ----------
@@ -76,27 +76,28 @@ def extract(
     views
         Which views: 0 is the centre, 1 and above are augmented.
     store
-        Where features are looked up and kept; None encodes everything, and keeps nothing.
+        Where features are looked up and stored; None encodes everything and stores nothing.
     skip_bad
-        Leave out pictures that cannot be read; otherwise the first of them is an error.
+        Skip images that cannot be read; otherwise the first of them is an error.
     progress
-        Called as `progress(done, total)`, in pictures, on this thread.
+        Called as `progress(done, total)`, in images, on this thread.
     workers
-        Threads that load; by default one per core, 2 to 16. With 0 everything runs on this thread.
+        Loader threads; by default one per core, 2 to 16. With 0 everything runs on this thread.
     exact_decode
-        Decode large pictures in full for view 0, too: six times slower, and all but the same features.
+        Decode large images in full for view 0, too: six times slower, and nearly the same features.
     """
     started = time.perf_counter()
     if not encoder.encodes_images:
-        return _brought(encoder, images, views)
+        return _read_embeddings(encoder, images, views)
     views = [int(view) for view in views]
     if not views or min(views) < 0 or len(set(views)) != len(views):
         raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
     space = None if store is None else store.space(encoder, exact_decode)
-    told = progress or (lambda done, total: None)
-    job = _Job(encoder, images, views, store, space, exact_decode, skip_bad, told)
+    job = _Job(
+        encoder, images, views, store, space, exact_decode, skip_bad, progress or (lambda done, total: None)
+    )
     try:
         job.run(min(16, max(2, cores())) if workers is None else workers)
     finally:
@@ -105,10 +106,10 @@ def extract(
     return job.result(time.perf_counter() - started)
 
 
-def _brought(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
-    """Embeddings as the features of themselves; what each holds is its content."""
+def _read_embeddings(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
+    """Read embeddings as features; the content of each is its row."""
     if list(views) != [0]:
-        raise UsageError(f"embeddings come in one view, {len(list(views))} were asked for")
+        raise UsageError(f"embeddings have one view, {len(list(views))} were requested")
     x = encoder.read(images).astype(np.float32)
     hashes = [hashlib.sha256(row.tobytes()).digest() for row in x]
     return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
@@ -116,19 +117,19 @@ def _brought(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
-    """A picture as a loader hands it over: rows from the store, pixels for the tower, by index in `views`."""
+    """The output of a loader: rows from the store and pixels for the tower, by index in `views`."""
 
     index: int
     key: bytes
     state: tuple[int, ...] | None = None  # of its file, if that was read
-    way: int = 0  # view 0 as the store numbers it
+    decode_id: int = 0  # the number of view 0 in the store
     rows: dict[int, Array] = field(default_factory=dict)  # [width]
     pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
 
 
 @dataclass(eq=False)
 class _Job:
-    """One extraction under way. Only `_load` runs on other threads."""
+    """The state of one extraction. Only `_load` runs on other threads."""
 
     encoder: Encoder
     images: Sequence[Any]
@@ -145,17 +146,17 @@ class _Job:
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, BadImage] = {}
         self.encoded = 0
-        self.first: dict[bytes, int] = {}  # content: the picture that brings its features
+        self.first: dict[bytes, int] = {}  # content: the first image that has it
         self.lock = Lock()
-        self.waiting: list[tuple[_Loaded, int]] = []  # picture and index in `views`, next for the tower
-        self.unwritten: list[tuple[int, int, int]] = []  # picture, index in `views`, view: next for the store
+        self.waiting: list[tuple[_Loaded, int]] = []  # image and index in `views`, to be encoded
+        self.unwritten: list[tuple[int, int, int]] = []  # image, index in `views`, view: to be written
         self.large: set[bytes] = set()
         self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
     def run(self, workers: int) -> None:
         size, total = self.encoder.batch_size, len(self.images)
-        # Enough pictures ahead to fill a batch; with many views a picture is large, so fewer of them.
+        # Enough images ahead to fill a batch; with many views an image has many pixels, so fewer of them.
         ahead = max(workers, -(-size // len(self.views)))
         try:
             with closing(_in_order(workers, self._stored, self._load, total, ahead)) as outcomes:
@@ -168,7 +169,7 @@ class _Job:
                 self._encode(size)
                 self.progress(total, total)
         except BaseException:
-            # What is done stays done, also on Ctrl-C; the first error is the one to report.
+            # Encoded rows are written, also on Ctrl-C; the first error is the one to report.
             with suppress(ProlipError):
                 self._write()
             raise
@@ -194,7 +195,7 @@ class _Job:
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
     def _stored(self, index: int) -> _Loaded | None:
-        """A picture whose file need not be opened: it is known, and so are its features."""
+        """Return an image whose content and features are known without opening its file."""
         key = self._known(self.images[index])
         if key is None or (rows := self._rows(key)) is None:
             return None
@@ -205,52 +206,52 @@ class _Job:
     def _load(self, index: int) -> _Loaded | BadImage:
         source, name = self.images[index], self._name(index)
         try:
-            picture = Picture.open(source, name)
+            content = ImageContent.open(source, name)
             with self.lock:
-                first = self.first.setdefault(picture.key, index)
-            loaded = _Loaded(index, picture.key, picture.state)
-            return loaded if first != index else self._fill(loaded, picture)
+                first = self.first.setdefault(content.key, index)
+            loaded = _Loaded(index, content.key, content.state)
+            return loaded if first != index else self._fill(loaded, content)
         except BadImage as bad:
             return bad
 
     def _known(self, source: Any) -> bytes | None:
-        """The content of a file, where that can be told without opening it."""
+        """Return the content hash of a file, where it is known without opening it."""
         if self.store is None or not isinstance(source, (str, os.PathLike)):
             return None
-        with suppress(OSError, ValueError):  # opening it will say why
+        with suppress(OSError, ValueError):  # opening the file reports the error
             return self.store.contents.get(os.fspath(source), file_state(source))
         return None
 
     def _rows(self, key: bytes) -> dict[int, Array] | None:
-        """All of a picture's rows, or None if one is missing."""
+        """Return all rows of an image, or None if one is missing."""
         rows = {slot: self.space.get(key, view) for slot, view in enumerate(self.views) if self.space}
         whole = {slot: row for slot, row in rows.items() if row is not None}
         return whole if len(whole) == len(self.views) else None
 
-    def _fill(self, loaded: _Loaded, picture: Picture) -> _Loaded:
-        """Take rows from the store, and make pixels for the rest."""
+    def _fill(self, loaded: _Loaded, content: ImageContent) -> _Loaded:
+        """Add rows from the store, and pixels for the rest."""
         for slot, view in enumerate(self.views):
-            if self.space and (row := self.space.get(picture.key, view)) is not None:
+            if self.space and (row := self.space.get(content.key, view)) is not None:
                 loaded.rows[slot] = row
         missing = [slot for slot in range(len(self.views)) if slot not in loaded.rows]
         small = [slot for slot in missing if self.views[slot] == 0 and not self.exact]
         whole, large = [slot for slot in missing if slot not in small], False
         preprocess = self.encoder.preprocess
         if whole:
-            with picture.pixels() as (image, _):
+            with content.pixels() as (image, _):
                 large = preprocess.shrink(image.size) > 1
                 whole, small = (whole, small) if large else (missing, [])
                 for slot in whole:
-                    loaded.pixels[slot] = _view(preprocess, image, picture.key, self.views[slot])
+                    loaded.pixels[slot] = _view(preprocess, image, content.key, self.views[slot])
         for slot in small:
-            with picture.pixels(preprocess.shrink) as (image, large):
+            with content.pixels(preprocess.shrink) as (image, large):
                 loaded.pixels[slot] = preprocess.centre(image)
-        return replace(loaded, way=WAYS[self.exact] if large else 0)
+        return replace(loaded, decode_id=DECODE_VIEW_IDS[self.exact] if large else 0)
 
     def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
             if not self.skip_bad:
-                # A copy of these contents earlier in the list may have left the work to this one.
+                # An earlier copy of this content may have left the decoding to this one.
                 copies = (i for i, key in self.keys.items() if self.first[key] == index)
                 raise BadImage(self._name(min(copies, default=index)), outcome.reason)
             self.bad[index] = outcome
@@ -277,11 +278,11 @@ class _Job:
             if not np.isfinite(row).all():
                 raise InputError(
                     f"{self.encoder.name} gives NaN or infinite features for image "
-                    f"{self._name(loaded.index)}: look at the image, or take another device or model"
+                    f"{self._name(loaded.index)}: check the image, or use another device or model"
                 )
             self.features[slot, loaded.index] = row
-            self.unwritten.append((loaded.index, slot, self.views[slot] or loaded.way))
-            if loaded.way:
+            self.unwritten.append((loaded.index, slot, self.views[slot] or loaded.decode_id))
+            if loaded.decode_id:
                 self.large.add(loaded.key)
         if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
@@ -300,7 +301,7 @@ class _Job:
 
 
 def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> Array:
-    """Pixels uint8 [S, S, 3] of a view."""
+    """Return the pixels uint8 [S, S, 3] of a view."""
     if view == 0:
         return preprocess.centre(image)
     seed = hashlib.sha256(key + view.to_bytes(4, "little")).digest()
@@ -314,7 +315,7 @@ def _in_order(
     count: int,
     ahead: int,
 ) -> Generator[_Loaded | BadImage, None, None]:
-    """Results for 0, 1, ...: of `stored` where it has one, of `load` on threads; at most `ahead` to come."""
+    """Yield results for 0, 1, ...: of `stored` if it has one, else of `load` on threads, `ahead` at most."""
     if not workers:
         yield from (stored(index) or load(index) for index in range(count))
         return

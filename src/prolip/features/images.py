@@ -1,9 +1,9 @@
-"""Any picture to upright 8-bit RGB, or the reason why not.
+"""Read any image as upright 8-bit RGB, or report why it cannot be read.
 
-Only regular files are opened. Large pictures may be shrunk by a whole factor on the way: a JPEG while it is
-decoded, which takes a sixth of the time, others by the mean of so many pixels. Pictures whose pixels would
-take more memory than `memory.py` allows are refused, and so are those that take more time or reading than
-`decoder_limits.py` allows. Animations give their first frame.
+Only regular files are opened. Large images may be shrunk by an integer factor on the way: a JPEG while it is
+decoded, which takes a sixth of the time, others by averaging pixels. Images that take more memory than
+`memory.py` allows, or more time or reading than `decoder_limits.py` allows, are rejected. Of an animation the
+first frame is read.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from prolip.features.decoder_limits import (
     check_tags,
     file_size,
 )
-from prolip.features.memory import PICTURES, VARIABLE
+from prolip.features.memory import IMAGE_MEMORY, VARIABLE
 from prolip.features.pixels import from_array, to_rgb, turn
 from prolip.io.files import file_state
 from prolip.io.reading import Unreadable, open_regular
 
-Shrink = Callable[[tuple[int, int]], int]  # by which whole factor a picture of this size may shrink
+Shrink = Callable[[tuple[int, int]], int]  # the integer factor that an image of this size may shrink by
 
 _AT_ONCE = 8 << 20  # bytes; a larger file is not read into memory as a whole
 _BY_LINES = ("JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "TGA", "PCX")  # decoded into place
-_large_parts = Lock()  # held while a large part of an archive is in memory
+_large_members = Lock()  # held while a large member of an archive is in memory
 
 
 class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caught
-    """A picture that cannot be read: which, and why."""
+    """An image cannot be read; `name` says which, `reason` why."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
 
 
 class NoImageLeft(InputError):  # noqa: N818
-    """Not one of several pictures can be read; `bad` has each name and reason."""
+    """None of several images can be read; `bad` has the name and reason of each."""
 
     def __init__(self, bad: list[tuple[str, str]]) -> None:
         super().__init__(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
@@ -72,21 +72,21 @@ class NoImageLeft(InputError):  # noqa: N818
 
 
 def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
-    """An RGB picture, the right way up.
+    """Load an upright RGB image.
 
     Parameters
     ----------
     source
         A path, the bytes of a file, a PIL image, an array: [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4
-        channels, of uint8, uint16, bool, or floats in 0 .. 1; or what gives one of these when it is loaded.
+        channels, of uint8, uint16, bool, or floats in 0 .. 1; or a `LazyImage` of one of these.
     name
-        What an error calls it; a path names itself.
+        The name in errors, by default the path.
     near
-        A side, in pixels, that is enough: a larger picture is shrunk while it is decoded, not below that.
+        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that.
     """
     shrink: Shrink | None = None if near is None else lambda size: max(1, min(size) // near)
     if isinstance(source, (str, os.PathLike, LazyImage)):
-        with Picture.open(source, name or str(source)).pixels(shrink) as (image, _):
+        with ImageContent.open(source, name or str(source)).pixels(shrink) as (image, _):
             return image
     if isinstance(source, (bytes, bytearray, memoryview)):
         with _decoded(io.BytesIO(source), name or "in memory", shrink) as (image, _):
@@ -94,7 +94,7 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
     name = name or "in memory"
     try:
         if isinstance(source, Image.Image):
-            source.load()  # here, where whatever is wrong with its file is told
+            source.load()  # here, so that errors of its file are caught
         return to_rgb(source if isinstance(source, Image.Image) else from_array(source))
     except InputError:
         raise
@@ -103,8 +103,8 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
 
 
 @dataclass(frozen=True)
-class Pictures(Sequence[Image.Image]):
-    """Paths, PIL images or arrays as RGB pictures, each loaded when it is asked for."""
+class LazyImages(Sequence[Image.Image]):
+    """Paths, PIL images or arrays as a sequence of RGB images, each loaded on access."""
 
     sources: Sequence[Any]
 
@@ -116,8 +116,8 @@ class Pictures(Sequence[Image.Image]):
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture whose content is known, and whose pixels are decoded when they are asked for."""
+class ImageContent:
+    """An image by its content, whose pixels are decoded on demand."""
 
     name: str
     key: bytes  # SHA-256 of the file's content; of size and pixels where there is no file
@@ -125,11 +125,11 @@ class Picture:
     state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
 
     @classmethod
-    def open(cls, source: Any, name: str) -> Picture:
-        """Read a path, bytes, PIL image or array, or what gives one; a large file does not stay in memory."""
+    def open(cls, source: Any, name: str) -> ImageContent:
+        """Read a path, bytes, PIL image, array or `LazyImage`; a large file does not stay in memory."""
         if isinstance(source, LazyImage):
             if source.size > _AT_ONCE:
-                with _large_parts:
+                with _large_members:
                     return cls(name, hashlib.sha256(_loaded(source)).digest(), source)
             source = _loaded(source)
         if isinstance(source, (str, os.PathLike)):
@@ -144,10 +144,10 @@ class Picture:
 
     @contextmanager
     def pixels(self, shrink: Shrink | None = None) -> Iterator[tuple[Image.Image, bool]]:
-        """The pixels, upright, in RGB, and whether they are fewer than there were.
+        """Decode the pixels to upright RGB; the second value is whether they were shrunk.
 
-        The memory that they take counts as taken while they are looked at. `shrink` is called before anything
-        is decoded, and may refuse a size.
+        Their memory is reserved for the time of the context. `shrink` is called before anything is decoded,
+        and may reject a size.
         """
         if isinstance(self.source, Image.Image):
             factor = shrink(self.source.size) if shrink else 1
@@ -156,7 +156,7 @@ class Picture:
             with _decoded(io.BytesIO(self.source), self.name, shrink) as found:
                 yield found
         elif isinstance(self.source, LazyImage):
-            with _large_parts:
+            with _large_members:
                 content = io.BytesIO(_loaded(self.source))
                 with _decoded(content, self.name, shrink) as found:
                     yield found
@@ -169,7 +169,7 @@ class Picture:
 
 
 def _loaded(image: LazyImage) -> Any:
-    """What a lazy image gives; whatever its source raises is about this image."""
+    """Load a lazy image; any error of its source is a `BadImage`."""
     try:
         return image.load()
     except MemoryError:
@@ -185,14 +185,14 @@ def _open(path: Path, name: str) -> IO[bytes]:
         raise BadImage(name, error.reason) from error
 
 
-def _read(path: Path, name: str) -> Picture:
+def _read(path: Path, name: str) -> ImageContent:
     with _open(path, name) as file:
         try:
             state = file_state(file.fileno())
             start = file.read(_AT_ONCE + 1)
             if len(start) <= _AT_ONCE:
-                return Picture(name, hashlib.sha256(start).digest(), start, state)
-            with _reasons(name):  # before a gigabyte is read that is none
+                return ImageContent(name, hashlib.sha256(start).digest(), start, state)
+            with _reasons(name):  # before a gigabyte is read that is not an image
                 _opened(file)
             digest = hashlib.sha256(start)
             file.seek(len(start))
@@ -200,14 +200,14 @@ def _read(path: Path, name: str) -> Picture:
                 digest.update(block)
         except OSError as error:
             raise BadImage(name, error.strerror or str(error)) from error
-    return Picture(name, digest.digest(), path, state)
+    return ImageContent(name, digest.digest(), path, state)
 
 
 @contextmanager
 def _decoded(
     stream: IO[bytes], name: str, shrink: Shrink | None = None
 ) -> Iterator[tuple[Image.Image, bool]]:
-    """What a stream holds, shrunk by a whole factor: of a JPEG, as far as that goes, while it is decoded."""
+    """Decode a stream, shrunk by an integer factor; a JPEG is shrunk while it is decoded, if possible."""
     with _reasons(name):
         image, limited, needed = _opened(stream)
         whole = image.size
@@ -216,24 +216,24 @@ def _decoded(
             image.draft(image.mode, (image.width // factor, image.height // factor))
         rest = shrink(image.size) if shrink else 1
         needed += _memory(image, rest)
-    if needed > PICTURES.limit:
+    if needed > IMAGE_MEMORY.limit:
         raise BadImage(
             name,
             f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, "
-            f"{PICTURES.limit // 10**6} are the limit: set {VARIABLE}={-(-needed // 10**6)} for more",
+            f"{IMAGE_MEMORY.limit // 10**6} are the limit: set {VARIABLE}={-(-needed // 10**6)} for more",
         )
-    with PICTURES.hold(needed):
+    with IMAGE_MEMORY.hold(needed):
         with _reasons(name):
             limited.allow(4 * needed + HEADER_LIMIT, SECONDS)
             image.load()
-            picture = to_rgb(image, rest)
+            rgb = to_rgb(image, rest)
         del image
-        yield picture, factor > 1
+        yield rgb, factor > 1
 
 
 @contextmanager
 def _reasons(name: str) -> Iterator[None]:
-    """Whatever goes wrong inside is a picture that cannot be read, and why."""
+    """Turn any error inside into a `BadImage` with its reason."""
     try:
         yield
     except (MemoryError, BadImage):
@@ -245,10 +245,10 @@ def _reasons(name: str) -> Iterator[None]:
 
 
 def _opened(stream: IO[bytes]) -> tuple[Image.Image, LimitedStream, int]:
-    """As Pillow's own `open`, but for its limit on pixels, which is the same for all and not for threads.
+    """Open as Pillow does, but without its limit on pixels, which is global and not for threads.
 
-    Returns the picture, not decoded yet; the stream that it will be read from; and the memory that decoding
-    takes beside pixels.
+    Return the image, not decoded yet; the stream that it is read from; and the memory that decoding takes
+    in addition to the pixels.
     """
     size, start = file_size(stream), stream.read(16)
     if not start:
@@ -272,7 +272,7 @@ def _opened(stream: IO[bytes]) -> tuple[Image.Image, LimitedStream, int]:
 
 
 def _check(stream: IO[bytes], kind: str, size: int) -> Callable[[Image.Image], float]:
-    """Refuse what a decoder would take too long for; returns how much memory it takes beside pixels."""
+    """Reject what takes a decoder too long; return how much memory it takes in addition to the pixels."""
     stream.seek(0)
     if kind == "JPEG" and check_jpeg(stream):
         return lambda image: 6 * image.width * image.height  # all of its coefficients are held
@@ -288,9 +288,9 @@ def _check(stream: IO[bytes], kind: str, size: int) -> Callable[[Image.Image], f
 
 
 def _memory(image: Image.Image, rest: int) -> int:
-    """Bytes at most that it takes to decode a picture and to bring it into upright RGB."""
+    """Return an upper bound on the bytes needed to decode an image to upright RGB."""
     each: float = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}.get(image.mode, 4)
-    if image.format not in _BY_LINES:  # the decoder makes the whole picture before it hands it over
+    if image.format not in _BY_LINES:  # the decoder has a copy of the whole image
         each += {"WEBP": 12, "JPEG2000": 5 * len(image.getbands()), "AVIF": 6, "HEIF": 8}.get(
             image.format or "", each
         )
@@ -300,13 +300,13 @@ def _memory(image: Image.Image, rest: int) -> int:
 
 def _unidentified(name: str) -> str:
     if Path(name).suffix.lower() in IMAGE_FORMATS["HEIF"] and "HEIF" not in _formats():
-        return "HEIC pictures need a package (pip install pillow-heif), or convert it to JPEG"
-    return "it is damaged, or not a picture in a format that is read"
+        return "HEIC needs a package (pip install pillow-heif), or convert the image to JPEG"
+    return "it is damaged, or not an image in a supported format"
 
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Those of our formats that this Pillow can open."""
+    """Return the supported formats that this Pillow can open."""
     Image.init()
     with contextlib.suppress(ImportError):
         importlib.import_module("pillow_heif").register_heif_opener()

@@ -1,4 +1,4 @@
-"""One memory budget for all the pictures that are being decoded in this process, on however many threads."""
+"""One memory budget for all images that are decoded in this process, on any number of threads."""
 
 import ctypes
 import os
@@ -10,19 +10,17 @@ from prolip.core.errors import UsageError
 
 VARIABLE = "PROLIP_IMAGE_MEMORY"
 LIMIT = 800  # megabytes: with the towers a process stays below 1.5 GB, and 178 million pixels of RGBA fit
-
-
-_LARGE = 64 * 10**6  # bytes, from which on it is worth milliseconds to give them back
+_LARGE = 64 * 10**6  # bytes; returning less to the system is not worth the milliseconds it takes
 
 
 def _trim() -> None:
-    """Give memory that is free back to the system; glibc keeps it for the thread that it was for."""
+    """Return free memory to the system; glibc keeps it for the thread that used it."""
     with suppress(OSError, AttributeError, TypeError):  # another C library; Windows
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class MemoryBudget:
-    """Bytes that pictures may take together. Who needs more than is left waits its turn."""
+    """Bytes that images may take together. A thread that needs more than is left waits."""
 
     def __init__(self) -> None:
         self._held = 0
@@ -30,16 +28,16 @@ class MemoryBudget:
 
     @property
     def limit(self) -> int:
-        """The bytes that pictures may take together: the environment's setting, or LIMIT."""
-        named = os.environ.get(VARIABLE) or str(LIMIT)
-        if not named.isdecimal() or not int(named):
-            raise UsageError(f"{VARIABLE} is a number of megabytes, got {named!r}")
-        return int(named) * 10**6
+        """The bytes that images may take together: the environment's setting, or LIMIT."""
+        megabytes = os.environ.get(VARIABLE) or str(LIMIT)
+        if not megabytes.isdecimal() or not int(megabytes):
+            raise UsageError(f"{VARIABLE} must be a number of megabytes, got {megabytes!r}")
+        return int(megabytes) * 10**6
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Take so many bytes, at most the limit, for a while."""
-        with self._turn, self._released:  # the turn is kept while waiting: small ones do not slip past
+        """Reserve bytes, at most the limit, for the time of the context."""
+        with self._turn, self._released:  # held while waiting, so that small images do not overtake
             self._released.wait_for(lambda: self._held == 0 or self._held + size <= self.limit)
             self._held += size
         try:
@@ -52,4 +50,4 @@ class MemoryBudget:
                 self._released.notify_all()
 
 
-PICTURES = MemoryBudget()
+IMAGE_MEMORY = MemoryBudget()

@@ -1,9 +1,9 @@
-"""Pixels of any kind to upright 8-bit RGB.
+"""Convert pixels of any kind to upright 8-bit RGB.
 
-Transparency is laid on white. 16-bit greyscale is scaled, where a plain conversion would clip it to white.
-CMYK is converted without its colour profile, as the pipelines that CLIP-like models are trained with do it;
-Pillow undoes the inversion of Adobe's JPEGs. No step makes another copy of a large picture: a million pixels
-at a time are converted, and shrunk where fewer are wanted.
+Transparency is composited on white. 16-bit greyscale is scaled, where a plain conversion would clip it to
+white. CMYK is converted without its colour profile, as in the training pipelines of CLIP-like models; Pillow
+undoes the inversion of Adobe's JPEGs. No step copies a large image: a million pixels at a time are converted,
+and shrunk where fewer are wanted.
 """
 
 import math
@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError
-from prolip.data.pixels import channels_last
+
+CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 
 _STRIP = 1 << 20  # pixels that are converted at a time
 _ORIENTATION = 0x0112  # EXIF
@@ -32,7 +34,7 @@ _TURNS = {
 
 
 def to_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
-    """Upright RGB, shrunk by a whole factor. Conversions go over a million pixels at a time."""
+    """Convert to upright RGB, shrunk by an integer factor."""
     if image.width == 0 or image.height == 0:
         raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
     convert: Callable[[Image.Image], Image.Image] = _strip
@@ -52,18 +54,17 @@ def to_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
 
 
 def _strip(image: Image.Image) -> Image.Image:
-    """Part of a picture in RGB, transparency laid on white."""
-    if image.mode in ("La", "RGBa"):  # premultiplied, which only converts to its own plain kind
+    """Convert part of an image to RGB, transparency composited on white."""
+    if image.mode in ("La", "RGBa"):  # premultiplied, which only converts to its own plain mode
         image = image.convert(image.mode.upper())
     if not image.has_transparency_data:
         return image.convert("RGB")
-    picture = image.convert("RGBA")
-    white = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(white, picture).convert("RGB")
+    rgba = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
 
 
 def turn(image: Image.Image) -> Image.Transpose | None:
-    """How a picture must be turned, as its EXIF orientation says; a broken EXIF block says nothing."""
+    """Return how an image must be turned, by its EXIF orientation; a broken EXIF block is ignored."""
     info = image.info
     try:
         exif = info.get("exif")
@@ -75,12 +76,12 @@ def turn(image: Image.Image) -> Image.Transpose | None:
             found = re.search(r'tiff:Orientation(?:="|>)([0-9])', text)
             value = found and found[1]
         return None if value is None else _TURNS.get(int(value))
-    except Exception:  # parsing a damaged block ends in many ways, and none of them spoils the pixels
+    except Exception:  # parsing a damaged block fails in many ways, and the pixels are still good
         return None
 
 
 def _exif_orientation(block: bytes) -> int | None:
-    """The orientation in the first directory of an EXIF block.
+    """Read the orientation in the first directory of an EXIF block.
 
     Pillow reads the values of all tags, and thousands of them may point to the same megabyte.
     """
@@ -95,16 +96,16 @@ def _exif_orientation(block: bytes) -> int | None:
     return None
 
 
-def _upright(picture: Image.Image, origin: Image.Image) -> Image.Image:
-    needed = turn(origin)
-    return picture if needed is None else picture.transpose(needed)
+def _upright(image: Image.Image, original: Image.Image) -> Image.Image:
+    transpose = turn(original)
+    return image if transpose is None else image.transpose(transpose)
 
 
 def _span(image: Image.Image) -> tuple[float, float]:
-    """What stands for black and for white in greyscale of more than 8 bits.
+    """Return the values of black and white in greyscale of more than 8 bits.
 
     16-bit integers span 0 .. 65535. Wider integers and floats have no agreed range: floats within 0 .. 1 or
-    0 .. 255 span that, and anything else is stretched from its least to its greatest value.
+    0 .. 255 span that, and anything else is stretched from its minimum to its maximum.
     """
     if image.mode.startswith("I;16"):
         return 0.0, 65535.0
@@ -122,13 +123,13 @@ def _span(image: Image.Image) -> tuple[float, float]:
 
 
 def _grey(values: np.ndarray, span: tuple[float, float]) -> np.ndarray:
-    """Greyscale of more than 8 bits [H, W] to uint8."""
+    """Convert greyscale of more than 8 bits [H, W] to uint8."""
     low, high = span
     return ((values - low) * (255 / max(high - low, 1e-12))).round().astype(np.uint8)
 
 
 def from_array(source: Any) -> Image.Image:
-    """A picture of an array: [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
+    """Make an image of an array [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
     values = channels_last(source)
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
@@ -154,9 +155,37 @@ def from_array(source: Any) -> Image.Image:
 
 
 def _by_rows(values: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """An array [H, ...] as uint8, a few rows at a time."""
+    """Convert an array [H, ...] to uint8, a few rows at a time."""
     made = np.empty(values.shape, np.uint8)
     rows = max(1, _STRIP // values[0].size)
     for top in range(0, len(values), rows):
         made[top : top + rows] = convert(values[top : top + rows])
     return made
+
+
+def channels_last(source: Any) -> Array:
+    """Return the pixels of one image as [H, W], or [H, W, C] with C of 1, 3 or 4.
+
+    The length of an axis tells whether it has the channels; where both ends would do, NumPy arrays have them
+    last and torch tensors first, as is usual for each.
+    """
+    values = to_numpy(source)
+    if values.ndim != 3:
+        return values
+    first, last = values.shape[0] in CHANNELS, values.shape[2] in CHANNELS
+    tensor = hasattr(source, "detach")
+    return values.transpose(1, 2, 0) if first and (tensor or not last) else values
+
+
+def is_single_image(source: Any) -> bool | None:
+    """Return whether an array is one image rather than a batch; None where it is ambiguous.
+
+    [3, 28, 28] of NumPy may be a colour image, channels first, or three grey ones.
+    """
+    if source.ndim != 3:
+        return bool(source.ndim == 2)
+    if hasattr(source, "detach"):
+        return source.shape[0] in CHANNELS or source.shape[2] in CHANNELS[1:]
+    if source.shape[2] in CHANNELS[1:]:
+        return True
+    return None if source.shape[0] in CHANNELS else False

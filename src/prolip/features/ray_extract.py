@@ -1,26 +1,23 @@
-"""Extraction on a cluster: Ray Data hands paths to encoders, one driver writes the store.
+"""Extraction on a Ray cluster: workers encode batches of images, the driver writes the store.
 
-Every worker loads the encoder once and encodes batches of pictures; rows come back and are written as they
-come, so that an interrupted run goes on where it was. The pictures must be readable where the workers are, at
-the same paths: a shared folder, or one machine.
+Each worker loads the encoder once. Rows are written as they arrive, so that an interrupted run resumes where
+it stopped. The workers must be able to read the images at the same paths: a shared folder, or one machine.
 """
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from prolip import encoders
 from prolip.core.errors import InputError
-from prolip.features.extract import Progress, extract
-from prolip.features.images import BadImage, NoImageLeft, Picture
-from prolip.features.store import WAYS, FeatureStore, Space
-from prolip.io.environment import MissingPackageError
+from prolip.features.extract import Extraction, Progress, extract
+from prolip.features.images import BadImage, ImageContent, NoImageLeft
+from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
+from prolip.io.environment import require
 from prolip.io.files import file_state
 
 _BATCH = 64
@@ -29,11 +26,11 @@ _CHUNK = 4096  # files that are looked up at a time
 
 @dataclass(frozen=True)
 class RayExtraction:
-    """What became of the pictures."""
+    """How many images were in the store, how many were encoded, and which could not be read."""
 
-    known: int  # pictures that the store had already
-    encoded: int  # pictures that were encoded now
-    bad: list[tuple[str, str]]  # path and reason of each that could not be read
+    known: int
+    encoded: int
+    bad: list[tuple[str, str]]  # path and reason
 
 
 def extract_on_ray(
@@ -49,101 +46,99 @@ def extract_on_ray(
     progress: Progress | None = None,
     exact_decode: bool = False,
 ) -> RayExtraction:
-    """Encode pictures, which every worker can read, into a store on this machine, on a Ray cluster.
+    """Encode images on a Ray cluster into a store on this machine.
 
     `model` and `device` are those of `prolip.encoders.load`; "local" starts a cluster here, "auto" or
-    "ray://HOST:PORT" joins one; so many `workers` run at a time, None is one for each of the cluster's
-    processors (or GPUs). The other arguments are those of `extract`.
+    "ray://HOST:PORT" joins one. `workers` run in parallel; None is one for each of the cluster's processors
+    (or GPUs). The other arguments are those of `extract`.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingPackageError("extraction on a cluster", "ray", "ray") from error
+    ray = require("ray", "ray", "extraction on a cluster")
     names, views = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
     if not names:
         raise InputError("no images to encode")
     space = store.space(encoders.load(model, device), exact_decode)
     missing, bad = _missing(store, space, names, views)
-    _refuse(bad, skip_bad)
-    known, done = len(names) - len(missing) - len(bad), len(names) - len(missing)
-    if progress is not None:
-        progress(done, len(names))
+    known = len(names) - len(missing) - len(bad)
     encoded = 0
-    if missing:
-        with _cluster(ray, address):
-            encode = (model, device, views, exact_decode)
-            for keys, ways, features, failed in _batches(ray, encode, missing, workers):
-                for slot, view in enumerate(views):
-                    if keys:
-                        space.add(keys, [view] * len(keys) if view else ways, features[slot])
-                bad += failed
-                _refuse(failed, skip_bad)
-                encoded += len(keys)
-                if progress is not None:
-                    progress(done + encoded + len(failed), len(names))
+
+    def report(failed: list[tuple[str, str]]) -> None:
+        if failed and not skip_bad:
+            raise BadImage(*failed[0])
+        if progress is not None:
+            progress(known + encoded + len(bad), len(names))
+
+    report(bad)
+    with _cluster(ray, address) if missing else nullcontext():
+        for result in _extractions(ray, (model, device), missing, views, exact_decode, workers):
+            failed = result if isinstance(result, list) else result.bad
+            if isinstance(result, Extraction):
+                _add(space, result, views, exact_decode)
+                encoded += len(result.kept)
+            bad += failed
+            report(failed)
     return RayExtraction(known, encoded, bad)
+
+
+def _add(space: Space, result: Extraction, views: list[int], exact: bool) -> None:
+    decode_ids = [DECODE_VIEW_IDS[exact] * (key in result.large) for key in result.hashes]
+    for slot, view in enumerate(views):
+        space.add(result.hashes, [view] * len(result.hashes) if view else decode_ids, result.features[slot])
 
 
 def _missing(
     store: FeatureStore, space: Space, paths: list[str], views: list[int]
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Paths whose features the store lacks, and those that cannot be read at all."""
+    """Return the paths whose features the store lacks, and those that cannot be read."""
     missing: list[str] = []
     bad: list[tuple[str, str]] = []
 
-    def stored(path: str) -> Picture | BadImage | None:
-        with suppress(OSError, ValueError):  # opening it will say why
+    def read(path: str) -> ImageContent | BadImage | None:
+        with suppress(OSError, ValueError):  # opening the file reports the error
             key = store.contents.get(path, file_state(path))
             if key is not None and all(space.get(key, view) is not None for view in views):
                 return None
         try:
-            return replace(Picture.open(path, path), source=b"")
+            return replace(ImageContent.open(path, path), source=b"")
         except BadImage as error:
             return error
 
     with ThreadPoolExecutor(8) as pool:
         for start in range(0, len(paths), _CHUNK):
             chunk = paths[start : start + _CHUNK]
-            read = []
-            for path, found in zip(chunk, pool.map(stored, chunk), strict=True):
-                if isinstance(found, BadImage):
-                    bad.append((path, found.reason))
-                elif found is not None and found.state is not None:
-                    read.append((path, found.state, found.key))
-                    if any(space.get(found.key, view) is None for view in views):
+            states = []
+            for path, content in zip(chunk, pool.map(read, chunk), strict=True):
+                if isinstance(content, BadImage):
+                    bad.append((path, content.reason))
+                elif content is not None and content.state is not None:
+                    states.append((path, content.state, content.key))
+                    if any(space.get(content.key, view) is None for view in views):
                         missing.append(path)
-            store.contents.add(read)
+            store.contents.add(states)
     return missing, bad
 
 
-# Keys, numbers of view 0 (see `store.WAYS`), features [V, n, width], and what could not be read.
-EncodedBatch = tuple[list[bytes], list[int], np.ndarray, list[tuple[str, str]]]
-
-
-def _batches(
-    ray: Any, encode: tuple[str, str, list[int], bool], paths: list[str], workers: int | None
-) -> Iterator[EncodedBatch]:
+def _extractions(
+    ray: Any,
+    load: tuple[str, str],
+    paths: list[str],
+    views: list[int],
+    exact_decode: bool,
+    workers: int | None,
+) -> Iterator[Extraction | list[tuple[str, str]]]:
+    """Yield the extraction of each batch, in any order; of a batch of bad images, their names and reasons."""
+    if not paths:
+        return
     resources = ray.cluster_resources()
-    on_gpu = encode[1] != "cpu" and resources.get("GPU", 0) > 0
+    on_gpu = load[1] != "cpu" and resources.get("GPU", 0) > 0
     count = workers or max(1, int(resources["GPU" if on_gpu else "CPU"]) - (0 if on_gpu else 1))
-    blocks = max(count, -(-len(paths) // (4 * _BATCH)))
-    rows = ray.data.from_items(
-        [{"path": path} for path in paths], override_num_blocks=min(blocks, len(paths))
-    )
-    encoded = rows.map_batches(
-        _Encode,
-        fn_constructor_args=(*encode, None if on_gpu else 0),
-        batch_size=_BATCH,
-        batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(size=min(count, len(paths))),
-        num_gpus=1 if on_gpu else 0,
-    )
-    for batch in encoded.iter_batches(batch_size=None, batch_format="numpy"):
-        sound = np.asarray([not reason for reason in batch["reason"]], dtype=bool)
-        failed = [(str(batch["path"][i]), str(batch["reason"][i])) for i in np.flatnonzero(~sound)]
-        keys = [row.tobytes() for row in np.asarray(batch["key"])[sound]]
-        features = np.asarray(batch["features"])[sound]  # [n, V, width]
-        yield keys, np.asarray(batch["way"])[sound].tolist(), features.transpose(1, 0, 2), failed
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
+    # A worker that is killed starts again, and so does its batch.
+    options = {"num_gpus" if on_gpu else "num_cpus": 1, "max_restarts": -1, "max_task_retries": -1}
+    actor = ray.remote(**options)(_Encode)
+    threads = None if on_gpu else 0
+    actors = [actor.remote(*load, views, exact_decode, threads) for _ in range(min(count, len(batches)))]
+    pool = require("ray.util", "ray").ActorPool(actors)
+    yield from pool.map_unordered(lambda worker, batch: worker.extract.remote(batch), batches)
 
 
 class _Encode:
@@ -155,19 +150,10 @@ class _Encode:
         self.encoder, self.views = encoders.load(model, device), views
         self.exact_decode, self.threads = exact_decode, threads
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Keys [n, 32], numbers of view 0, features [n, V, width] and the reason why not, for each path."""
-        paths = [str(path) for path in batch["path"]]
-        count = len(paths)
-        made: dict[str, Any] = {
-            "path": paths,
-            "key": np.zeros((count, 32), np.uint8),
-            "way": np.zeros(count, np.int64),
-            "features": np.zeros((count, len(self.views), self.encoder.width), np.float32),
-            "reason": [""] * count,
-        }
+    def extract(self, paths: list[str]) -> Extraction | list[tuple[str, str]]:
+        """Extract features of a batch; where no image can be read, return their names and reasons."""
         try:
-            found = extract(
+            return extract(
                 self.encoder,
                 paths,
                 self.views,
@@ -176,28 +162,15 @@ class _Encode:
                 exact_decode=self.exact_decode,
             )
         except NoImageLeft as error:
-            return {**made, "reason": [reason for _, reason in error.bad]}
-        made["key"][found.kept] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(-1, 32)
-        made["way"][found.kept] = [WAYS[self.exact_decode] * (key in found.large) for key in found.hashes]
-        made["features"][found.kept] = found.features.transpose(1, 0, 2)
-        for name, reason in found.bad:
-            made["reason"][paths.index(name)] = reason
-        return made
-
-
-def _refuse(bad: list[tuple[str, str]], skip_bad: bool) -> None:
-    if bad and not skip_bad:
-        raise BadImage(*bad[0])
+            return error.bad
 
 
 @contextmanager
 def _cluster(ray: Any, address: str) -> Iterator[None]:
-    """Join or start a cluster; leave one that was there before as it is."""
+    """Join or start a cluster; one that was initialised before stays."""
     started = not ray.is_initialized()
     if started:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         yield
     finally:

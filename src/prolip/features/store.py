@@ -1,18 +1,18 @@
-"""Features on disk: encode once, read ever after.
+"""Features on disk: every image is encoded once.
 
-A space is everything that determines a feature but the picture: the tower's weights, the preprocessing, the
+A space is everything but the image that determines a feature: the tower's weights, the preprocessing, the
 width. It is a folder with a manifest that describes it and any number of shards, safetensors files with
 
     features [R, width] float32     keys [R, 32] uint8     views [R] int32     checks [R] int64
 
-where a key is the SHA-256 of the picture's content. A file that moves keeps its features; one that changes
-loses them. Shards are written whole, under names of their own, and never changed, so that any number of
-processes can read and write one space. A check is the CRC-32 of a row with its key and view: a damaged row is
-noticed when it is read, and encoded again.
+where a key is the SHA-256 of the image's content: moving a file does not change its features. Shards are
+written atomically, under unique names, and never changed, so that any number of processes can read and write
+one space, also on a network file system. A check is the CRC-32 of a row with its key and view: a damaged row
+is noticed when it is read, and encoded again.
 
-Large pictures are shrunk while they are decoded, unless the exact way is asked for; that changes their view 0
-a little. Where both ways are the same, as with small pictures, the row has view 0, and serves both; where
-they differ, each way has a number of its own (`WAYS`).
+Large images are shrunk while they are decoded, unless exact decoding is requested, which changes their view 0
+slightly. A small image is the same either way, and its row has view 0; for a large one each way of decoding
+has a view number of its own (`DECODE_VIEW_IDS`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from prolip.io.reading import Unreadable, open_regular
 from prolip.io.writing import write_json, write_tensors
 
 _FORMAT = "prolip-features"
-_VERSION = 2  # goes up with any change to what a row means: decoding, views, layout
+_VERSION = 2  # increases with any change to what a row means: decoding, views, layout
 _SMALL = 512  # rows; shards below this are merged once there are many
 _MANY = 64
-# View 0 of large pictures: exact, and shrunk. Training views do not come near these numbers.
-WAYS = {True: 2**31 - 1, False: 2**31 - 2}
+# View 0 of large images, decoded exactly and shrunk; far from the numbers of training views.
+DECODE_VIEW_IDS = {True: 2**31 - 1, False: 2**31 - 2}
 
 
 class FeatureStore:
     """A folder of spaces, one per encoder and preprocessing.
 
-    Without a name it is `features` in the cache folder. That one may be missing: where it cannot be written,
-    features are not kept, and `Space.problems` says so. A folder that was named must take them.
+    By default it is `features` in the cache folder; where that cannot be written, features are not stored,
+    and `Space.take_problems` says so. A given folder must be writable.
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
@@ -64,12 +64,12 @@ class FeatureStore:
         self.required = root is not None
 
     def space(self, encoder: Encoder, exact: bool | None = False) -> Space:
-        """The features of this encoder, of pictures decoded in the exact way or quickly; None reads either.
+        """Open the features of this encoder, of images decoded exactly or quickly; None reads either.
 
-        A space that was opened before is opened again, with what was added to it since.
+        A space that is open is refreshed with what other processes have added since.
         """
         if not encoder.encodes_images:
-            raise UsageError(f"{encoder.name!r} stands for embeddings that you have: name an encoder")
+            raise UsageError(f"{encoder.name!r} has no features to store: name a model that encodes images")
         identity = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -117,29 +117,29 @@ class Space:
         return len(self._index.prefixes)
 
     def refresh(self) -> None:
-        """Take in what other processes have added or changed since this was last opened."""
+        """Read what other processes have added or changed since the last refresh."""
         with self._lock:
             files = {file: _state(file) for file in sorted(self.path.glob("*.safetensors"))}
-            kept = [shard for shard in self._shards if files.get(shard.path) == shard.state]
-            known = {shard.path for shard in kept}
+            unchanged = [shard for shard in self._shards if files.get(shard.path) == shard.state]
+            known = {shard.path for shard in unchanged}
             added = [shard for file in files if file not in known and (shard := self._open(file))]
-            if added or len(kept) < len(self._shards):
-                self._shards = [*kept, *added]
+            if added or len(unchanged) < len(self._shards):
+                self._shards = [*unchanged, *added]
                 self._index = _Index.of(self._shards)
 
     def take_problems(self) -> list[str]:
-        """What was found damaged since this was last asked, a line for each shard."""
+        """Return, and forget, what was found damaged: a line for each shard."""
         unusable, self._unusable = self._unusable, []
         damaged, self._damaged = self._damaged, []
-        unwritable = [f"features are not kept: {self._unwritable}"] if self._unwritable else []
+        unwritable = [f"features are not stored: {self._unwritable}"] if self._unwritable else []
         rows = [f"{path}: damaged rows ({n}) are encoded again" for path, n in Counter(damaged).items()]
         return unwritable + unusable + rows
 
     def get(self, key: bytes, view: int) -> np.ndarray | None:
-        """The row [width] of a picture and view, or None; safe to call from any thread."""
+        """Return the row [width] of an image and view, or None; safe to call from any thread."""
         numbers = [view]
         if view == 0:
-            numbers += WAYS.values() if self.exact is None else [WAYS[self.exact]]
+            numbers += DECODE_VIEW_IDS.values() if self.exact is None else [DECODE_VIEW_IDS[self.exact]]
         return next((row for number in numbers if (row := self._stored(key, number)) is not None), None)
 
     def _stored(self, key: bytes, view: int) -> np.ndarray | None:
@@ -156,7 +156,7 @@ class Space:
         return None
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
-        """Write rows [R, width] as one shard, whole or not at all; for view 0 see `WAYS`."""
+        """Write rows [R, width] as one shard, atomically; for view 0 see `DECODE_VIEW_IDS`."""
         with self._lock:
             try:
                 if self._unwritable is None:
@@ -169,7 +169,7 @@ class Space:
                 return
             small = [shard for shard in self._shards if len(shard) < _SMALL]
             if len(small) > _MANY:
-                with suppress(ProlipError):  # no room to tidy up; the rows themselves are written
+                with suppress(ProlipError):  # the disk is full; the rows themselves are written
                     self._merge(small)
             self._index = _Index.of(self._shards)
 
@@ -192,12 +192,12 @@ class Space:
             write_tensors(path, tensors, metadata)
         except ProlipError as error:
             raise ProlipError(
-                f"{error} (the feature store: name one on a disk with room, by PROLIP_CACHE for instance)"
+                f"{error} (the feature store: set PROLIP_CACHE to a folder on another disk)"
             ) from error
         self._shards = [*self._shards, _Shard.open(path, self._digest, self.width)]
 
     def _merge(self, small: list[_Shard]) -> None:
-        """Many small shards to one. One that Windows does not remove, as it is read, is merged again."""
+        """Merge small shards. One that Windows cannot remove, as it is being read, is merged again later."""
         rows = []
         for shard in small:
             with suppress(FileNotFoundError):  # merged by another process
@@ -220,7 +220,7 @@ class Space:
             cause = error.__cause__ if isinstance(error, Unreadable) else error
             if isinstance(cause, FileNotFoundError):  # merged by another process since the folder was listed
                 return None
-            if isinstance(cause, OSError):  # what it holds may be sound: too many files are open, say
+            if isinstance(cause, OSError):  # its content may be good: too many files are open, say
                 self._unusable.append(f"{file} cannot be opened ({cause}); its images are encoded again")
                 return None
             self._unusable.append(f"{file} is damaged ({error}); its images are encoded again")
@@ -233,7 +233,7 @@ class Space:
 class _Shard:
     """One file: keys, views and checks in memory, features read row by row.
 
-    It is not open in between: a file that is open or mapped cannot be removed on Windows.
+    It is opened for each read: a file that is open or mapped cannot be removed on Windows.
     """
 
     path: Path
@@ -260,7 +260,7 @@ class _Shard:
         if (shape, keys.shape, checks.shape) != ([rows, width], (rows, 32), (rows,)) or dtype != "F32":
             raise ValueError("its tensors have the wrong shapes")
         if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
-            raise ValueError("its tensors are of the wrong kinds")
+            raise ValueError("its tensors have the wrong types")
         with path.open("rb") as file:  # which begins with the length of the header, and the header
             header = file.read(int.from_bytes(file.read(8), "little"))
         start = 8 + len(header) + json.loads(header)["features"]["data_offsets"][0]
@@ -270,7 +270,7 @@ class _Shard:
         return len(self.views)
 
     def read(self, row: int) -> np.ndarray | None:
-        """A row, or None if it is not what was written; a FileNotFoundError where the file is gone."""
+        """Return a row, or None if it is damaged; raise FileNotFoundError if the file is gone."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self.start + row * self.width * 4)
@@ -279,15 +279,15 @@ class _Shard:
             raise
         except (OSError, ValueError):  # too many files are open; the file was cut short
             return None
-        sound = _check(self.keys[row].tobytes(), int(self.views[row]), values) == self.checks[row]
-        return values if sound else None
+        intact = _check(self.keys[row].tobytes(), int(self.views[row]), values) == self.checks[row]
+        return values if intact else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Index:
-    """Where rows are: sorted 64-bit prefixes, each with its shard and row.
+    """The places of rows: sorted 64-bit prefixes, each with its shard and row.
 
-    A million rows sort in a tenth of a second and take 16 MB. Rows with equal prefixes are told apart by
+    A million rows sort in a tenth of a second and take 16 MB. Rows with equal prefixes are distinguished by
     their full keys.
     """
 
@@ -307,7 +307,7 @@ class _Index:
         return cls(prefixes[order], owners[order], rows[order], shards)
 
     def candidates(self, key: bytes, view: int) -> list[tuple[_Shard, int]]:
-        """Shards and rows with this prefix, the newest first: it may stand in for a damaged one."""
+        """Return shards and rows with this prefix, the newest first: it may replace a damaged one."""
         prefix = _prefixes(np.frombuffer(key, np.uint8)[None], np.array([view]))
         start = int(np.searchsorted(self.prefixes, prefix, side="left")[0])
         stop = int(np.searchsorted(self.prefixes, prefix, side="right")[0])
@@ -315,7 +315,7 @@ class _Index:
 
 
 def _prefixes(keys: np.ndarray, views: np.ndarray) -> np.ndarray:
-    """[R] uint64 of keys [R, 32] and views [R]; the factor spreads the views of one picture."""
+    """Return prefixes [R] uint64 of keys [R, 32] and views [R]; the factor spreads an image's views."""
     head = np.ascontiguousarray(keys[:, :8]).view("<u8")[:, 0]
     return head ^ (views.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
@@ -325,8 +325,8 @@ def _check(key: bytes, view: int, row: np.ndarray) -> int:
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """Size and time of change; None where the file is gone."""
+    """Return size and time of change; None if the file is gone."""
     with suppress(OSError):
-        found = path.stat()
-        return found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
     return None

@@ -11,7 +11,7 @@ from prolip import encoders
 from prolip.core import Fitted, InputError, Task
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
-from prolip.features import Pictures, extract
+from prolip.features import LazyImages, extract
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.towers.tower_method import TowerTask
 
@@ -23,7 +23,7 @@ def tower_task(
     if not problem.model:
         raise InputError(f"{problem.name} has features only, and the method trains through the model itself")
     rows = problem.splits[part].rows(chosen).tolist()
-    pictures = Pictures([problem.paths[part][row] for row in rows])
+    pictures = LazyImages([problem.paths[part][row] for row in rows])
     encoder, templates = load_once(problem.model, problem.device), problem.templates[template]
     return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, templates, pictures)
 

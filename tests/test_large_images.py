@@ -1,4 +1,4 @@
-"""Large pictures: shrunk on the way, kept apart from exact ones, within one memory budget."""
+"""Large images: shrunk on the way, kept apart from exact ones, within one memory budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prolip.core.errors import UsageError
 from prolip.encoders import Preprocess
 from prolip.features import BadImage, FeatureStore, extract, load_image
 from prolip.features import images as module
-from prolip.features.images import Picture
+from prolip.features.images import ImageContent
 from prolip.features.memory import MemoryBudget
 from test_features import Fake, noise
 
@@ -36,7 +36,7 @@ def file(image: Image.Image, kind: str, **options) -> bytes:
 
 
 def shrunk(data: bytes, preprocess: Preprocess) -> tuple[np.ndarray, bool]:
-    with Picture.open(data, "a").pixels(preprocess.shrink) as (image, fewer):
+    with ImageContent.open(data, "a").pixels(preprocess.shrink) as (image, fewer):
         return np.asarray(image), fewer
 
 
@@ -87,7 +87,7 @@ def test_a_large_picture_comes_out_small_and_much_the_same(kind, orientation):
     ids=["grey", "palette", "inks", "alpha", "grey alpha", "16 bit", "float"],
 )
 def test_strips_are_the_mean_of_the_whole(image, monkeypatch):
-    """A conversion over the whole picture, then Pillow's mean of blocks."""
+    """A conversion over the whole image, then Pillow's mean of blocks."""
     data = file(image, "TIFF" if image.mode in ("F", "CMYK") else "PNG")
     whole = np.asarray(load_image(data).reduce(10)).astype(int)
     monkeypatch.setattr("prolip.features.pixels._STRIP", 50_000)
@@ -146,9 +146,9 @@ def test_pipes_devices_and_links_to_themselves_are_no_pictures(tmp_path):
 def test_a_large_file_is_decoded_from_the_disk(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     noise(1).save(path)
-    plain = Picture.open(path, "a")
+    plain = ImageContent.open(path, "a")
     monkeypatch.setattr(module, "_AT_ONCE", 100)
-    found = Picture.open(path, "a")
+    found = ImageContent.open(path, "a")
     assert (found.key, found.source) == (plain.key, path)
     with found.pixels() as (image, _):
         np.testing.assert_array_equal(np.asarray(image), np.asarray(noise(1)))
