@@ -1,25 +1,26 @@
-"""What people do with an adapted model, measured: calibration, outsiders, growing, curves, re-projection.
+"""What is done with an adapted model, each beside a limit, a peer or chance.
 
-    python benchmarks/adapted.py [--data ../shared/data] [--only calibration reject ...] [--out results.json]
+    python benchmarks/adapted.py [--data ../shared/data] [--only calibration labels ..] [--out out.json]
 
---data holds images/{pets37,dtd10,clothing10}/{train,test}/CLASS/. The encoder is `offline`; its features come
-from the user's feature store, so that a second run starts at once.
+--data holds images/{pets37,dtd10,clothing10,birds60}/{train,test}/CLASS/. The encoder is `offline`; its
+features come from the user's feature store, so that a second run starts at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from PIL import Image, ImageEnhance
 
+from method_tasks import DEFAULT
 from prolip import methods
-from prolip.core import Head, Task
+from prolip.core import Task
 from prolip.core.arrays import softmax
 from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
@@ -27,13 +28,18 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
+from prolip.evaluate.label_errors import SUSPECT, judge_labels
+from prolip.evaluate.near_duplicates import near_duplicates, signature
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.suggest import suggest
-from prolip.features import FeatureStore, extract
+from prolip.features import FeatureStore, extract, load_image
 
 SEEDS = (1, 2, 3, 4, 5)
 DRAWS = range(1, 11)
 SHOTS = (1, 4, 8, 16)
+SETS = ("pets37", "dtd10", "clothing10")
+LABEL_SEEDS = (3, 4, 5, 6, 7)  # the constants of label_errors.py were settled on draws 0, 1, 2
+CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 
 
 class Data:
@@ -41,11 +47,12 @@ class Data:
 
     def __init__(self, root, name, encoder):
         self.name, self.encoder = name, encoder
-        self.x, self.y = {}, {}
+        self.x, self.y, self.paths = {}, {}, []
         for split in ("train", "test"):
             images = read_images(root / "images" / name, split=split)
             self.x[split] = extract(encoder, images.images, store=FeatureStore()).features[0]
             self.y[split] = np.array(images.labels)
+            self.paths += images.images
         self.text = encoder.text(images.names, ["a photo of a {}."])
 
     def draw(self, shots, seed):
@@ -67,20 +74,20 @@ class Data:
 
 
 def calibration(sets):
-    """Calibration error before and after, of answers about every image outside the support set.
+    """Calibration error before and after temperature scaling, beside the best temperature and chance.
 
-    "Before" is the model as fitted, at the scale of the fit. dtd10 has 200 test images, on which answers that
-    mean exactly what they say show an error of 6 %: support sets are drawn from all images, and answers are
-    pooled over draws. `floor` is what chance gives on pooled answers, `floor_of_one` on those of one draw.
+    "Before" is the model as fitted, at the scale of the fit. dtd10 has 200 test images, on which perfectly
+    calibrated predictions show an error of 6 %: support sets are drawn from all images, and predictions are
+    pooled over draws. `floor` is what chance gives on the pooled predictions, `floor_of_one` on one draw.
     """
     rows = []
     for data in (sets["pets37"], sets["dtd10"]):
-        for options in ({"lam": "auto"}, {"lam": "1/N", "scale": "fixed"}):
+        for name, options in ((DEFAULT, {}), ("prolip", {"lam": "1/N", "scale": "fixed"})):
             for shots in SHOTS:
                 before, after, best, labels, temperatures = [], [], [], [], []
                 for seed in DRAWS:
                     task, x, y = data.draw_from_all(shots, seed)
-                    fitted, t = fit_calibrated(methods.create("prolip", **options), task)
+                    fitted, t = fit_calibrated(methods.create(name, **options), task)
                     logits = fitted.logits(x)
                     before.append(softmax(logits * fit_factor(fitted)))
                     after.append(softmax(logits / t))
@@ -91,7 +98,7 @@ def calibration(sets):
                 before, after, best = (np.concatenate(part) for part in (before, after, best))
                 rows.append(
                     {
-                        "set": data.name, "shots": shots, **options, "images": len(y),
+                        "set": data.name, "shots": shots, "method": name, **options, "images": len(y),
                         "accuracy": metrics.accuracy(after, y),
                         "before": metrics.calibration_error(before, y),
                         "after": metrics.calibration_error(after, y),
@@ -117,9 +124,9 @@ def _loss(probabilities, y):
 
 
 def reject(sets):
-    """Test images refused, and clothing taken for one of the classes, at 5 % false rejects (or accepts)."""
+    """Test images rejected, and out-of-distribution images (clothing) accepted, at 5 % of either."""
     rows = []
-    outside = np.concatenate(list(sets["clothing10"].x.values()))
+    others = np.concatenate(list(sets["clothing10"].x.values()))
     for data in (sets["pets37"], sets["dtd10"]):
         for shots in SHOTS:
             found = {"false_reject": [], "false_accept": []}
@@ -128,13 +135,13 @@ def reject(sets):
                 out_of_distribution = OutOfDistribution.of(task)
                 for chosen, rates in found.items():
                     limit, head = out_of_distribution.threshold(**{chosen: 0.05}), data.encoder.head
-                    below = [np.mean(out_of_distribution.score(part, head) < limit) for part in (x, outside)]
+                    below = [np.mean(out_of_distribution.score(part, head) < limit) for part in (x, others)]
                     rates.append((below[0], 1 - below[1]))
             for chosen, rates in found.items():
                 refused, accepted = np.mean(rates, axis=0).tolist()
                 rows.append(
                     {
-                        "set": data.name, "shots": shots, "outsiders": len(outside), "chosen": chosen,
+                        "set": data.name, "shots": shots, "others": len(others), "chosen": chosen,
                         "false_reject": refused, "false_accept": accepted, "false_accept_without": 1.0,
                     }
                 )  # fmt: skip
@@ -143,7 +150,7 @@ def reject(sets):
 
 
 def growing(sets):
-    """Five classes added to a model of 32, without the old images, against a fit from scratch."""
+    """Five classes added to a model of 32 without the old images, beside a fit from scratch."""
     rows, data = [], sets["pets37"]
     for shots in (4, 16):
         for seed in SEEDS:
@@ -156,11 +163,11 @@ def growing(sets):
             whole = Task(task.x, labels, text, task.head, task.scale)
             first, new = np.flatnonzero(labels < 32), np.flatnonzero(labels >= 32)
             small = Task(task.x[:, first], labels[first], text.subset(range(32)), task.head, task.scale)
-            method = methods.create("prolip", lam="auto")
+            method = methods.create(DEFAULT)
             before = method.fit(small)
-            # What a saved folder keeps of the old images: float16 features.
-            kept = np.concatenate([task.x[:, first].astype(np.float16), task.x[:, new]], axis=1)
-            joined = Task(kept, labels[np.concatenate([first, new])], text, task.head, task.scale)
+            # A saved model has float16 features of the old images.
+            stored = np.concatenate([task.x[:, first].astype(np.float16), task.x[:, new]], axis=1)
+            joined = Task(stored, labels[np.concatenate([first, new])], text, task.head, task.scale)
             started = time.perf_counter()
             grown = method.fit(joined)
             seconds = time.perf_counter() - started
@@ -183,12 +190,12 @@ def growing(sets):
 
 
 def curves(sets):
-    """Forecast from 8 images per class what 16 give, and compare with what 16 gave."""
+    """The forecast from 8 images per class beside the accuracy with 16."""
     rows = []
-    for data in sets.values():
+    for data in (sets[name] for name in SETS):
         for seed in SEEDS:
             task, _, _ = data.draw(8, seed)
-            method = methods.create("prolip", lam="auto")
+            method = methods.create(DEFAULT)
             curve = learning_curve(method.fit(task), task)
             forecast = next(f for f in curve.forecasts if f.shots == 16)
             full, _, _ = data.draw(16, seed)
@@ -208,12 +215,12 @@ def curves(sets):
 
 
 def suggestions(sets):
-    """Accuracy after labelling 4 more images per class: suggested ones against random ones."""
+    """Accuracy after labelling 4 more images per class: suggested ones beside random ones."""
     rows = []
-    for data in sets.values():
+    for data in (sets[name] for name in SETS):
         for seed in SEEDS:
             task, _, _ = data.draw(4, seed)
-            method = methods.create("prolip", lam="auto")
+            method = methods.create(DEFAULT)
             taken = {own.tobytes() for own in task.x[0]}
             pool = [i for i, own in enumerate(data.x["train"]) if own.tobytes() not in taken]
             x, y = data.x["train"][pool], data.y["train"][pool]
@@ -231,52 +238,103 @@ def suggestions(sets):
     return rows
 
 
-def reprojection(_):
-    """1,000,000 x 768 float16 to 512, against the bare product of the same matrices."""
-    n, width, dim = 1_000_000, 768, 512
-    rng = np.random.default_rng(0)
-    weight = rng.standard_normal((width, dim), np.float32)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "features.npy"
-        array = np.lib.format.open_memmap(source, "w+", np.float16, (n, width))
-        for start in range(0, n, 50_000):
-            array[start : start + 50_000] = rng.normal(size=(50_000, width))
-        array.flush()
-        del array
-        block = rng.standard_normal((10_000, width), np.float32)
-        rows = []
-        for dtype in ("float32", "float16"):
-            started = time.perf_counter()
-            for _ in range(n // 10_000):
-                block @ weight
-            bare = time.perf_counter() - started
-            # A process of its own, so that its peak of memory is its own.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                seconds, peak = pool.submit(_reproject, source, weight, dtype).result()
-            rows.append(
-                {
-                    "out": dtype, "seconds": seconds, "bare_product_seconds": bare, "ratio": seconds / bare,
-                    "peak_memory_mb": peak / 1024,
-                }
-            )  # fmt: skip
-            print(rows[-1], flush=True)
+def labels(sets):
+    """Average precision of wrong labels, one in twenty, beside the best of cleanlab's scores.
+
+    Both rank the same held-out probabilities. `pip install cleanlab`; left out where it is not installed.
+    """
+    try:
+        from cleanlab.filter import find_label_issues
+        from cleanlab.rank import get_label_quality_scores
+    except ImportError:
+        find_label_issues = get_label_quality_scores = None
+    rows = []
+    for data in sets.values():
+        x, truth = data.x["train"], data.y["train"]
+        found = {"precision": [], "listed": [], "cleanlab": [], "cleanlab_listed": []}
+        for seed in LABEL_SEEDS:
+            rng, count = np.random.default_rng(seed), len(data.text)
+            y, swapped = truth.copy(), rng.choice(len(truth), round(0.05 * len(truth)), replace=False)
+            y[swapped] = (y[swapped] + rng.integers(1, count, len(swapped))) % count
+            wrong, task = y != truth, Task(x, y, data.text, data.encoder.head, data.encoder.scale)
+            fitted, held_out = methods.create(DEFAULT).fit_held_out(task)
+            temperature = Confidence.of(fitted, task, held_out).temperature
+            p = softmax(held_out.logits / temperature).astype(np.float64)
+            quality = judge_labels(p, x, y)[np.arange(len(y)), y]
+            found["precision"].append(average_precision(wrong, -quality))
+            found["listed"].append(precision_recall(quality < SUSPECT, wrong))
+            if find_label_issues is not None:
+                ranks = [-get_label_quality_scores(y, p, method=way) for way in CLEANLAB]
+                found["cleanlab"].append([average_precision(wrong, rank) for rank in ranks])
+                found["cleanlab_listed"].append(precision_recall(find_label_issues(y, p), wrong))
+        theirs = np.mean(found["cleanlab"], axis=0).max() if found["cleanlab"] else None
+        rows.append(
+            {
+                "set": data.name, "average_precision": float(np.mean(found["precision"])),
+                "cleanlab": theirs, "precision_recall": np.mean(found["listed"], axis=0).tolist(),
+                "cleanlab_precision_recall": np.mean(found["cleanlab_listed"], axis=0).tolist(),
+            }
+        )  # fmt: skip
+        print(rows[-1], flush=True)
     return rows
 
 
-def _reproject(source, weight, dtype):
-    from prolip.export.reproject import reproject
+def average_precision(wrong, suspicion):
+    hits = wrong[np.argsort(-suspicion, kind="stable")]
+    return float((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits].mean())
 
-    started = time.perf_counter()
-    reproject(source, Head(weight), source.with_name(f"{dtype}.npy"), dtype=dtype)
-    seconds = time.perf_counter() - started
-    # Not getrusage: a child begins with its parent's peak.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return seconds, int(status["VmHWM"].split()[0])
+
+def precision_recall(listed, wrong):
+    found = (listed & wrong).sum()
+    return found / max(listed.sum(), 1), found / wrong.sum()
+
+
+def _compressed(image):
+    payload = io.BytesIO()
+    image.save(payload, "JPEG", quality=40)
+    return Image.open(io.BytesIO(payload.getvalue())).convert("RGB")
+
+
+def _cropped(image):
+    w, h = image.size
+    return image.crop((w // 20, h // 20, w - w // 20, h - h // 20))
+
+
+CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "compressed to quality 40": _compressed,
+    "half the size": lambda image: image.resize((image.width // 2, image.height // 2)),
+    "a quarter brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.25),
+    "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    "a twentieth cropped on each side": _cropped,
+    "grey": lambda image: image.convert("L").convert("RGB"),
+}
+
+
+def duplicates(sets, count=60):
+    """Changed copies that are found, beside pairs that are found among the images themselves."""
+    rows = []
+    for data in sets.values():
+        paths, x = data.paths, np.concatenate([data.x["train"], data.x["test"]])
+        found = {"set": data.name, "pairs in the set": len(_pairs(x, paths))}
+        chosen = np.random.default_rng(0).choice(len(paths), count, replace=False)
+        originals = [load_image(paths[i]) for i in chosen]
+        for what, change in CHANGES.items():
+            copies = [change(image) for image in originals]
+            both = np.concatenate([x, extract(data.encoder, copies).features[0]])
+            pairs = {(pair.first, pair.second) for pair in _pairs(both, [*paths, *copies])}
+            found[what] = float(np.mean([(i, len(paths) + k) in pairs for k, i in enumerate(chosen)]))
+        rows.append(found)
+        print(found, flush=True)
+    return rows
+
+
+def _pairs(x, images):
+    return near_duplicates(x, lambda i: signature(load_image(images[i])))
 
 
 PARTS = {
-    "reprojection": reprojection, "calibration": calibration, "reject": reject, "growing": growing,
-    "curves": curves, "suggestions": suggestions,
+    "calibration": calibration, "reject": reject, "growing": growing, "curves": curves,
+    "suggestions": suggestions, "labels": labels, "duplicates": duplicates,
 }  # fmt: skip
 
 
@@ -286,10 +344,10 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    sets = {}
-    if set(args.only) - {"reprojection"}:
-        encoder = load("offline", "cpu")
-        sets = {name: Data(args.data, name, encoder) for name in ("pets37", "dtd10", "clothing10")}
+    encoder = load("offline", "cpu")
+    sets = {name: Data(args.data, name, encoder) for name in SETS}
+    if {"labels", "duplicates"} & set(args.only):
+        sets["birds60"] = Data(args.data, "birds60", encoder)
     results = {}
     for name in args.only:
         print(f"\n{name}: {PARTS[name].__doc__.splitlines()[0]}", flush=True)

@@ -1,4 +1,4 @@
-"""Tasks for `methods.py`: the sets that are reported, and those that defaults are settled on.
+"""Tasks for `accuracy.py`: the sets that are reported, and those that defaults are settled on.
 
 Reported: WHU-RS19 under CLIP RN50 and ViT-B/32 (N images a class to fit, all others to test); ImageNet under
 ViT-B/32 (one of its three few-shot sets to fit, the other two to test: these are training images, not
@@ -30,6 +30,7 @@ REPORTED = (*BACKBONES, "imagenet", *PHOTOS)
 TRAINING = {f"{name}_train": name for name in PHOTOS}
 DEVELOPMENT = ("digits", "textures", *TRAINING, "imagenet20", "imagenet60", "imagenet200")
 SEEDS = 5
+DEFAULT = "prolip"  # the method of `prolip fit` without options
 
 Trial = tuple[Task, Array, Array]  # a task, test features, test labels
 

@@ -1,4 +1,4 @@
-"""Tasks for `solver.py`, from real features at the sizes asked for.
+"""Tasks of the benchmarks, from real features, and at given sizes for `solver.py`.
 
 The stored CLIP features are post-projection: what a black box gives. Where a head is needed they are lifted,
 exactly, to a wider pre-projection space with a known W0 [Do, D], Gaussian with variance 1 / Do:

@@ -1,20 +1,24 @@
-"""What people wait for beside the fit: images a second, start-up, large folders, memory, a cluster.
+"""What users wait for, each beside a limit or a peer in the same run.
 
-    python benchmarks/speed.py [--data ../shared/data] [--only photos large accuracy again many memory threads
-    busy ray]
+    python benchmarks/speed.py [--data ../shared/data] [--only photos large decoding start again many memory
+                               threads busy ray reproject report fits setup] [--folds]
 
-Each line prints what was asked beside what was seen. `photos`: pets37/train through the offline encoder;
-beside it decoding alone, on all cores, and the bare tower. `large`: the same for 12-megapixel JPEGs, photos
-enlarged, as they are and roughened with noise. `accuracy`: 16 shots, the quick ways against the exact ones;
-on the test parts once, or with --folds inside the training parts. `again`: a second fit on 1,632 images,
-until the solver starts. `many`: 100,000 small images. `memory`: huge pictures. `threads`: eight of them on
-one classifier. `busy`: fit and predict beside four processes that never rest, against the share of the
-machine that is then theirs. `ray`: two workers against one, each on one thread.
+`photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
+`large`: the same for 12-megapixel JPEGs, photos enlarged, as they are and with noise. `decoding`: accuracy of
+int8 towers and small decoding beside the exact forms; on the test images, or inside the training images with
+--folds. `start`: `--help` and one prediction beside Python and its libraries alone. `again`: a fit of 1,632
+images whose features are stored, beside its solver. `many`: 100,000 small images, beside listing them.
+`memory`: huge images, beside the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit
+and predict beside four busy processes, over the share of the machine that is then theirs. `ray`: two workers
+beside one. `reproject`: a million features beside the bare matrix product. `report`: a page about birds60,
+beside `prolip eval`. `fits`: a sweep of fits beside the same fits in a loop. `setup`: `make demo` in a fresh
+clone, beside `pip install` alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import shutil
@@ -31,7 +35,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from light import pictures, report, run
+from method_tasks import DEFAULT
 from prolip import FewShotClassifier, Task, methods
 from prolip.core.arrays import Array
 from prolip.data import as_templates, read_images
@@ -41,9 +45,42 @@ from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, extract
 from prolip.features.images import ImageContent
 from prolip.io.environment import cores
+from solver_tasks import few_shot, photos
 
-PROLIP = [sys.executable, "-c", "from prolip.cli import main; main()"]
+PROJECT = Path(__file__).resolve().parents[1]
+PROLIP = [sys.executable, "-m", "prolip"]
 SETS = ("pets37", "dtd10", "clothing10")
+
+
+def show(what: str, measured: str, beside: str = "") -> None:
+    print(f"{what:<58} {measured}" + (f"   beside: {beside}" if beside else ""), flush=True)
+
+
+def run(*command: object, cwd: Path | None = None) -> tuple[float, str]:
+    """Seconds and output of a command."""
+    own = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as where it is installed: compiled once
+    began = time.perf_counter()
+    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, env=own)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return seconds, done.stdout
+
+
+def median_seconds(*command: object, repeats: int = 5) -> float:
+    return statistics.median(run(*command)[0] for _ in range(repeats))
+
+
+def small_images(folder: Path, classes: int = 102, each: int = 16) -> Path:
+    """Make a folder per class of small random images, alike within a class."""
+    root, rng = folder / "many", np.random.default_rng(0)
+    for k in range(classes):
+        base = rng.integers(0, 256, (6, 6, 3))
+        (root / f"class {k:03}").mkdir(parents=True)
+        for i in range(each):
+            pixels = (base + rng.normal(0, 60, base.shape)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).resize((64, 64)).save(root / f"class {k:03}" / f"{i}.png")
+    return root
 
 
 def rate(count: int, work: Callable[[], object], repeats: int = 2) -> float:
@@ -56,8 +93,8 @@ def rate(count: int, work: Callable[[], object], repeats: int = 2) -> float:
     return count / best
 
 
-def throughput(what: str, encoder: Encoder, paths: list[Path], asked: int) -> None:
-    """Our own figure, and the two limits beside it."""
+def throughput(what: str, encoder: Encoder, paths: list[Path]) -> None:
+    """Images a second, and the two limits."""
     extract(encoder, paths[:64])  # loads what is loaded once
     began = time.process_time()
     ours = rate(len(paths), lambda: extract(encoder, paths))
@@ -75,15 +112,14 @@ def throughput(what: str, encoder: Encoder, paths: list[Path], asked: int) -> No
     some = np.stack([decode(path) for path in paths[:64]])
     tower = rate(512, lambda: [encoder.encode(some) for _ in range(512 // len(some))])
     both = 1 / (1 / decoding + 1 / tower)
-    limits = f"decoding {decoding:.0f}, tower {tower:.0f}, together {both:.0f}"
-    seen = f"{ours:.0f} a second, {each:.1f} ms of a core each ({limits})"
-    report(what, seen, f"{asked} a second", ours >= asked)
+    limits = f"decoding {decoding:.0f}, tower {tower:.0f}, one after the other {both:.0f}"
+    show(what, f"{ours:.0f} a second, {each:.1f} ms of a core each ({ours / both:.2f})", limits)
 
 
 def show_photos(data: Path, folder: Path) -> None:
     paths = list(read_images(data / "images" / "pets37", split="train").images)
-    throughput("pets37/train", load("offline"), paths, 250)
-    throughput("pets37/train, offline:exact", load("offline:exact"), paths, 0)
+    throughput("pets37/train", load("offline"), paths)
+    throughput("pets37/train, offline:exact", load("offline:exact"), paths)
 
 
 def show_large(data: Path, folder: Path) -> None:
@@ -97,9 +133,9 @@ def show_large(data: Path, folder: Path) -> None:
             rough = (np.asarray(photo) + grain).clip(0, 255).astype(np.uint8)
             Image.fromarray(rough).save(path, quality=90)
         size = statistics.mean(path.stat().st_size for path in paths) / 1e6
-        throughput(f"12-megapixel JPEGs, {size:.1f} MB each", encoder, paths, 60)
+        throughput(f"12-megapixel JPEGs, {size:.1f} MB each", encoder, paths)
         exact = rate(len(paths), lambda paths=paths: extract(encoder, paths, exact_decode=True), 1)
-        report("  the same, exact_decode", f"{exact:.0f} a second", "-", True)
+        show("  the same, exact_decode", f"{exact:.0f} a second")
 
 
 def task(encoder: Encoder, data: Path, name: str, exact: bool) -> tuple[Task, Array, Array]:
@@ -122,47 +158,49 @@ def in_folds(task: Task) -> float:
             places = np.flatnonzero(task.y == k)
             fold[np.random.default_rng(seed).permutation(places)] = np.arange(len(places)) % 4
         for i in range(4):
-            fitted = methods.create("prolip", lam="auto").fit(task.subset(np.flatnonzero(fold != i)))
+            fitted = methods.create(DEFAULT).fit(task.subset(np.flatnonzero(fold != i)))
             seen.append(accuracy(fitted.logits(task.x[fold == i]), task.y[fold == i]))
     return statistics.mean(seen)
 
 
-def show_accuracy(data: Path, folder: Path, folds: bool = False) -> None:
+def show_decoding(data: Path, folder: Path, folds: bool = False) -> None:
     lost = []
     for name in SETS:
         found = {}
         for exact in (False, True):
             there, x, y = task(load("offline:exact" if exact else "offline"), data, name, exact)
-            fitted = methods.create("prolip", lam="auto").fit(there)
+            fitted = methods.create(DEFAULT).fit(there)
             found[exact] = 100 * (in_folds(there) if folds else accuracy(fitted.logits(x), y))
         lost.append(found[True] - found[False])
-        report(f"{name}, quick", f"{found[False]:.1f} % (exact {found[True]:.1f} %)", "-", True)
-    mean = statistics.mean(lost)
-    report("accuracy lost by the quick ways, mean", f"{mean:.2f} points", "0.3", mean <= 0.3)
+        show(f"{name}, int8 and small decoding", f"{found[False]:.1f} %", f"exact {found[True]:.1f} %")
+    show("accuracy lost, mean", f"{statistics.mean(lost):.2f} points")
+
+
+def show_start(data: Path, folder: Path) -> None:
+    bare = median_seconds(sys.executable, "-c", "pass")
+    seconds = median_seconds(*PROLIP, "--help")
+    show("prolip --help", f"{seconds:.2f} s ({seconds / bare:.1f})", f"python -c pass {bare:.2f} s")
+    model, photo = small_model(folder), next((data / "images" / "pets37" / "test").rglob("*.jpg"))
+    libraries = "import numpy, onnxruntime, PIL.Image, click"
+    bare = median_seconds(sys.executable, "-c", libraries)
+    seconds = median_seconds(*PROLIP, "predict", model, photo)
+    show(
+        "prolip predict MODEL one.jpg", f"{seconds:.2f} s ({seconds / bare:.1f})", f"{libraries} {bare:.2f} s"
+    )
 
 
 def show_again(data: Path, folder: Path) -> None:
-    root = pictures(folder)
+    root = small_images(folder)
     time.sleep(3)  # files that changed a moment ago are read again
     run(*PROLIP, "fit", root, "-o", folder / "first")
-    program = (
-        "import sys; from prolip import FewShotClassifier, methods\n"
-        "def stop(*_, **__): sys.exit()\n"
-        "kind = type(methods.create('prolip')); kind.fit = kind.fit_held_out = stop\n"
-        "FewShotClassifier().fit(sys.argv[1])"
-    )
-    times = []
-    for _ in range(5):
-        times.append(run(sys.executable, "-c", program, root))
-    seen = statistics.median(times)
-    report("second fit, 1,632 images: until the solver", f"{seen:.2f} s", "0.5 s", seen <= 0.5)
-    model, picture = folder / "first", next(root.rglob("*.png"))
-    times = [run(*PROLIP, "predict", model, picture) for _ in range(5)]
-    report("prolip predict MODEL one.png", f"{statistics.median(times):.2f} s", "0.7 s", min(times) <= 0.7)
+    found = [run(*PROLIP, "fit", root, "-o", folder / f"again-{i}", "--json") for i in range(5)]
+    seconds = statistics.median(whole for whole, _ in found)
+    solver = statistics.median(json.loads(output)["seconds"] for _, output in found)
+    show("prolip fit, 1,632 stored images of 102 classes", f"{seconds:.2f} s", f"its solver {solver:.2f} s")
 
 
 def peak(*command: object) -> tuple[float, float]:
-    """Seconds and megabytes of a command, as Linux tells while it runs."""
+    """Seconds and peak megabytes of a command; Linux only."""
     began, most = time.perf_counter(), 0
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
@@ -185,7 +223,7 @@ def small_model(folder: Path) -> Path:
 
 
 def show_many(data: Path, folder: Path, count: int = 100_000, contents: int = 1000) -> None:
-    """Many files of few contents: encoding them is not what is measured."""
+    """Many files with few different contents, so that encoding takes no time."""
     root, rng = folder / "many files", np.random.default_rng(0)
     for i in range(contents):
         first = root / "0" / f"{i}.bmp"
@@ -194,14 +232,17 @@ def show_many(data: Path, folder: Path, count: int = 100_000, contents: int = 10
         for copy in range(1, count // contents):
             (root / str(copy)).mkdir(exist_ok=True)
             shutil.copyfile(first, root / str(copy) / f"{i}.bmp")
-    model, out = small_model(folder), folder / "answers.csv"
-    seconds, memory = peak(*PROLIP, "predict", model, root, "--out", out)
-    report(f"{count:,} small images, first run", f"{seconds:.0f} s, {memory:.0f} MB", "-", True)
-    seconds, memory = peak(*PROLIP, "predict", model, root, "--out", out)
-    met = seconds <= 10 and memory <= 300
-    report("  again, nothing to do", f"{seconds:.1f} s, {memory:.0f} MB", "10 s, 300 MB", met)
-    seconds, memory = peak(*PROLIP, "predict", model, root, "--out", folder / "other.csv")
-    report("  again, features known", f"{seconds:.1f} s, {memory:.0f} MB", "-", True)
+    model, out = small_model(folder), folder / "rows.csv"
+    began = time.perf_counter()
+    listed = sum(path.stat().st_size > 0 for path in root.rglob("*.bmp"))
+    listing = f"listing {listed:,} files {time.perf_counter() - began:.1f} s"
+    for what, target in (
+        ("first run", out),
+        ("nothing to do", out),
+        ("features known", folder / "other.csv"),
+    ):
+        seconds, memory = peak(*PROLIP, "predict", model, root, "--out", target)
+        show(f"predict, {count:,} small images, {what}", f"{seconds:.1f} s, {memory:.0f} MB", listing)
 
 
 def show_memory(data: Path, folder: Path) -> None:
@@ -215,8 +256,8 @@ def show_memory(data: Path, folder: Path) -> None:
             with (root / f"{i}.png").open("ab") as file:
                 file.write(bytes([i]))  # another content
         seconds, memory = peak(*PROLIP, "predict", model, root, "--no-store")
-        what = f"predict, six pictures of 13,300 x 13,300, {mode}"
-        report(what, f"{memory:.0f} MB, {seconds:.0f} s", "1500 MB", memory < 1500)
+        pixels = f"pixels of one {13_300**2 * (2 if mode == 'I;16' else 4) / 1e6:.0f} MB"
+        show(f"predict, six images of 13,300 x 13,300, {mode}", f"{memory:.0f} MB, {seconds:.0f} s", pixels)
 
 
 def show_threads(data: Path, folder: Path) -> None:
@@ -229,13 +270,7 @@ def show_threads(data: Path, folder: Path) -> None:
         "[t.start() for t in threads]; [t.join() for t in threads]"
     )
     used = {n: peak(sys.executable, "-c", program, model, root, n)[1] for n in (1, 8)}
-    ratio = used[8] / used[1]
-    report(
-        "memory of 8 threads over one's",
-        f"{ratio:.2f} ({used[1]:.0f}, {used[8]:.0f} MB)",
-        "1.5",
-        ratio <= 1.5,
-    )
+    show("memory of 8 threads", f"{used[8]:.0f} MB ({used[8] / used[1]:.2f})", f"one thread {used[1]:.0f} MB")
 
 
 @contextmanager
@@ -250,7 +285,7 @@ def busy(count: int = 4) -> Iterator[None]:
 
 
 def show_busy(data: Path, folder: Path) -> None:
-    """A fair share beside four: with t threads of ours at work on c cores, a part t / (4 + t) of them."""
+    """A fair share beside four processes: with t busy threads on c cores, a part t / (4 + t) of them."""
     photos = data / "images" / "pets37"
     commands = {
         "fit": [*PROLIP, "fit", photos, "-o", folder / "fitted", "--no-store", "--force"],
@@ -258,16 +293,16 @@ def show_busy(data: Path, folder: Path) -> None:
     }
     for name, command in commands.items():
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        alone = run(*command)
+        alone, _ = run(*command)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         with busy():
-            beside = run(*command)
-        threads = max(1.0, used / alone)  # cores that we kept at work
+            beside, _ = run(*command)
+        threads = max(1.0, used / alone)  # cores in use
         fair = alone * threads / (cores() * threads / (4 + threads))
         ratio = beside / max(fair, alone)
-        seen = f"{ratio:.2f} ({alone:.1f} s alone, {beside:.1f} s, fair {fair:.1f} s)"
-        report(f"{name} beside four busy processes, over its share", seen, "1.5", ratio <= 1.5)
+        fair_share = f"alone {alone:.1f} s, a fair share {fair:.1f} s"
+        show(f"{name} among four busy processes", f"{beside:.1f} s ({ratio:.2f})", fair_share)
 
 
 def show_ray(data: Path, folder: Path) -> None:
@@ -287,14 +322,75 @@ def show_ray(data: Path, folder: Path) -> None:
             extract_on_ray("offline", paths, FeatureStore(store), workers=workers)
         seconds[workers] = min(seconds.get(workers, 1e9), time.perf_counter() - began)
     ray.shutdown()
-    ratio = seconds[1] / seconds[2]
-    seen = f"{ratio:.2f} ({len(paths)} images: {seconds[1]:.1f} s, {seconds[2]:.1f} s)"
-    report("Ray: two workers over one", seen, "1.6", ratio >= 1.6)
+    measured = f"{seconds[2]:.1f} s ({seconds[1] / seconds[2]:.2f} times as fast)"
+    show(f"Ray, two workers, {len(paths)} images", measured, f"one worker {seconds[1]:.1f} s")
+
+
+def show_reproject(data: Path, folder: Path) -> None:
+    """1,000,000 x 768 float16 features to 512."""
+    n, width, dim = 1_000_000, 768, 512
+    rng = np.random.default_rng(0)
+    weight, source = rng.standard_normal((width, dim), np.float32), folder / "features.npy"
+    array = np.lib.format.open_memmap(source, "w+", np.float16, (n, width))
+    for start in range(0, n, 50_000):
+        array[start : start + 50_000] = rng.normal(size=(50_000, width))
+    array.flush()
+    del array
+    np.save(folder / "weight.npy", weight)
+    block = rng.standard_normal((10_000, width), np.float32)
+    program = (
+        "import sys, time; from pathlib import Path; import numpy as np; from prolip import Head\n"
+        "from prolip.export.reproject import reproject\n"
+        "folder, dtype = Path(sys.argv[1]), sys.argv[2]; head = Head(np.load(folder / 'weight.npy'))\n"
+        "reproject(folder / 'features.npy', head, folder / f'{dtype}.npy', dtype=dtype)"
+    )
+    for dtype in ("float32", "float16"):
+        began = time.perf_counter()
+        for _ in range(n // 10_000):
+            block @ weight
+        bare = time.perf_counter() - began
+        seconds, memory = peak(sys.executable, "-c", program, folder, dtype)
+        measured = f"{seconds:.1f} s ({seconds / bare:.1f}), {memory:.0f} MB"
+        show(f"reproject, a million features to {dtype}", measured, f"the bare product {bare:.1f} s")
+
+
+def show_report(data: Path, folder: Path) -> None:
+    root, model = data / "images" / "birds60", folder / "birds"
+    run(*PROLIP, "fit", root, "-o", model)
+    predictions, _ = run(*PROLIP, "eval", model, root)  # encodes the test images
+    predictions, _ = run(*PROLIP, "eval", model, root)
+    seconds, _ = run(*PROLIP, "report", model, root, "-o", folder / "report.html")
+    size = (folder / "report.html").stat().st_size / 1e6
+    show("report about birds60", f"{seconds:.1f} s, {size:.1f} MB", f"prolip eval {predictions:.1f} s")
+
+
+def show_fits(data: Path, folder: Path, seeds: int = 100) -> None:
+    """Fits of 10 classes x 16 images by `bench run`, and in a plain loop on one core."""
+    command = [*PROLIP, "bench", "run", "validation_free", "--data", data / "images", "--datasets", "dtd10"]
+    command += ["--methods", "prolip", "--shots", "16", "--views", "1", "--results", folder / "fits.sqlite"]
+    run(*command, "--seeds", "1")  # encodes the images
+    seconds, _ = run(*command, "--seeds", f"2-{seeds + 1}")
+    task = photos(data, "dtd10")[0].subset(few_shot(photos(data, "dtd10")[0].y, 16, 1))
+    looped = rate(50, lambda: [methods.create("prolip", lam="1/N").fit(task) for _ in range(50)])
+    measured = f"{60 * seeds / seconds:.0f} a minute, start-up included"
+    show(f"bench run, {seeds} fits on {cores()} cores", measured, f"a loop {60 * looped:.0f}")
+
+
+def show_setup(data: Path, folder: Path) -> None:
+    clone = folder / "clone"
+    run("git", "clone", "--quiet", PROJECT, clone)
+    seconds, _ = run("make", "demo", cwd=clone)
+    used = sum(path.lstat().st_blocks * 512 for path in clone.rglob("*")) / 1e6
+    run(sys.executable, "-m", "venv", folder / "plain")
+    bare, _ = run(folder / "plain" / "bin" / "pip", "install", "--quiet", clone)
+    show("make demo in a fresh clone", f"{seconds:.0f} s, {used:.0f} MB", f"pip install alone {bare:.0f} s")
 
 
 PARTS = {
-    "photos": show_photos, "large": show_large, "accuracy": show_accuracy, "again": show_again,
-    "many": show_many, "memory": show_memory, "threads": show_threads, "busy": show_busy, "ray": show_ray,
+    "photos": show_photos, "large": show_large, "decoding": show_decoding, "start": show_start,
+    "again": show_again, "many": show_many, "memory": show_memory, "threads": show_threads, "busy": show_busy,
+    "ray": show_ray, "reproject": show_reproject, "report": show_report, "fits": show_fits,
+    "setup": show_setup,
 }  # fmt: skip
 
 
@@ -304,12 +400,12 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folds", action="store_true", help="accuracy inside the training parts")
+    parser.add_argument("--folds", action="store_true", help="decoding: inside the training images")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["PROLIP_CACHE"] = str(Path(name) / "cache")
         for part in arguments.only:
-            more = [True] if part == "accuracy" and arguments.folds else []
+            more = [True] if part == "decoding" and arguments.folds else []
             PARTS[part](arguments.data, Path(name), *more)
 
 

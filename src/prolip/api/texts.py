@@ -8,7 +8,7 @@ e_p is the prompt's embedding, of unit length, and g_p what it gains on the clas
 mean cosine with them, less that with the images of all classes. So every prompt counts the same where a class
 has no image, and only what tells it from the others moves the weights. s is the model's scale.
 
-Measured on birds60 with `benchmarks/descriptions.py`, offline: where all classes are described (16 of them,
+Measured on birds60 with `benchmarks/accuracy.py`, offline: where all classes are described (16 of them,
 three sentences each) zero-shot goes from 20.0 to 27.8 % with equal weights, to 30.0, 30.5 and 31.2 with 1, 4
 and 16 images a class. Without the term of all images it was 22 to 26; EQUAL = 1 and 3 or 10 times s were a
 little worse. The default, fitted, changes by +0.3, +0.2 and 0.0. Where only some classes are described,

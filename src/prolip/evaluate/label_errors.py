@@ -10,7 +10,7 @@ Why both: the fit knows what tells the classes apart, but has learned from the w
 neighbour's vote is one among many. Settled with one label in twenty swapped on four photo sets, three draws
 of each: a mean average precision of 0.860, against 0.827 for p alone, which is cleanlab's "self confidence"
 and the best of its scores, and 0.825 for v alone; exp(5 c) to exp(20 c) do alike. On five other draws
-(`benchmarks/check.py`) 0.885 against 0.851. The list below 0.01 has a precision of 0.67 and a recall of 0.89
+(`benchmarks/adapted.py`) 0.885 against 0.851. Below 0.01: precision 0.67, recall 0.89
 there; that of cleanlab's `find_label_issues`, on the same p, 0.37 and 0.78. Not all of the "false" ones are:
 the sets have wrong labels of their own.
 """

@@ -7,7 +7,7 @@ Two pictures are near-duplicates where features (before the projection, less the
 Pixels agree where the correlation of two 16 x 16 grey pictures, one perhaps mirrored, is at least 0.97. The
 pixels are looked at only where the features leave it open, so few pictures are opened.
 
-Measured with `offline` on four photo sets and changed copies of 60 pictures of each (`benchmarks/check.py`):
+Measured with `offline` on four photo sets and changed copies of 60 images of each (`benchmarks/adapted.py`):
 of copies compressed to quality 40, halved in size, brightened by a quarter or mirrored, 92 to 100 % are
 found; cropped by a twentieth on each side, 53 to 87 %; made grey, 62 to 95 %. Among the 3 million pairs of
 different files of the sets, six are found, and all six are the same picture, pattern or scene; the next

@@ -8,7 +8,7 @@ candidate that was chosen; its report says which, and why.
 
 With one image a class and no validation set nothing can be compared, and the first candidate is taken.
 
-Where this was settled: `benchmarks/development.py`, on sets apart from those that are reported. Means there
+Where this was settled: `benchmarks/method_tasks.py`, on sets apart from those that are reported. Means there
 over twelve sets of 2 to 12 images a class: by likelihood 85.8 %, by accuracy 84.2, ProLIP alone 85.4. So the
 rule matters, and the gain over ProLIP is small. With one image a class: ProLIP alone 82.1, averages of two or
 three candidates 78.9 to 81.9.

@@ -8,7 +8,7 @@ once, on the whole support set. The weights carry the temperature as well, so th
 there is nothing to hold out the logits are averaged.
 
 The default members are one that starts from the texts, one that sees only the images, and one between. On
-the sets of `benchmarks/development.py` no smaller pool did better than this one beyond the noise.
+the sets of `benchmarks/method_tasks.py` no smaller pool did better than this one beyond the noise.
 """
 
 from collections.abc import Mapping, Sequence

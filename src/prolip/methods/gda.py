@@ -8,7 +8,7 @@ Classes are Gaussians with means mu_k and one covariance. With C the n features 
 
 alpha is searched over {1e-4, .., 100}, on a validation set or inside the support set (theirs: the whole
 validation split, and on ImageNet the test set). Where there is nothing to hold out, alpha = 0.03,
-which did best on the sets of `benchmarks/development.py`. There are no more folds than images of a class, so
+which did best on the sets of `benchmarks/method_tasks.py`. There are no more folds than images of a class, so
 that every class lends to each: b_k falls with the length of mu_k, which is longer the fewer images it comes
 from, and a class that lent one would lose to those that did not.
 

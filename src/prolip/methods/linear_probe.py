@@ -4,7 +4,7 @@
 
 as scikit-learn writes it. The text is not used. C is swept over {1e-6, 1e-4, .., 1e6} and then refined, as
 the paper's baseline does, on a validation set or by cross-validation inside the support set. With one image
-a class and no validation set, C = 100: on the sets of `benchmarks/development.py` accuracy is flat from 10
+a class and no validation set, C = 100: on the sets of `benchmarks/method_tasks.py` accuracy is flat from 10
 to 1,000.
 
 Differences from the authors: the refinement is by halving steps of log C around the best, not a fixed count
