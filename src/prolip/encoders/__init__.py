@@ -13,7 +13,10 @@ from typing import Any
 from prolip.core.arguments import as_text
 from prolip.core.errors import ModelError, unknown_name
 from prolip.encoders.base import Encoder, check_device, choose_device
+from prolip.encoders.onnx_files import split_precision
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.pretrained import MODELS, find_files, find_source
+from prolip.encoders.pretrained import download as get_files
 
 __all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "is_packaged", "kinds", "load"]
 
@@ -30,27 +33,59 @@ KINDS = {
 PACKAGED = ("offline",)  # kinds whose weights are installed with this package: nothing is fetched or opened
 
 
-def load(name: str, device: str = "auto") -> Encoder:
+def load(
+    name: str,
+    device: str = "auto",
+    *,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Encoder:
     """Load an encoder by its name.
 
     Parameters
     ----------
     name
-        `offline`, `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; `arrays` for embeddings
-        that you have; or a kind that another package adds, `KIND:REST`.
+        `offline`; a short name of `prolip models`, like `clip`; `onnx:ID-or-PATH`, `open_clip:ARCH/TAG`,
+        `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; `arrays` for embeddings that you have; or a kind that
+        another package adds, `KIND:REST`.
     device
         `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
+    download
+        Whether a short name or `onnx:ID` may be downloaded; otherwise one that is not on this machine is
+        refused.
+    progress
+        Called with (done, total) bytes while a model is downloaded.
     """
     kind, colon, rest = as_text(name, "model").partition(":")
+    if short := name.partition("@")[0] in MODELS:
+        kind, rest = "onnx", ""
     if kind not in kinds() or (colon and not rest and kind in ("offline", "arrays")):
         raise unknown_name(
-            "model", name, [*kinds(), "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+            "model", name, [*kinds(), *MODELS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
     check_device(device)
+    if kind == "onnx" and download:
+        fetch(name, progress)
+    if short:
+        from prolip.encoders.onnx import load_pretrained
+
+        return load_pretrained(name)
     encoder = _loader(kind)(rest, device)
     if not isinstance(encoder, Encoder):
         raise ModelError(f"the entry point {kind} of {GROUP} gave no Encoder, but {type(encoder).__name__}")
     return encoder
+
+
+def fetch(name: str, progress: Callable[[int, int], None] | None = None) -> None:
+    """Download the files of a short name or of `onnx:ID`, unless they are on this machine."""
+    from pathlib import Path
+
+    rest = split_precision(name.removeprefix("onnx:"))[0]
+    if name.startswith("onnx:") and Path(rest).expanduser().is_dir():
+        return
+    source = find_source(name)
+    if find_files(source) is None:
+        get_files(name, source, progress)
 
 
 def kinds() -> list[str]:

@@ -20,6 +20,7 @@ def loading(name: str, local: bool) -> Iterator[None]:
     """
     import huggingface_hub.constants as hub
 
+    hub.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
     asked_offline = hub.HF_HUB_OFFLINE
     failure = None if local or asked_offline else _hub_failure()
     hub.HF_HUB_OFFLINE = asked_offline or local or failure is not None

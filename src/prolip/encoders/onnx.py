@@ -26,14 +26,14 @@ from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import Projection, find_projection
-from prolip.encoders.onnx_files import PRECISIONS, ModelFiles, choose_files
+from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
-from prolip.io.files import sha256_file
 from prolip.io.onnx_model import OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
-from prolip.io.reading import read_json
+from prolip.io.reading import Unreadable, read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
@@ -47,38 +47,61 @@ _AGREEMENT = {
 
 
 def load(rest: str, device: str) -> OnnxEncoder:
-    """Load the encoder of this name, the part after `onnx:`."""
-    source, at, precision = rest.rpartition("@")
-    if not at or precision not in PRECISIONS:
-        source, precision = rest, "fp32"
+    """Load the encoder of the name after `onnx:`: a folder, or a repository that is in the cache."""
+    source, precision = split_precision(rest)
     if not source:
         raise UsageError("onnx: needs a folder or a repository, like onnx:Xenova/clip-vit-base-patch32")
     folder = Path(source).expanduser()
+    if folder.is_dir() or source.startswith((".", "~")) or folder.is_absolute():
+        return _load_folder(folder, precision)
+    return load_pretrained(f"onnx:{rest}")
+
+
+def load_pretrained(name: str) -> OnnxEncoder:
+    """Load a model of the hub, by its short name or `onnx:OWNER/REPOSITORY`, that was downloaded before."""
+    source = find_source(name)
+    found = find_files(source)
+    if found is None:
+        raise DownloadRequiredError(name, source)
+    files, paths = found
+    encoder = open_files(name, files, paths, source.precision, source.known.scale if source.known else None)
+    encoder.licence = source.licence
+    encoder.revision = source.revision_of(source.repository)
+    return encoder
+
+
+def _load_folder(folder: Path, precision: str) -> OnnxEncoder:
     if not folder.is_dir():
         raise ModelError(f"there is no folder {folder}")
     folder = folder.resolve()
-    files = sorted(file.relative_to(folder).as_posix() for file in folder.glob("**/*.*") if file.is_file())
-    return open_folder(
-        f"onnx:{folder}@{precision}", folder, choose_files(source, files, precision), precision
-    )
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    files = choose_files(str(folder), names, precision)
+    paths = {name: folder / name for name in files.all()}
+    return open_files(f"onnx:{folder}@{precision}", files, paths, precision)
 
 
-def open_folder(
-    name: str, folder: Path, files: ModelFiles, precision: str, *, scale: float | None = None
+def open_files(
+    name: str, files: ModelFiles, paths: Mapping[str, Path], precision: str, scale: float | None = None
 ) -> OnnxEncoder:
-    """Open the towers of a model whose files are in a folder."""
-    configs = {file: _json(folder / file) for file in files.others}
+    """Open the towers of a model."""
+    configs = {Path(file).name: _json(paths[file]) for file in files.others}
     config = configs.get("config.json", {})
     kind = _model_type(config)
     if scale is None and "logit_scale" in configs.get("meta.json", {}):
         scale = math.exp(float(configs["meta.json"]["logit_scale"]))
+    processor = _json(paths[files.image_processor]) if files.image_processor else {}
+    tokenizer = None
+    if files.tokenizer:
+        words = configs.get("tokenizer_config.json", {})
+        tokenizer = Tokenizer(paths[files.tokenizer], words, kind, _context(config, kind))
+    digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
     return OnnxEncoder(
         name,
-        Tower(OnnxModel.read(folder / files.image), precision),
-        folder / files.text,
-        Tokenizer(folder / files.tokenizer, kind, _context(config, kind)) if files.tokenizer else None,
-        _preprocess(folder, files, kind, name),
-        fingerprint=_fingerprint(folder / files.image, folder / files.text),
+        Tower(_read_graph(paths[files.image]), precision),
+        paths[files.text],
+        tokenizer,
+        _preprocess(processor, kind, name),
+        fingerprint=hashlib.sha256(json.dumps(digests).encode()).hexdigest(),
         scale=SCALES[kind] if scale is None else scale,
         precision=precision,
     )
@@ -129,7 +152,7 @@ class OnnxEncoder(Encoder):
 
     @cached_property
     def _text(self) -> Tower:
-        return Tower(OnnxModel.read(self._text_path), self._precision)
+        return Tower(_read_graph(self._text_path), self._precision)
 
     @cached_property
     def text_head(self) -> Head:  # type: ignore[override]
@@ -236,7 +259,7 @@ _NUMPY = {
 class Tokenizer:
     """The tokenizer of a model, from its tokenizer.json."""
 
-    def __init__(self, path: Path, kind: str, context: int) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], kind: str, context: int) -> None:
         from tokenizers import Tokenizer as Library
 
         try:
@@ -244,8 +267,7 @@ class Tokenizer:
         except Exception as error:  # the library raises plain exceptions
             raise ModelError(f"{path} cannot be read: {first_line(error)}") from error
         self._kind, self._context = kind, context
-        config = path.with_name("tokenizer_config.json")
-        self._pad = self._pad_token(_json(config) if config.is_file() else {})
+        self._pad = self._pad_token(config)
 
     def arrays(self, prompts: Sequence[str], tower: Tower) -> dict[str, Array]:
         """Return token ids [P, L] and whatever else the tower takes."""
@@ -293,8 +315,7 @@ def _embedding_output(model: OnnxModel) -> str:
     return model.outputs[0]
 
 
-def _preprocess(folder: Path, files: ModelFiles, kind: str, name: str) -> Preprocess:
-    config = _json(folder / files.image_processor) if files.image_processor else {}
+def _preprocess(config: dict[str, Any], kind: str, name: str) -> Preprocess:
     if isinstance(config.get("stages"), list):  # deepghs writes the steps of transformers one by one
         config = {key: value for stage in config["stages"] for key, value in stage.items()}
     if "resize_mode" in config:
@@ -316,13 +337,15 @@ def _context(config: dict[str, Any], kind: str) -> int:
     return CONTEXT[kind]
 
 
+def _read_graph(path: Path) -> OnnxModel:
+    try:
+        return OnnxModel.read(path)
+    except Unreadable as error:
+        raise ModelError(f"{path} cannot be read: {error.reason}; if it was downloaded, delete it") from error
+
+
 def _json(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise ModelError(f"{path} is not a JSON object")
     return found
-
-
-def _fingerprint(*files: Path) -> str:
-    digests = [sha256_file(file) for file in files]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -59,16 +59,28 @@ class ModelFiles:
         return tuple(name for name in named if name is not None)
 
 
-def choose_files(name: str, files: Iterable[str], precision: str = "fp32") -> ModelFiles:
+def split_precision(name: str) -> tuple[str, str]:
+    """Split NAME@PRECISION; without a precision it is fp32."""
+    start, at, precision = name.rpartition("@")
+    return (start, precision) if at and precision in PRECISIONS else (name, "fp32")
+
+
+def choose_files(
+    name: str, files: Iterable[str], precision: str = "fp32", *, strict: bool = False
+) -> ModelFiles:
     """Find the towers of a precision among the files of a folder or a repository.
 
-    A tower that is not there in this precision is taken in another one, in the order of `PRECISIONS`.
+    A tower that is not there in this precision is taken in another one, in the order of `PRECISIONS`; if
+    `strict`, the image tower is not.
     """
     check_name("precision", precision, PRECISIONS)
     known = sorted(set(files))
     order = [precision, *(each for each in PRECISIONS if each != precision)]
     for image, text, words in _LAYOUTS:
-        towers = [_first(pattern, words, order, known) for pattern in (image, text)]
+        towers = [
+            _first(image, words, order[:1] if strict else order, known),
+            _first(text, words, order, known),
+        ]
         if towers[0] is not None and towers[1] is not None:
             extra = tuple(each for each in _OTHERS if each in known)
             return ModelFiles(towers[0], towers[1], _any(_TOKENIZERS, known), _any(_PROCESSORS, known), extra)

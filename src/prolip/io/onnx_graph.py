@@ -10,14 +10,17 @@ exporting needs no library.
     model = graph.to_bytes({"x": ("float32", ("batch", 4))}, {"positive": ("float32", ("batch", 2))})
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.core.arrays import Array
-from prolip.core.head import Head
+if TYPE_CHECKING:
+    from prolip.core.arrays import Array
+    from prolip.core.head import Head
 
 OPSET = 18
 IR_VERSION = 8  # the one that came with opset 18

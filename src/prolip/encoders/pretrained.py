@@ -1,0 +1,335 @@
+"""Pretrained models by short names, and how their files get here.
+
+Files come from the Hugging Face hub (or HF_ENDPOINT) into its own cache, which other programs share. Nothing
+is downloaded unless the caller says so: `find_files` looks at what is there, `download` gets the rest. Every
+file is compared with the size and the SHA-256 that are known for it: those of the table below, or those that
+the hub states for large files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
+from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
+from prolip.io.files import cache_dir, file_state, sha256_file
+from prolip.io.reading import Unreadable, read_json
+from prolip.io.writing import write_json
+
+Progress = Callable[[int, int], None]  # (done, total) bytes
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A model that has a short name.
+
+    Sizes are those of the files of the precision that is taken. Hashes that were not compared with the files
+    themselves are not listed; `download` then compares with what the hub states.
+    """
+
+    title: str
+    repository: str
+    precision: str  # the fastest on a CPU that is as accurate after a fit
+    megabytes: int
+    licence: str
+    width: int  # of the features before the projection
+    scale: float = 100.0
+    revision: str | None = None  # a commit; None is the newest
+    sha256: dict[str, str] = field(default_factory=dict)  # by file
+    free: bool = True  # whether the licence allows every use
+
+
+# int8 for vision transformers; convolutional towers are slower in dynamic int8 than in float32. Commits and
+# hashes are from the models' public pages; models without them have not been pinned.
+MODELS = {
+    "clip": PretrainedModel(
+        "CLIP ViT-B/32 (OpenAI)",
+        "Xenova/clip-vit-base-patch32",
+        "int8",
+        156,
+        "MIT",
+        768,
+        revision="d15189d7028b43f1d3e65039190477f6af591c2a",
+        sha256={
+            "onnx/vision_model.onnx": "fd6e1402a588279d1723c7534d4bcba5bc0b14b47dfab0e46f8c47b8270d7d40",
+            "onnx/vision_model_int8.onnx": "0ab0c1b3ace708e539633af1744d5a95247fe4e14d3e08ff197ef82a6cb9bd93",
+        },
+    ),
+    "clip-b16": PretrainedModel(
+        "CLIP ViT-B/16 (OpenAI)", "Xenova/clip-vit-base-patch16", "int8", 154, "MIT", 768
+    ),
+    "clip-l14": PretrainedModel(
+        "CLIP ViT-L/14 (OpenAI)", "Xenova/clip-vit-large-patch14", "int8", 434, "MIT", 1024
+    ),
+    "clip-rn50": PretrainedModel(
+        "CLIP ResNet-50 (OpenAI)", "Marqo/onnx-open_clip-RN50", "fp32", 410, "MIT", 2048
+    ),
+    "siglip-b16": PretrainedModel(
+        "SigLIP ViT-B/16 (Google)", "Xenova/siglip-base-patch16-224", "int8", 213, "Apache-2.0", 3072, 117.33
+    ),
+    "siglip2-b16": PretrainedModel(
+        "SigLIP 2 ViT-B/16 (Google)",
+        "onnx-community/siglip2-base-patch16-224-ONNX",
+        "fp16",
+        785,
+        "Apache-2.0",
+        3072,
+        112.67,
+    ),
+    "mobileclip-s0": PretrainedModel(
+        "MobileCLIP-S0 (Apple)", "Xenova/mobileclip_s0", "fp32", 218, "Apple, research use", 1024, free=False
+    ),
+    "mobileclip-s2": PretrainedModel(
+        "MobileCLIP-S2 (Apple)", "Xenova/mobileclip_s2", "fp32", 397, "Apple, research use", 1280, free=False
+    ),
+}
+
+
+class DownloadRequiredError(ModelError):
+    """A model is not on this machine, and nobody said that it may be downloaded."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.name, self.source = name, source
+        size = f"about {source.megabytes} MB, licence {source.licence}" if source.known else "size unknown"
+        super().__init__(
+            f"{name} is not on this machine ({size}): run `prolip models get {name}`, or pass download=True"
+        )
+
+
+class ChecksumError(ModelError):
+    """A downloaded file is not the one that was expected; it was removed."""
+
+    def __init__(self, file: str, expected: str, found: str) -> None:
+        self.file, self.expected, self.found = file, expected, found
+        super().__init__(
+            f"{file} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
+            "damaged, or the file has changed at its source; it was removed, try again"
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model's files are on the hub."""
+
+    repository: str
+    precision: str
+    subfolder: str = ""
+    known: PretrainedModel | None = None
+
+    def revision_of(self, repository: str) -> str | None:
+        """Return the commit that is taken; None is the newest."""
+        return self.known.revision if self.known and repository == self.repository else None
+
+    @property
+    def megabytes(self) -> int | None:
+        """Size of the download, where it is known."""
+        return self.known.megabytes if self.known else None
+
+    @property
+    def licence(self) -> str | None:
+        """Licence of the weights, where it is known."""
+        return self.known.licence if self.known else None
+
+
+def find_source(name: str) -> Source:
+    """Return where a model is: a short name, or `onnx:OWNER/REPOSITORY[:FOLDER][@PRECISION]`."""
+    short, _, precision = name.partition("@")
+    if short in MODELS:
+        known = MODELS[short]
+        return Source(known.repository, precision or known.precision, known=known)
+    rest, precision = split_precision(name.removeprefix("onnx:"))
+    repository, _, subfolder = rest.partition(":")
+    owner, slash, project = repository.partition("/")
+    if not (owner and slash and project) or "/" in project:
+        raise UsageError(
+            f"{name!r} is neither a folder nor a repository: write onnx:FOLDER or onnx:OWNER/REPOSITORY"
+        )
+    return Source(repository, precision, subfolder.strip("/"))
+
+
+# A file of a model: its name in the layout, the repository that has it, and its name there.
+Listing = dict[str, tuple[str, str]]
+CLIP_TOKENIZER = ("Xenova/clip-vit-base-patch32", "tokenizer.json")  # for repositories that have towers alone
+
+
+def find_files(source: Source) -> tuple[ModelFiles, dict[str, Path]] | None:
+    """Return the files of a model in the hub's cache, and where they are; None where one is missing."""
+    folders = {repository: _snapshot(repository, source) for repository in _repositories(source)}
+    names = {repository: _names_in(folder) for repository, folder in folders.items()}
+    listing = _listing(source, names)
+    with suppress(ModelError):
+        files = choose_files(source.repository, listing, source.precision, strict=True)
+        paths = {}
+        for name in files.all():
+            repository, file = listing[name]
+            folder = folders.get(repository) or _snapshot(repository, source)
+            path = folder / file if folder else None
+            if path is None or not path.is_file():
+                return None
+            paths[name] = path
+        return files, paths
+    return None
+
+
+def download(name: str, source: Source, progress: Progress | None = None) -> None:
+    """Get the files of a model from the hub, resuming what was begun, and check them."""
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
+    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    api = HfApi(endpoint=endpoint)
+    try:
+        infos = {
+            repository: api.model_info(
+                repository, revision=source.revision_of(repository), files_metadata=True, timeout=20
+            )
+            for repository in _repositories(source)
+        }
+        about = {
+            (repository, each.rfilename): each
+            for repository, info in infos.items()
+            for each in info.siblings or ()
+        }
+        listing = _listing(source, {r: [f for owner, f in about if owner == r] for r in infos})
+        files = choose_files(source.repository, listing, source.precision)
+        sizes = {file: getattr(about.get(listing[file]), "size", None) or 0 for file in files.all()}
+        done, total = 0, sum(sizes.values())
+        for file in files.all():
+            repository, there = listing[file]
+            path = hf_hub_download(
+                repository,
+                there,
+                revision=infos[repository].sha if repository in infos else None,
+                endpoint=endpoint,
+                **_reporting(progress, done, total),
+            )
+            stated = getattr(about.get(listing[file]), "lfs", None)
+            _check(Path(path), there, source, stated.sha256 if stated else None)
+            done += sizes[file]
+    except (ModelError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # of the network, in the words of several libraries
+        raise ModelError(_unreachable(name, source, error)) from error
+    for repository, info in infos.items():
+        if source.revision_of(repository) is None and info.sha:
+            _note_newest(repository, info.sha)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; of one that has not changed since, from a note in the cache folder."""
+    place = os.path.realpath(path)
+    state = [place, *file_state(place)]
+    key = hashlib.sha256(os.fsencode(place)).hexdigest()
+    note = cache_dir() / "digests" / f"{key[:32]}.json"
+    with suppress(Unreadable, OSError, KeyError, TypeError):
+        known = read_json(note)
+        if known["file"] == state:
+            return str(known["sha256"])
+    digest = sha256_file(Path(place))
+    with suppress(OSError, ProlipError):
+        write_json(note, {"file": state, "sha256": digest})
+    return digest
+
+
+def _repositories(source: Source) -> list[str]:
+    """Return the repositories that a model's towers are in: Qdrant has one for each."""
+    found = [source.repository]
+    if source.repository.endswith("-vision"):
+        found.append(source.repository.removesuffix("-vision") + "-text")
+    return found
+
+
+def _listing(source: Source, names: dict[str, list[str]]) -> Listing:
+    """Return what there is under the names of a layout."""
+    prefix = f"{source.subfolder}/" if source.subfolder else ""
+    found: Listing = {}
+    for repository, files in names.items():
+        for file in files:
+            if not file.startswith(prefix):
+                continue
+            name = file.removeprefix(prefix)
+            if len(names) > 1 and name.endswith(".onnx"):
+                name = f"{'vision' if repository == source.repository else 'text'}/{name}"
+            found.setdefault(name, (repository, file))
+    if not any(name.endswith("tokenizer.json") for name in found):
+        found["tokenizer.json"] = CLIP_TOKENIZER
+    return found
+
+
+def _cache(repository: str) -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+
+
+def _snapshot(repository: str, source: Source) -> Path | None:
+    """Return the folder of a repository in the hub's cache."""
+    commit = source.revision_of(repository)
+    if commit is None:
+        with suppress(OSError):
+            commit = (_cache(repository) / "refs" / "main").read_text(encoding="ascii").strip()
+    folder = _cache(repository) / "snapshots" / (commit or "none")
+    return folder if folder.is_dir() else None
+
+
+def _names_in(folder: Path | None) -> list[str]:
+    if folder is None:
+        return []
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+
+
+def _note_newest(repository: str, commit: str) -> None:
+    """Note which commit is the newest, as the hub's own library does when it is asked for `main`."""
+    note = _cache(repository) / "refs" / "main"
+    with suppress(OSError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(commit, encoding="ascii")
+
+
+def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
+    """Compare a file with the hash of the table, or else with the one that the hub stated for it."""
+    expected = (source.known.sha256.get(file) if source.known else None) or stated
+    if expected is None:
+        return
+    found = file_sha256(path)
+    if found != expected:
+        path.resolve().unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        raise ChecksumError(file, expected, found)
+
+
+def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, Any]:
+    """Return what makes the hub's library report bytes of one file as a part of all."""
+    if progress is None:
+        return {}
+    from tqdm.auto import tqdm
+
+    report = progress
+
+    class Reporting(tqdm):
+        """A bar that is not drawn."""
+
+        def display(self, *_: Any, **__: Any) -> None:
+            """Draw nothing."""
+
+        def update(self, n: float | None = 1) -> bool | None:
+            """Count bytes."""
+            shown: bool | None = super().update(n)
+            report(min(total, done + int(self.n)), total)
+            return shown
+
+    return {"tqdm_class": Reporting}
+
+
+def _unreachable(name: str, source: Source, error: Exception) -> str:
+    return (
+        f"{name} cannot be downloaded: {first_line(error)}; on a machine with a network, run "
+        f"`hf download {source.repository} --local-dir FOLDER`, copy FOLDER here and use onnx:FOLDER; "
+        "the model 'offline' needs no download"
+    )

@@ -1,0 +1,149 @@
+"""Models of a hub: downloaded when that was asked for, checked, and opened without torch."""
+
+import numpy as np
+import pytest
+
+from graph_models import DIM, WIDTH, write_graphs
+from hub_server import serving
+from prolip.core import ModelError, UsageError
+from prolip.encoders import MODELS, load
+from prolip.encoders.pretrained import (
+    ChecksumError,
+    DownloadRequiredError,
+    PretrainedModel,
+    find_files,
+    find_source,
+)
+
+NAME = "onnx:owner/model"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with one repository, and an empty cache for what comes from it."""
+    write_graphs(tmp_path / "hub" / "owner" / "model")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    with serving(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        yield hub
+
+
+def test_nothing_is_downloaded_unasked(hub):
+    with pytest.raises(DownloadRequiredError) as refused:
+        load(NAME)
+    assert refused.value.name == NAME
+    assert hub.requests == []
+
+
+def test_a_model_is_downloaded_once(hub):
+    steps = []
+    encoder = load(NAME, download=True, progress=lambda done, total: steps.append((done, total)))
+    assert encoder.head.weight.shape == (WIDTH, DIM)
+    assert encoder.black_box_reason is None
+    assert steps[-1][0] == steps[-1][1]
+    hub.requests.clear()
+    again = load(NAME, download=True)
+    assert hub.requests == []  # neither asked for nor fetched
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
+    assert np.array_equal(encoder.encode(pixels), again.encode(pixels))
+    assert np.array_equal(load(NAME).encode(pixels), again.encode(pixels))
+
+
+def test_features_and_heads_are_the_graphs_own(hub):
+    encoder = load(NAME, download=True)
+    weights = np.random.default_rng(0)
+    first, last = weights.normal(size=(3, WIDTH)), weights.normal(size=(WIDTH, DIM))
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3), np.uint8)
+    mean, std = np.array(encoder.preprocess.mean), np.array(encoder.preprocess.std)
+    colours = ((pixels / 255 - mean) / std).mean(axis=(1, 2))
+    features = np.maximum(colours @ first, 0)
+    np.testing.assert_allclose(encoder.encode(pixels), features, atol=1e-4)
+    np.testing.assert_allclose(encoder.head.weight, last, atol=1e-6)
+    assert encoder.text_head(encoder.encode_text(["a red photo", "blue"])).shape == (2, DIM)
+
+
+def test_a_broken_download_is_resumed(hub):
+    write_graphs(hub.folder / "owner" / "model", padding=6_000_000)
+    hub.faults.add("cut")
+    encoder = load(NAME, download=True)
+    assert encoder.head.dim == DIM
+    assert any(span for _, _, span in hub.requests)
+
+
+def test_a_slow_hub_is_waited_for(hub):
+    hub.faults.add("slow")
+    assert load(NAME, download=True).head.dim == DIM
+
+
+def test_a_file_of_another_content_is_refused_and_removed(hub):
+    hub.faults.add("other")
+    with pytest.raises(ChecksumError) as refused:
+        load(NAME, download=True)
+    assert refused.value.file.endswith(".onnx")
+    with pytest.raises(DownloadRequiredError):
+        load(NAME)
+    hub.faults.clear()
+    assert load(NAME, download=True).head.dim == DIM
+
+
+def test_a_hash_of_the_table_is_compared(hub, monkeypatch):
+    known = PretrainedModel(
+        "Tiny", "owner/model", "fp32", 1, "MIT", WIDTH, sha256={"onnx/vision_model.onnx": "0" * 64}
+    )
+    monkeypatch.setitem(MODELS, "tiny", known)
+    with pytest.raises(ChecksumError):
+        load("tiny", download=True)
+    monkeypatch.setitem(MODELS, "tiny", PretrainedModel("Tiny", "owner/model", "fp32", 1, "MIT", WIDTH))
+    encoder = load("tiny", download=True)
+    assert (encoder.name, encoder.licence, encoder.scale) == ("tiny", "MIT", 100.0)
+
+
+def test_what_the_hub_lacks_is_one_error(hub):
+    with pytest.raises(ModelError):
+        load("onnx:owner/absent", download=True)
+    (hub.folder / "owner" / "model" / "onnx" / "text_model.onnx").unlink()
+    with pytest.raises(ModelError):
+        load(NAME, download=True)
+
+
+def test_a_hub_that_is_away_is_one_line(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError) as refused:
+        load(NAME, download=True)
+    assert not isinstance(refused.value, DownloadRequiredError)
+    assert "\n" not in str(refused.value)
+
+
+def test_towers_in_two_repositories(hub):
+    root = hub.folder / "owner"
+    whole = root / "model"
+    for tower, name in (("vision", "pair-vision"), ("text", "pair-text")):
+        folder = root / name
+        folder.mkdir()
+        (whole / "onnx" / f"{tower}_model.onnx").rename(folder / "model.onnx")
+    (whole / "preprocessor_config.json").rename(root / "pair-vision" / "preprocessor_config.json")
+    (whole / "tokenizer.json").rename(root / "pair-text" / "tokenizer.json")
+    encoder = load("onnx:owner/pair-vision", download=True)
+    assert encoder.text_head(encoder.encode_text(["red"])).shape == (1, DIM)
+
+
+def test_a_damaged_cache_is_found(hub, tmp_path):
+    load(NAME, download=True)
+    files, paths = find_files(find_source(NAME))
+    paths[files.image].resolve().write_bytes(b"no graph")
+    with pytest.raises(ModelError):
+        load(NAME)
+
+
+@pytest.mark.parametrize("name", ["onnx:nosuch", "onnx:a/b/c", "onnx:/nosuch/folder", "onnx:"])
+def test_names_that_are_not_models(name):
+    with pytest.raises((UsageError, ModelError)):
+        load(name, download=True)
+
+
+def test_short_names_have_what_people_choose_by():
+    for name, model in MODELS.items():
+        assert model.megabytes > 1, name
+        assert model.licence, name
+        assert model.precision in ("fp32", "fp16", "int8"), name
