@@ -27,8 +27,8 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api import save as keep
 from prolip.api.groups import read_groups
+from prolip.api.inputs import as_images
 from prolip.api.prediction_file import PredictionFile
-from prolip.api.reading import as_images
 from prolip.core import ProlipError
 from prolip.data import read_images
 from prolip.data.descriptions import as_descriptions

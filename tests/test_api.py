@@ -9,6 +9,8 @@ from PIL import Image
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
+from prolip.api.inputs import UnknownLabelError
+from prolip.api.support import DuplicateWarning, EmptyClassError, NeedsLabelsError
 from prolip.core import InputError, ModelError, SavedModelError, UsageError
 from prolip.export.saved import read_model, write_model
 from prolip.features import BadImage
@@ -70,7 +72,7 @@ def test_what_can_be_fitted_can_be_kept(offline, tmp_path, labels, lam, views):
 )
 def test_labels_that_cannot_be_kept_are_refused(offline, labels):
     images = [blotch(colour, 0) for colour in list(COLOURS.values())[:2]]
-    with pytest.raises(InputError, match=r"labels must be|at least two"):
+    with pytest.raises(InputError):
         FewShotClassifier(offline, store=False).fit(images, labels)
 
 
@@ -94,9 +96,9 @@ def test_one_image_a_folder_or_a_generator_will_do(fitted, photos):
         assert fitted.predict(one) == ["red"]
     assert fitted.predict(str(photos / "test" / "blue")) == ["blue"] * 4
     assert fitted.predict(np.stack([np.asarray(picture)] * 2)) == ["red"] * 2
-    with pytest.raises(UsageError, match="not NoneType"):
+    with pytest.raises(UsageError):
         fitted.predict(None)
-    with pytest.raises(InputError, match="all names or all numbers"):
+    with pytest.raises(InputError):
         FewShotClassifier().fit([path] * 4, [None, "a", None, "a"])
 
 
@@ -106,10 +108,10 @@ def test_copies_count_once(photos, offline):
         shutil.copy(path, red / f"copy-{path.name}")
     shutil.copy(red / "0.png", photos / "train" / "green" / "torn.png")
     clf = FewShotClassifier(offline, lam=0.01)
-    with pytest.warns(UserWarning, match="copies|two classes") as told:
+    with pytest.warns(DuplicateWarning) as told:
         clf.fit(photos)
     said = " ".join(str(warning.message) for warning in told)
-    assert "copies of other images, which do not count: 7" in said
+    assert "7 copies of other images" in said
     assert "'green' and 'red'" in said
     assert clf.info_["images"] == len(set(clf.model_.support.hashes)) == 18
 
@@ -191,7 +193,7 @@ def test_a_failed_fit_leaves_the_classifier_as_it_was(fitted, photos, monkeypatc
 
     monkeypatch.setattr("prolip.methods.prolip.ProLIP.fit_held_out", fails)
     for change in (fitted.fit, fitted.add):
-        with pytest.raises(InputError, match="no"):
+        with pytest.raises(InputError):
             change(images[:2], ["x", "y"])
         assert fitted.classes_ == before
         assert fitted.predict(images[:1]) == ["blue"]
@@ -247,23 +249,27 @@ def test_black_box_embeddings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "call", "error", "message"),
+    ("arguments", "call", "error"),
     [
-        ({"method": "prolib"}, ("photos",), UsageError, "did you mean 'prolip'"),
-        ({"views": 0}, ("photos",), UsageError, "views must be a whole number from 1 on"),
-        ({"lam": "1/M"}, ("photos",), UsageError, "1/M"),
-        ({"options": {"learning_rate": 1}}, ("photos",), UsageError, "has no option 'learning_rate'"),
-        ({"templates": "a photo"}, ("photos",), UsageError, "where the class name goes"),
-        ({}, (["a.jpg"],), UsageError, "labels are needed"),
-        ({}, (["a.jpg", "b.jpg"], ["cat"]), InputError, "2 images and 1 labels"),
-        ({}, (["a.jpg", "b.jpg"], ["cat", "cat"]), InputError, "at least two classes"),
-        ({}, (["a.jpg", "b.jpg"], ["cat", "_"]), InputError, "no name left"),
+        ({"method": "prolib"}, ("photos",), UsageError),
+        ({"views": 0}, ("photos",), UsageError),
+        ({"lam": "1/M", "method": "prolip"}, ("photos",), UsageError),
+        ({"options": {"learning_rate": 1}}, ("photos",), UsageError),
+        ({"templates": "a photo"}, ("photos",), UsageError),
+        ({}, (["a.jpg"],), NeedsLabelsError),
+        ({}, (["a.jpg", "b.jpg"], ["cat"]), InputError),
+        ({}, (["a.jpg", "b.jpg"], ["cat", "cat"]), InputError),
+        ({}, (["a.jpg", "b.jpg"], ["cat", "_"]), InputError),
     ],
 )
-def test_wrong_use_is_told_before_any_image_is_read(photos, offline, arguments, call, error, message):
+def test_wrong_use_is_refused_before_any_image_is_read(photos, offline, arguments, call, error, monkeypatch):
+    def encode(pixels):
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr(offline, "encode", encode)
     clf = FewShotClassifier(offline, **{"lam": 0.01, **arguments})
     call = (photos, *call[1:]) if call[0] == "photos" else call
-    with pytest.raises(error, match=message):
+    with pytest.raises(error):
         clf.fit(*call)
 
 
@@ -283,16 +289,18 @@ def test_a_class_with_no_readable_image_left_is_named(photos, offline):
     for path in (photos / "train" / "red").iterdir():
         path.write_bytes(b"no image")
     clf = FewShotClassifier(offline, lam=0.01, skip_bad=True)
-    with pytest.raises(InputError, match="'red' has no readable image left"):
+    with pytest.raises(EmptyClassError) as caught:
         clf.fit(photos)
+    assert caught.value.name == "red"
 
 
 def test_classes_unknown_to_the_model_are_told(fitted, photos):
     (photos / "test" / "red").rename(photos / "test" / "crimson")
-    with pytest.raises(InputError, match="'crimson' is not among the 3 classes"):
+    with pytest.raises(UnknownLabelError) as caught:
         fitted.evaluate(photos)
+    assert caught.value.label == "crimson"
 
 
 def test_an_unfitted_classifier_says_so():
-    with pytest.raises(UsageError, match="not fitted yet"):
+    with pytest.raises(UsageError):
         FewShotClassifier().predict(["a.jpg"])

@@ -365,7 +365,7 @@ def test_a_project_opens_no_hub_and_no_path_that_its_user_did_not_name(tmp_path,
 
 
 def test_a_model_that_was_used_here_is_loaded_again(tmp_path, no_hub, monkeypatch):
-    encoder = SimpleNamespace(name="hf:mine", fingerprint="f" * 16, encodes_images=True)
+    encoder = SimpleNamespace(name="hf:mine", fingerprint="f" * 16)
     folder = foreign_project(tmp_path / "p", "hf:mine")
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
     base_model.remember(encoder)

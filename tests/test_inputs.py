@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.api.reading import as_images, read_labelled
+from prolip.api.inputs import as_images
+from prolip.api.support import NeedsLabelsError, Source
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image
@@ -120,7 +121,7 @@ def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offl
     assert pixels(listed) == expected[0]
     assert len({str(image) for image in listed}) == len(listed)
     assert pixels(as_images(str(source))) == expected[0]
-    labelled = read_labelled(offline, source, None, "train")
+    labelled = Source.of(offline).labelled(source, None, "train")
     assert (pixels(labelled.images), labelled.names()) == expected
 
 
@@ -165,7 +166,7 @@ def test_datasets_in_torchvisions_manner(folder, expected, offline):
         images = read_images(dataset)
         assert (pixels(images.images), labels(images)) == expected
         assert pixels(as_images(dataset)) == expected[0]
-        assert read_labelled(offline, dataset, None, "train").names() == expected[1]
+        assert Source.of(offline).labelled(dataset, None, "train").names() == expected[1]
     with pytest.raises(InputError, match="target 2 lies outside the 2 classes"):
         read_images(Dataset(opened, targets, classes=names[:2]))
 
@@ -228,11 +229,11 @@ def test_labels_that_come_along_are_names(folder, offline):
     ]
     table.write_text("file_name,label\n" + "\n".join(rows))
     assert read_images(folder).classes == ["0", "1", "2"]
-    labelled = read_labelled(offline, folder, None, "test", [2, 1, 0])
+    labelled = Source.of(offline).labelled(folder, None, "test", [2, 1, 0])
     assert labelled.classes == [2, 1, 0]
     assert labelled.names() == images.labels
-    with pytest.raises(UsageError, match="labels are needed with a list"):
-        read_labelled(offline, images.images, None, "train")
+    with pytest.raises(NeedsLabelsError):
+        Source.of(offline).labelled(images.images, None, "train")
 
 
 # --- tables

@@ -12,8 +12,10 @@ from prolip import FewShotClassifier
 from prolip.api import AdaptedModel
 from prolip.api import save as keep
 from prolip.api.grow import add_names
+from prolip.api.inputs import UnknownLabelError
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.encoders import Encoder, Preprocess
+from prolip.encoders.precomputed import NeedsImagesError
 
 RED = blotch(COLOURS["red"], 77)
 
@@ -80,7 +82,7 @@ def test_parameters_are_stored_as_they_come_and_can_be_changed(offline):
     assert again.get_params() == params
     assert clf.set_params(shots=2, lam="1/N") is clf
     assert (clf.shots, clf.lam) == (2, "1/N")
-    with pytest.raises(UsageError, match=r"no parameter 'shot'"):
+    with pytest.raises(UsageError):
         clf.set_params(shot=2)
 
 
@@ -121,13 +123,14 @@ def test_embeddings_grow_by_images_of_their_classes():
     clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
     report = clf.add(text + 0.1, [0, 1, 2])
     assert (report["added_images"], report["images"], clf.classes_) == (3, 15, [0, 1, 2])
-    with pytest.raises(UsageError, match="no text tower"):
+    with pytest.raises(UsageError):
         clf.add(names=["d"])
-    with pytest.raises(InputError, match="label 3 is not among the 3 classes"):
+    with pytest.raises(UnknownLabelError) as caught:
         clf.evaluate(x, y + 1)
-    with pytest.raises(InputError, match="7 dimensions, those of this model 6"):
+    assert caught.value.label == 3
+    with pytest.raises(InputError):
         clf.predict(np.ones((2, 7)))
-    with pytest.raises(UsageError, match="no model behind them"):
+    with pytest.raises(NeedsImagesError):
         clf.export("anywhere", "onnx")
 
 

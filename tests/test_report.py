@@ -9,7 +9,7 @@ import pytest
 
 from prolip.api import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
-from prolip.api.reading import read_labelled
+from prolip.api.support import Source
 from prolip.methods import from_settings
 from prolip.methods.common.cross_validation import cross_validate
 from prolip.report import model_page
@@ -85,7 +85,7 @@ def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, ph
     held_out = predict_held_out(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
-    labelled = read_labelled(offline, str(photos / "train"), None, "test", model.classes)
+    labelled = Source.of(offline).labelled(str(photos / "train"), None, "test", model.classes)
     answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
@@ -101,7 +101,7 @@ def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
-    labelled = read_labelled(offline, str(photos / "train"), None, "test", clf.classes_)
+    labelled = Source.of(offline).labelled(str(photos / "train"), None, "test", clf.classes_)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 

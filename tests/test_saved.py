@@ -195,7 +195,7 @@ def hub(monkeypatch, tmp_path):
 
     def load(name, device):
         asked.append(name)
-        return SimpleNamespace(name=name, fingerprint="b", encodes_images=True)
+        return SimpleNamespace(name=name, fingerprint="b")
 
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("prolip.encoders.load", load)

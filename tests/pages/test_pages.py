@@ -18,7 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def report(offline, tmp_path_factory):
     """A page on a model and labels of which a third are wrong; one class has a hostile name."""
     from prolip.api.evaluate import predict_labelled
-    from prolip.api.reading import Labelled
+    from prolip.api.inputs import Labelled
 
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
     clf = FewShotClassifier(offline, lam=0.3, store=False)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelled_features
-from prolip.api.fit import adapt, support_task
+from prolip.api.fit import fit_support
+from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.reading import Labelled, Progress, Reading, require_known
-from prolip.core import InputError, UsageError
+from prolip.api.support import Progress, Source
+from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.names import csv_row
-from prolip.data import class_names
-from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.evaluate import metrics
 from prolip.evaluate.label_errors import doubt_labels
 from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
@@ -87,11 +87,10 @@ class Check:
 
 
 def check_images(
-    encoder: Encoder,
+    source: Source,
     recipe: Recipe,
     train: Labelled,
     test: Labelled | None,
-    reading: Reading,
     *,
     model: AdaptedModel | None = None,
     progress: Progress | None = None,
@@ -100,11 +99,11 @@ def check_images(
 
     `model` is a fitted model to ask, in the place of a fit on `train` by `recipe`.
     """
-    if not encoder.encodes_images:
-        raise UsageError("a check looks at pictures: embeddings alone are not enough")
+    require_images(source.encoder, "a check")
     images = [*train.images, *(test.images if test is not None else ())]
     labels = train.names() + (test.names() if test is not None else [])
-    found = replace(reading, skip_bad=True).features(encoder, images, progress=progress)
+    source = replace(source, options=replace(source.options, skip_bad=True))
+    found = source.features(images, progress=progress)
     is_test = np.arange(len(images)) >= len(train.images)
     # Copies of a file count once, the first.
     first = sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
@@ -115,7 +114,7 @@ def check_images(
     own = replace(found, features=found.features[:, fresh], kept=kept[fresh].tolist(), bad=[],
                   hashes=[found.hashes[i] for i in fresh])  # fmt: skip
     if model is None:
-        model = _fit(encoder, recipe, train, own)
+        model = _fit(source, recipe, train, own)
         train = _in_order(train, model.classes)
     require_known(_readable(train, own), model.classes)
     answers = predict_labelled_features(model, train, own, out_of_fold=True)
@@ -134,16 +133,15 @@ def check_images(
     )  # fmt: skip
 
 
-def _fit(encoder: Encoder, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
+def _fit(source: Source, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
     """A model of the readable images, each content once; a class without any is left out."""
     y = np.array([train.y[i] for i in own.kept])
     present, labels = np.unique(y, return_inverse=True)
     if len(present) < 2:
         raise InputError("fewer than two classes have a readable image")
     classes = [train.classes[k] for k in present]
-    text = encoder.text(class_names(map(str, classes)), recipe.templates)
-    task = support_task(encoder, recipe, own.features, labels, text)
-    return adapt(encoder, recipe, classes, Support(tuple(own.hashes), task))
+    task = source.task(own.features, labels, source.text(recipe, classes))
+    return fit_support(source.encoder, recipe, classes, Support(tuple(own.hashes), task))
 
 
 def _in_order(train: Labelled, classes: Sequence[Any]) -> Labelled:
@@ -220,7 +218,7 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
 def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Finding]:
     y = np.array([train.y[i] for i in own.kept])
     known = np.flatnonzero(y < len(model.classes))
-    task = support_task(model.encoder, model.recipe, own.features[:, known], y[known], model.text)
+    task = Source.of(model.encoder).task(own.features[:, known], y[known], model.text)
     scores, fence = no_class(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < fence]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]

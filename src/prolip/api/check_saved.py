@@ -95,7 +95,9 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     saved = config["recipe"]
     _check("its recipe", saved, _RECIPE, exact=True)
     templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"] or None)
-    return Recipe(**{**saved, "templates": templates, "descriptions": descriptions})
+    prompt_names = {"prompt_names": saved["spoken"]}
+    fields = {name: value for name, value in saved.items() if name != "spoken"}
+    return Recipe(**{**fields, **prompt_names, "templates": templates, "descriptions": descriptions})
 
 
 def settings_of(config: dict[str, Any]) -> Settings:

@@ -1,4 +1,4 @@
-"""Classes renamed, merged and removed: functions from one adapted model to another."""
+"""Rename, merge and remove classes: functions from one adapted model to another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,166 +7,165 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.api.fit import adapt, support_task
-from prolip.api.grow import support_of
+from prolip.api.fit import fit_support
+from prolip.api.grow import require_quick_fit, support_of
 from prolip.api.model import AdaptedModel, Support
-from prolip.api.texts import class_texts
+from prolip.api.support import EmbeddingSource, Source
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
-from prolip.data import class_names
-from prolip.encoders import Encoder
-from prolip.encoders.precomputed import PrecomputedEmbeddings
+
+
+class ClassExistsError(UsageError):
+    """Two classes would have the same `name`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"class {name!r} exists already: merge the two classes instead")
+        self.name = name
+
+
+class TooFewClassesError(UsageError):
+    """Fewer than two classes would be left."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(f"a model needs two classes: {left} would be left")
 
 
 def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
-    """The model with other names for some classes, {old: new}.
+    """Rename classes, {old: new}.
 
-    Nothing is fitted and no answer changes: prompts go on calling them by their old names, when the model
-    grows too. With `retext` the new names are read, and the model is fitted again from the kept features.
+    Nothing is fitted and no prediction changes: the prompts keep the old names, also when the model grows.
+    With `retext` the prompts use the new names, and the model is fitted again from its features.
     """
     if not names:
         raise UsageError("no classes to rename were named")
     names = {normalize_name(old): normalize_name(new) for old, new in names.items()}
-    places = {_place(model, old): new for old, new in names.items()}
-    classes = [places.get(k, name) for k, name in enumerate(model.classes)]
+    new_names = {_index(model, old): new for old, new in names.items()}
+    classes = [new_names.get(k, name) for k, name in enumerate(model.classes)]
     _check(model, classes)
-    spoken = model.recipe.spoken
-    others = {name: words for name, words in spoken.items() if name not in names}
+    in_prompts = model.recipe.prompt_names
+    others = {name: words for name, words in in_prompts.items() if name not in names}
     if retext:
-        model, unmoved = _with_spoken(model, others), np.arange(len(classes))
-        return _refit(model, classes, unmoved, _texts(model, classes, unmoved))
-    model = _with_spoken(model, {**others, **{new: spoken.get(old, old) for old, new in names.items()}})
-    return _with_classes(model, classes, range(len(classes)))
+        model, same = _with_prompt_names(model, others), np.arange(len(classes))
+        return _refit(model, classes, same, _texts(model, classes, same))
+    old_names = {new: in_prompts.get(old, old) for old, new in names.items()}
+    return _select(_with_prompt_names(model, {**others, **old_names}), classes, range(len(classes)))
 
 
 def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> AdaptedModel:
-    """The model with several classes as one, fitted again from the kept features.
+    """Make several classes one, and fit again from the features of the model.
 
-    `into` takes the place of the first of them. Where it is one of `names`, its text row stays.
+    `into` takes the place of the first of them. If it is one of `names`, its text row stays.
     """
     into = normalize_name(into)
-    merged = sorted({_place(model, name) for name in names})
+    merged = sorted({_index(model, name) for name in names})
     if len(merged) < 2:
         raise UsageError(f"merging takes at least two classes, got {', '.join(map(repr, names))}")
-    kept = [k for k in range(len(model.classes)) if k not in merged[1:]]
-    if len(kept) < 2:
-        raise UsageError("a model needs two classes: one would be left")
-    classes = [into if k == merged[0] else model.classes[k] for k in kept]
+    left = [k for k in range(len(model.classes)) if k not in merged[1:]]
+    if len(left) < 2:
+        raise TooFewClassesError(len(left))
+    classes = [into if k == merged[0] else model.classes[k] for k in left]
     _check(model, classes)
-    model = _speaking_of(model, classes)
-    place_of = np.array([kept.index(merged[0] if k in merged else k) for k in range(len(model.classes))])
-    rows = list(kept)
+    model = _without_old_prompt_names(model, classes)
+    place, index_of = (
+        left.index(merged[0]),
+        np.array([left.index(merged[0] if k in merged else k) for k in range(len(model.classes))]),
+    )
     if into in map(str, model.classes):
-        rows[kept.index(merged[0])] = _place(model, into)
-        return _refit(model, classes, place_of, model.text.subset(rows))
-    if model.encoder.encodes_images:
-        return _refit(model, classes, place_of, _texts(model, classes, place_of))
-    means = model.text.rows[kept].copy()  # there is no text tower: the mean of the rows that there are
-    means[kept.index(merged[0])] = model.text.rows[merged].mean(axis=0)
-    return _refit(model, classes, place_of, Text(means))
+        rows = list(left)
+        rows[place] = _index(model, into)
+        return _refit(model, classes, index_of, model.text.subset(rows))
+    if not isinstance(Source.of(model.encoder), EmbeddingSource):
+        return _refit(model, classes, index_of, _texts(model, classes, index_of))
+    means = model.text.rows[left].copy()  # without a text encoder: the mean of the rows
+    means[place] = model.text.rows[merged].mean(axis=0)
+    return _refit(model, classes, index_of, Text(means))
 
 
 def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
-    """The model without some classes and their images.
+    """Remove classes and their images, and fit again from the features of the model.
 
-    It is fitted again from the kept features. Where it was saved without them, or none of its images are of
-    these classes, an open-class model is asked about fewer texts, and nothing is fitted.
+    An open-class model is not fitted again if it was saved without features, or has no image of them.
     """
     if not names:
         raise UsageError("no classes to remove were named")
-    gone = {_place(model, name) for name in names}
-    kept = [k for k in range(len(model.classes)) if k not in gone]
-    if len(kept) < 2:
-        raise UsageError(f"a model needs two classes: {len(kept)} would be left")
-    classes = [model.classes[k] for k in kept]
-    model = _speaking_of(model, classes)
+    removed = {_index(model, name) for name in names}
+    left = [k for k in range(len(model.classes)) if k not in removed]
+    if len(left) < 2:
+        raise TooFewClassesError(len(left))
+    classes = [model.classes[k] for k in left]
+    model = _without_old_prompt_names(model, classes)
     task = model.support.task
-    if task is None or not np.isin(task.y, list(gone)).any():
-        return _with_classes(model, classes, kept)
-    place_of = np.full(len(model.classes), -1)
-    place_of[kept] = np.arange(len(kept))
-    return _refit(model, classes, place_of, model.text.subset(kept))
+    if task is None or not np.isin(task.y, list(removed)).any():
+        return _select(model, classes, left)
+    return _refit(model, classes, _new_indices(model, left), model.text.subset(left))
 
 
-def _place(model: AdaptedModel, name: str) -> int:
+def _index(model: AdaptedModel, name: str) -> int:
     names = list(map(str, model.classes))
     check_name("class", name := normalize_name(name), names)
     return names.index(name)
 
 
+def _new_indices(model: AdaptedModel, left: Sequence[int]) -> Array:
+    """Return the new index [K] of each class; -1 for those that are not left."""
+    indices = np.full(len(model.classes), -1)
+    indices[list(left)] = np.arange(len(left))
+    return indices
+
+
 def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
-    """Refuse classes that are twice there, or that no prompt can tell apart."""
+    """Refuse names that occur twice, or that prompts cannot tell apart."""
     names = list(map(str, classes))
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"class {twice!r} is there already: merge them instead")
-    if model.encoder.encodes_images:
-        class_names(names)
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ClassExistsError(twice)
+    Source.of(model.encoder).prompt_names(replace(model.recipe, prompt_names={}), names)
 
 
-def _speaking_of(model: AdaptedModel, classes: Sequence[Any]) -> AdaptedModel:
-    """The model without what prompts called classes that are not among these, or that are new."""
+def _without_old_prompt_names(model: AdaptedModel, classes: Sequence[Any]) -> AdaptedModel:
+    """Forget the prompt names of classes that are not left, or that are new."""
     left = set(map(str, model.classes)) & set(map(str, classes))
-    return _with_spoken(model, {name: it for name, it in model.recipe.spoken.items() if name in left})
+    known = model.recipe.prompt_names.items()
+    return _with_prompt_names(model, {name: words for name, words in known if name in left})
 
 
-def _with_spoken(model: AdaptedModel, spoken: dict[str, str]) -> AdaptedModel:
-    """The model with other words for its classes in prompts, by name."""
-    return replace(model, recipe=replace(model.recipe, spoken=spoken))
+def _with_prompt_names(model: AdaptedModel, names: dict[str, str]) -> AdaptedModel:
+    return replace(model, recipe=replace(model.recipe, prompt_names=names))
 
 
-def _texts(model: AdaptedModel, classes: Sequence[Any], place_of: Array) -> Text:
-    if not model.encoder.encodes_images:
-        raise UsageError("embeddings have no text tower that could read a name: the text rows stay")
+def _texts(model: AdaptedModel, classes: Sequence[Any], index_of: Array) -> Text:
     task = model.support.task
-    images = () if task is None else (task.x[0], place_of[task.y])
-    return class_texts(model.encoder, model.recipe, classes, *images)
+    images = () if task is None else (task.x[0], index_of[task.y])
+    return Source.of(model.encoder).text(model.recipe, classes, *images)
 
 
-def _refit(model: AdaptedModel, classes: Sequence[Any], place_of: Any, text: Text) -> AdaptedModel:
-    """The model fitted again; `place_of` [K] has the new place of each class, -1 for one that goes."""
-    if model.method().trains_tower:
-        raise UsageError(
-            f"{model.recipe.method} trains through the model itself, and needs all images to fit again"
-        )
-    task, text = support_of(model), _named(text, classes)
-    y, encoder = place_of[task.y], _encoder(model, text)
-    kept = np.flatnonzero(y >= 0)
-    new = support_task(encoder, model.recipe, task.x[:, kept], y[kept], text)
-    hashes = tuple(model.support.hashes[i] for i in kept)
-    return adapt(encoder, model.recipe, classes, Support(hashes, new))
+def _refit(model: AdaptedModel, classes: Sequence[Any], index_of: Any, text: Text) -> AdaptedModel:
+    """Fit again; `index_of` [K] has the new index of each class, -1 for one that is removed."""
+    require_quick_fit(model)
+    task, text = support_of(model), replace(text, classes=tuple(map(str, classes)))
+    source, y = Source.of(model.encoder).with_text(text), index_of[task.y]
+    left = np.flatnonzero(y >= 0)
+    hashes = tuple(model.support.hashes[i] for i in left)
+    support = Support(hashes, source.task(task.x[:, left], y[left], text))
+    return fit_support(source.encoder, model.recipe, classes, support)
 
 
-def _with_classes(model: AdaptedModel, classes: Sequence[Any], kept: Sequence[int]) -> AdaptedModel:
-    """The fitted model as it is, with new names for the classes `kept`, in this order, and no others."""
-    text = _named(model.text.subset(list(kept)), classes)
-    encoder, fitted = _encoder(model, text), model.fitted
+def _select(model: AdaptedModel, classes: Sequence[Any], left: Sequence[int]) -> AdaptedModel:
+    """Return the fitted model with new names for the classes `left`, in this order, and no others."""
+    text = replace(model.text.subset(list(left)), classes=tuple(map(str, classes)))
+    source, fitted = Source.of(model.encoder).with_text(text), model.fitted
     if len(classes) == len(model.classes):
         fitted = methods.restore(
-            fitted.kind, fitted.tensors(), fitted.config(), encoder.head, text, fitted.settings,
+            fitted.kind, fitted.tensors(), fitted.config(), source.encoder.head, text, fitted.settings,
             fitted.report,
-        ).bind(encoder)  # fmt: skip
+        ).bind(source.encoder)  # fmt: skip
     else:
         fitted = fitted.with_text(text)
     support, task = model.support, model.support.task
     if task is not None:
-        place_of = np.full(len(model.classes), -1)
-        place_of[list(kept)] = np.arange(len(kept))
-        new = support_task(encoder, model.recipe, task.x, place_of[task.y], text)
-        support = replace(support, task=new)
+        support = replace(support, task=source.task(task.x, _new_indices(model, left)[task.y], text))
     return replace(
-        model, encoder=encoder, fitted=fitted, classes=tuple(classes), text=text, support=support,
-        confidence=model.confidence.select(kept),
-        report={**model.report, "classes": len(classes)},
+        model, encoder=source.encoder, fitted=fitted, classes=tuple(classes), text=text, support=support,
+        confidence=model.confidence.select(left), report={**model.report, "classes": len(classes)},
     )  # fmt: skip
-
-
-def _named(text: Text, classes: Sequence[Any]) -> Text:
-    return replace(text, classes=tuple(map(str, classes)))
-
-
-def _encoder(model: AdaptedModel, text: Text) -> Encoder:
-    """The base model; embeddings have a stand-in for it, which holds the text rows."""
-    return model.encoder if model.encoder.encodes_images else PrecomputedEmbeddings(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ from prolip import encoders
 from prolip.api import predict as prediction
 from prolip.api import save as keep
 from prolip.api.estimator import Estimator
+from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
 from prolip.api.predict import PredictOptions
-from prolip.api.reading import Labelled, Progress, Reading, read_labelled, shared_store
+from prolip.api.support import Progress, ReadOptions, Source, open_store
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
@@ -140,13 +142,18 @@ class FewShotClassifier(Estimator):
         progress
             Called with (done, total) while images are encoded; `training` while a method takes its steps.
         """
-        from prolip.api.fit import adapt_to_images
+        from prolip.api.fit import fit_images
 
-        encoder, recipe, labelled = self._begin(images, labels, text)
-        self.model_ = adapt_to_images(
-            encoder, recipe, labelled, self.reading, shots=self.shots, unlabelled=unlabelled,
-            progress=progress, training=training,
-        )  # fmt: skip
+        source, recipe, labelled = self._begin(images, labels, text)
+        self.model_ = fit_images(
+            source,
+            recipe,
+            labelled,
+            shots=self.shots,
+            unlabelled=unlabelled,
+            progress=progress,
+            training=training,
+        )
         return self
 
     def compare(
@@ -166,11 +173,16 @@ class FewShotClassifier(Estimator):
         """
         from prolip.api.compare import compare
 
-        encoder, recipe, labelled = self._begin(images, labels, text)
+        source, recipe, labelled = self._begin(images, labels, text)
         return compare(
-            encoder, recipe, labelled, self.reading, candidates=candidates, shots=self.shots,
-            progress=progress, fitting=fitting,
-        )  # fmt: skip
+            source,
+            recipe,
+            labelled,
+            candidates=candidates,
+            shots=self.shots,
+            progress=progress,
+            fitting=fitting,
+        )
 
     # Using
 
@@ -298,9 +310,10 @@ class FewShotClassifier(Estimator):
     ) -> FewShotClassifier:
         """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
         model = keep.load(path, device, base=base, trust_base=trust_base)
-        asked = {**vars(model.recipe), "descriptions": model.recipe.descriptions or None}
-        asked |= {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode, "device": device}
-        clf = cls(model.encoder, **{name: asked[name] for name in asked if name != "spoken"})
+        params = asdict(model.recipe) | {"descriptions": model.recipe.descriptions or None}
+        del params["prompt_names"]
+        params |= {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode, "device": device}
+        clf = cls(model.encoder, **params)
         clf.model_ = model
         return clf
 
@@ -320,11 +333,11 @@ class FewShotClassifier(Estimator):
         return keep.export(self._model(), path, targets, force=force, evaluation=evaluation)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How images are read: `store`, `skip_bad` and `exact_decode`."""
-        return Reading(shared_store(self.store), self.skip_bad, self.exact_decode)
+        return ReadOptions(open_store(self.store), self.skip_bad, self.exact_decode)
 
-    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Encoder, Recipe, Labelled]:
+    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Source, Recipe, Labelled]:
         """What a fit starts from; wrong options are refused before a model is loaded."""
         check_device(self.device)
         options = {} if self.options is None else self.options
@@ -334,8 +347,9 @@ class FewShotClassifier(Estimator):
             self.model_.method()  # the name may be a file's, not the user's
         recipe.create()
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
-        return encoder, recipe, read_labelled(encoder, images, labels, "train", text=text)
+        source = Source.of(encoder, self.reading)
+        return source, recipe, source.labelled(images, labels, "train", text=text)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()
-        return read_labelled(model.encoder, images, labels, split, model.classes)
+        return Source.of(model.encoder).labelled(images, labels, split, model.classes)

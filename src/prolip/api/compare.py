@@ -1,21 +1,20 @@
 """Every method that works on cached features, side by side on a user's own images."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from prolip.api.fit import read_support
+from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
-from prolip.api.reading import Labelled, Progress, Reading
+from prolip.api.support import Progress, Source
 from prolip.core import UsageError
-from prolip.encoders import Encoder
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, compare_on
 from prolip.export.write import formats
 
 
 def compare(
-    encoder: Encoder,
+    source: Source,
     recipe: Recipe,
     labelled: Labelled,
-    reading: Reading,
     *,
     candidates: Sequence[Candidate | str] | None,
     shots: int | None,
@@ -42,6 +41,7 @@ def compare(
                     f"{each.method} trains through the model itself, minutes at a time: fit it, and compare "
                     "what an evaluation says"
                 )
-    encoder, support = read_support(encoder, recipe, labelled, reading, shots=shots, progress=progress)
-    task, exports = support.require_task(), lambda fitted: formats(fitted, encoder)
+    source = source.with_text(labelled.text)
+    task = source.read(labelled, recipe, shots=shots, progress=progress).require_task()
+    exports = partial(formats, encoder=source.encoder)
     return compare_on(task, chosen, seed=recipe.seed, exports=exports, progress=fitting)

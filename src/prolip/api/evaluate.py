@@ -10,9 +10,10 @@ import numpy as np
 
 from prolip.api.groups import Groups
 from prolip.api.grow import held_out_predictions, support_of
+from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, PredictOptions, features, predict
-from prolip.api.reading import Labelled, Progress, Reading, require_known
+from prolip.api.support import Progress, ReadOptions, Source
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.names import csv_row
@@ -54,7 +55,7 @@ class LabelledPredictions:
 def predict_labelled(
     model: AdaptedModel,
     labelled: Labelled,
-    reading: Reading,
+    reading: ReadOptions,
     progress: Progress | None = None,
     *,
     out_of_fold: bool = False,
@@ -68,7 +69,8 @@ def predict_labelled(
     found = features(model, labelled.images, reading, progress)
     before = None
     if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
-        before = reading.features(model.encoder, labelled.images, progress=progress).features[0]
+        source = Source.of(model.encoder, reading)
+        before = source.features(labelled.images, progress=progress).features[0]
     return predict_labelled_features(model, labelled, found, before, out_of_fold=out_of_fold)
 
 
@@ -98,7 +100,7 @@ def predict_labelled_features(
     sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(used)
     return LabelledPredictions(
         [image_name(sources[i], found.kept[i]) for i in chosen],
-        [sources[i] for i in chosen] if model.encoder.encodes_images else None,
+        labelled.openable(found.kept[i] for i in chosen),
         y[used], before[used], logits[used], _predictions(model, x[used], logits[used]),
         model.zero_shot().logits(before[used]), in_support[used], held_out[used], found.bad,
     )  # fmt: skip

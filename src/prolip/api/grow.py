@@ -1,4 +1,4 @@
-"""More classes, more images: a model fitted again from kept features, without the old images."""
+"""Add classes and images to a model: it is fitted again from stored features, without the old images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.api.fit import adapt, fresh_images, support_task
+from prolip.api.fit import fit_support
+from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
-from prolip.api.reading import Labelled, Progress, Reading
-from prolip.api.texts import class_texts
+from prolip.api.support import Progress, ReadOptions, Source, new_images
 from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.names import normalize_name
 from prolip.data import class_names
@@ -23,38 +23,38 @@ from prolip.evaluate.suggest import suggest as choose_images
 from prolip.methods.common.cross_validation import cross_validate
 
 
+class NothingNewError(UsageError):
+    """The model has all of what is to be added."""
+
+
 def add_images(
     model: AdaptedModel,
     labelled: Labelled,
     names: Sequence[str],
-    reading: Reading,
+    reading: ReadOptions,
     progress: Progress | None = None,
 ) -> tuple[AdaptedModel, dict[str, Any]]:
-    """The model with images of new or known classes, and classes by name, fitted again; and what changed."""
-    recipe, task = model.recipe, support_of(model)
-    if model.method().trains_tower:
-        raise UsageError(
-            f"{recipe.method} trains through the model itself, and needs all images to fit again"
-        )
+    """Add images of new or known classes, and classes by name; return the model and what changed."""
+    recipe, task, source = model.recipe, support_of(model), Source.of(model.encoder, reading)
+    require_quick_fit(model)
     names = [normalize_name(name) for name in names]
     known = labelled.classes + [name for name in names if name not in labelled.classes]
     class_names(map(str, known))
     before = _accuracy(held_out_predictions(model), model)
-    found = reading.features(model.encoder, labelled.images, range(recipe.views), progress)
+    found = source.features(labelled.images, range(recipe.views), progress)
     labels = [labelled.y[i] for i in found.kept]
     seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
-    fresh = fresh_images(found.hashes, labels, known, seen)
+    fresh = new_images(found.hashes, labels, known, seen)
     if not fresh:
-        raise UsageError("all of these images are in the model already")
+        raise NothingNewError("all of these images are in the model already")
     x = np.concatenate([task.x, found.features[:, fresh]], axis=1)
     y = np.concatenate([task.y, [labels[i] for i in fresh]])
-    empty = [known[k] for k in set(labels) - set(y.tolist())]
-    if empty:
-        raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
-    text = class_texts(model.encoder, recipe, known, x[0], y)
-    grown = support_task(model.encoder, recipe, x, y, text)
+    if empty := [known[k] for k in set(labels) - set(y.tolist())]:
+        raise NothingNewError(f"every image of {empty[0]!r} is in the model already, under another class")
+    text = source.text(recipe, known, x[0], y)
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
-    new = adapt(model.encoder, recipe, known, Support(hashes, grown, tuple(found.bad)))
+    support = Support(hashes, source.task(x, y, text), tuple(found.bad))
+    new = fit_support(model.encoder, recipe, known, support)
     return new, {
         **_changes(model, new, before, _accuracy(held_out_predictions(new), model)),
         "duplicates": len(found.hashes) - len(fresh),
@@ -63,13 +63,15 @@ def add_images(
 
 
 def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:
-    """The model with classes by their names alone: it is asked about more texts, nothing is fitted."""
+    """Add classes by their names alone: nothing is fitted."""
     names = [normalize_name(name) for name in names]
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
-        raise UsageError(f"the model has {', '.join(map(repr, names))} already")
-    known = [*model.classes, *new]
-    text = _more_texts(model, known)
+        raise NothingNewError(f"the model has {', '.join(map(repr, names))} already")
+    classes, source = [*model.classes, *new], Source.of(model.encoder)
+    text = source.text(model.recipe, classes)
+    if model.recipe.descriptions:  # the old rows are weighted by images
+        text = Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
     fitted, support = model.fitted.with_text(text), model.support
     before = after = None
     if support.task is not None:
@@ -77,30 +79,29 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
         if not model.method().trains_tower:  # fitting those again takes minutes
             settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
             before, after = (
-                _accuracy(cross_validate(settled, task, text=asked, seed=seed), model)
-                for asked in (None, text)
+                _accuracy(cross_validate(settled, task, text=each, seed=seed), model) for each in (None, text)
             )
-        support = replace(support, task=support_task(model.encoder, model.recipe, task.x, task.y, text))
-    confidence = model.confidence.select([*range(len(model.classes)), *[None] * len(new)])
+        support = replace(support, task=source.task(task.x, task.y, text))
     grown = replace(
-        model, fitted=fitted, classes=tuple(known), text=text, confidence=confidence, support=support,
-        report={**model.report, "classes": len(known)},
+        model, fitted=fitted, classes=tuple(classes), text=text, support=support,
+        confidence=model.confidence.select([*range(len(model.classes)), *[None] * len(new)]),
+        report={**model.report, "classes": len(classes)},
     )  # fmt: skip
     return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
-    """Accuracy against images per class inside the support set, and what more images would bring."""
+    """Measure accuracy against images per class inside the support set, and extrapolate."""
     task, seed = support_of(model), model.recipe.seed
     return draw_learning_curve(model.fitted, task, repeats=repeats, seed=seed, progress=progress)
 
 
 def suggest(
-    model: AdaptedModel, images: Any, count: int, reading: Reading, progress: Progress | None = None
+    model: AdaptedModel, images: Any, count: int, reading: ReadOptions, progress: Progress | None = None
 ) -> list[Suggestion]:
-    """Which of these unlabelled images to label next; `index` counts in `images`."""
+    """Suggest which of these unlabelled images to label next; `index` counts in `images`."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"count must be a whole number from 1 on, got {count!r}")
+        raise UsageError(f"count must be an integer of at least 1, got {count!r}")
     task, found = support_of(model), features(model, images, reading, progress)
     seen = set(model.support.hashes)
     fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
@@ -110,36 +111,33 @@ def suggest(
     return [replace(one, index=found.kept[fresh[one.index]]) for one in chosen]
 
 
+def require_quick_fit(model: AdaptedModel) -> None:
+    """Refuse a method that trains a tower: it needs all images to fit again."""
+    if model.method().trains_tower:
+        raise UsageError(f"{model.recipe.method} trains the encoder, and needs all images to fit again")
+
+
 def support_of(model: AdaptedModel) -> Task:
-    """The support set, with text features where the method needs them."""
+    """Return the support set, with text features if the method needs them."""
     task = model.support.require_task()
     needed = any(need.startswith("text features") for need in model.method().needs)
-    if needed and task.text.features is None:  # a saved model has the text rows alone
-        text = class_texts(model.encoder, model.recipe, model.classes)
-        task = support_task(model.encoder, model.recipe, task.x, task.y, text)
+    if needed and task.text.features is None:  # a saved model has only the text rows
+        source = Source.of(model.encoder)
+        task = source.task(task.x, task.y, source.text(model.recipe, model.classes))
     return task
 
 
 def held_out_predictions(model: AdaptedModel) -> HeldOutPredictions:
-    """Answers about held-out support images: those of the fit, or of fits with what it settled on."""
+    """Return predictions for held-out training images: those of the fit, or of fits with its settings."""
     if model.confidence.held_out is not None:
         return model.confidence.held_out
     settled = methods.from_settings(model.fitted.settings)
     return cross_validate(settled, support_of(model), seed=model.recipe.seed)
 
 
-def _more_texts(model: AdaptedModel, classes: Sequence[Any]) -> Text:
-    """The texts of a model and of classes that follow its own; those that images weighted stay."""
-    text = class_texts(model.encoder, model.recipe, classes)
-    if not model.recipe.descriptions:
-        return text
-    return Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
-
-
 def _changes(
     old: AdaptedModel, new: AdaptedModel, before: float | None, after: float | None
 ) -> dict[str, Any]:
-    """What came to a model, and what that did to its old classes."""
     return {
         **new.report,
         "added_classes": list(new.classes[len(old.classes) :]),
@@ -150,6 +148,6 @@ def _changes(
 
 
 def _accuracy(out: HeldOutPredictions, old: AdaptedModel) -> float | None:
-    """Accuracy on the images and classes that a model had."""
+    """Return the accuracy on the images and classes of the old model."""
     known = (out.images < len(old.support.hashes)) & (out.y < len(old.classes))
     return metrics.accuracy(out.logits[known], out.y[known]) if known.any() else None

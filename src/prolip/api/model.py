@@ -4,6 +4,7 @@ returns another.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from prolip import methods
@@ -11,9 +12,29 @@ from prolip.core import Fitted, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, to_python_scalar
 from prolip.data import as_templates
 from prolip.encoders import Encoder
+from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.methods.common import plugins
+
+
+class NoFeaturesError(UsageError):
+    """A model was saved without the features of its support set."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this model was saved without the features of its support set: fit it again from the images"
+        )
+
+
+class PromptNameError(UsageError):
+    """The prompts call the class `name` by the name of another class, `prompt_name`."""
+
+    def __init__(self, name: str, prompt_name: str) -> None:
+        super().__init__(
+            f"the prompts still call class {name!r} {prompt_name!r}: rename it first, with retext=True"
+        )
+        self.name, self.prompt_name = name, prompt_name
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,7 @@ class Recipe:
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
     descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences by class (`api.texts`)
     calibrate: bool = True  # cross-validate inside the support set after the fit
-    spoken: dict[str, str] = field(default_factory=dict)  # what prompts call a class, where not by its name
+    prompt_names: dict[str, str] = field(default_factory=dict)  # of classes that prompts name differently
 
     def __post_init__(self) -> None:
         """Numbers of NumPy become Python's own, which can be saved."""
@@ -39,11 +60,23 @@ class Recipe:
         options = {name: to_python_scalar(value) for name, value in self.options.items()}
         object.__setattr__(self, "options", options)
 
+    def prompt_names_of(self, classes: Sequence[Any]) -> list[str]:
+        """Return what prompts call each class; refuse a name that another class still has in them."""
+        names = list(map(str, classes))
+        taken = {self.prompt_names[name]: name for name in names if name in self.prompt_names}
+        if twice := next((name for name in names if name in taken and name not in self.prompt_names), None):
+            raise PromptNameError(taken[twice], twice)
+        return [self.prompt_names.get(name, name) for name in names]
+
     def create(self) -> methods.Method:
-        """The method with its options."""
+        """Return the method with its options, which are checked once."""
+        return self._method
+
+    @cached_property
+    def _method(self) -> methods.Method:
         for name, number, least in (("views", self.views, 1), ("seed", self.seed, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise UsageError(f"{name} must be a whole number from {least} on, got {number!r}")
+                raise UsageError(f"{name} must be an integer of at least {least}, got {number!r}")
         options, takes = dict(self.options), methods.options(self.method)
         for name, value in (("lam", self.lam), ("seed", self.seed)):
             if value is not None and name in takes:
@@ -67,10 +100,7 @@ class Support:
     def require_task(self) -> Task:
         """The task, or what to do without it."""
         if self.task is None:
-            raise UsageError(
-                "this model was saved without the features of its support set: fit it again from the images, "
-                "and keep them"
-            )
+            raise NoFeaturesError
         return self.task
 
 
@@ -90,6 +120,11 @@ class AdaptedModel:
     def __repr__(self) -> str:
         of = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
         return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {of})"
+
+    @property
+    def templates(self) -> list[str] | None:
+        """The prompts of the class names; None for embeddings, which have no text encoder."""
+        return None if isinstance(self.encoder, PrecomputedEmbeddings) else list(self.recipe.templates)
 
     def method(self) -> methods.Method:
         """The method of the recipe, which may be a file's: no module is imported for being named there."""

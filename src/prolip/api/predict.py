@@ -15,7 +15,7 @@ import numpy as np
 
 from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
-from prolip.api.reading import Progress, Reading
+from prolip.api.support import Progress, ReadOptions, Source
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
@@ -135,17 +135,18 @@ def predict_transductive(model: AdaptedModel, x: Array) -> TransductivePredictio
 
 
 def features(
-    model: AdaptedModel, images: Any, reading: Reading, progress: Progress | None = None
+    model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
 ) -> Extraction:
     """Encode images with the encoder of the fitted model, which may differ from the base model."""
-    return reading.features(model.fitted.encoder_for(model.encoder), images, progress=progress)
+    source = Source.of(model.fitted.encoder_for(model.encoder), reading)
+    return source.features(images, progress=progress)
 
 
 def predict_stream(
     model: AdaptedModel,
     images: Iterable[tuple[str, Any]],
     options: PredictOptions,
-    reading: Reading,
+    reading: ReadOptions,
     *,
     skipped: list[tuple[str, str]] | None = None,
     evidence: list[Evidence] | None = None,

@@ -11,20 +11,22 @@ import numpy as np
 import prolip
 from prolip import methods
 from prolip.api import check_saved
-from prolip.api.fit import support_task
 from prolip.api.model import AdaptedModel, Support
+from prolip.api.support import Source
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import PrecomputedEmbeddings
+from prolip.encoders.precomputed import PrecomputedEmbeddings, require_images
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base, remember
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
+
+_SAVED_NAMES = {"prompt_names": "spoken"}  # of fields of a recipe, in saved models
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
@@ -36,9 +38,9 @@ def describe(model: AdaptedModel) -> dict[str, Any]:
         "revision": encoder.revision,
         "fingerprint": encoder.fingerprint,
         "licence": encoder.licence,
-        "recipe": asdict(model.recipe),
+        "recipe": {_SAVED_NAMES.get(name, name): value for name, value in asdict(model.recipe).items()},
         "method": model.recipe.method,
-        "templates": list(model.recipe.templates) if encoder.encodes_images else None,
+        "templates": model.templates,
         "settings": asdict(model.fitted.settings),
         "lam": model.fitted.settings.options.get("lam"),
         "kind": model.fitted.kind,
@@ -139,7 +141,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
-        task = support_task(encoder, recipe, x, y, text)
+        task = Source.of(encoder).task(x, y, text)
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set holds {task.views} views of {task.n} images")
         if "held_out" in saved.support:
@@ -160,8 +162,7 @@ def export(
     """Write the model for other programs, as `prolip.export.write.export` does; returns the files' names."""
     from prolip.export.write import export as write
 
-    if not model.encoder.encodes_images:
-        raise UsageError("embeddings have no model behind them that could be exported")
+    require_images(model.encoder, "an export")
     if evaluation is not None and not evaluation:
         raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
     config = {**describe(model), "evaluation": evaluation}

@@ -27,24 +27,21 @@ import numpy as np
 from prolip.api.model import Recipe
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
-from prolip.data import class_names
 from prolip.data.descriptions import descriptions_of
 from prolip.encoders import Encoder
 
 EQUAL = 4  # images at which half of a weight is their own
 
 
-def check_texts(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> None:
-    """Refuse names that are alike and descriptions of other classes, before any image is read."""
-    names, described = _names(encoder, recipe, classes), recipe.descriptions
-    if not described:
+def check_descriptions(recipe: Recipe, names: Sequence[str]) -> None:
+    """Refuse descriptions of other classes, before any image is read."""
+    if not recipe.descriptions:
         return
-    if not encoder.encodes_images:
-        raise UsageError("descriptions need a text tower, and embeddings come without one")
-    without = [name for name in names if not descriptions_of(described, name)]
+    without = [name for name in names if not descriptions_of(recipe.descriptions, name)]
     if len(without) == len(names):
         raise UsageError(
-            f"no class is described: classes are {_some(names)}, descriptions are of {_some(list(described))}"
+            f"no class is described: classes are {_some(names)}, descriptions are of "
+            f"{_some(list(recipe.descriptions))}"
         )
     if without:
         warnings.warn(
@@ -55,12 +52,14 @@ def check_texts(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> Non
 
 
 def class_texts(
-    encoder: Encoder, recipe: Recipe, classes: Sequence[Any], x: Array | None = None, y: Any = ()
+    encoder: Encoder, recipe: Recipe, names: Sequence[str], x: Array | None = None, y: Any = ()
 ) -> Text:
-    """The text rows of classes; features x [n, width] and labels y [n] say which descriptions fit."""
-    names = _names(encoder, recipe, classes)
+    """Return the text rows of classes, by their names in the prompts.
+
+    Features x [n, width] of images and their labels y [n] weight the descriptions.
+    """
     if not recipe.descriptions:
-        return encoder.text(names, recipe.templates)
+        return encoder.text(list(names), recipe.templates)
     prompts = [
         [*(t.format(name) for t in recipe.templates), *descriptions_of(recipe.descriptions, name)]
         for name in names
@@ -90,18 +89,6 @@ def weighted_rows(prompts: Sequence[Array], images: Array, y: Array, scale: floa
             weights = (1 - share) * weights + share * softmax(scale * gain[None])[0]
         rows.append(weights @ own)
     return unit_rows(np.array(rows))
-
-
-def _names(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-    names = list(map(str, classes))
-    taken = {recipe.spoken[name]: name for name in names if name in recipe.spoken}
-    if twice := next((name for name in names if name in taken and name not in recipe.spoken), None):
-        raise UsageError(
-            f"class {taken[twice]!r} is still read as {twice!r}, as it was called: rename it first, with "
-            "retext=True"
-        )
-    spoken = [recipe.spoken.get(name, name) for name in names]
-    return list(class_names(spoken)) if encoder.encodes_images else names
 
 
 def _some(names: Sequence[str]) -> str:

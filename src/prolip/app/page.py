@@ -251,7 +251,7 @@ def targets(encoder: Encoder) -> list[str]:
 
 def answers_of(taught: TrainedSnapshot, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
     """The answers about features [b, width], as the page shows them."""
-    found = predict(model, x, PredictOptions(top=len(taught.classes), reject=True))
+    found = predict(model, x, PredictOptions(top=len(model.classes), reject=True))
     return [
         {
             "none": none,

@@ -32,6 +32,7 @@ from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import unknown_name
 from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.features import BadImage
 
 OPEN_PATHS = ("/healthz",)
@@ -74,8 +75,7 @@ class Models:
         }
         for model in self.models.values():
             encoder = _encoder(model)
-            if not encoder.encodes_images:
-                raise UsageError("a model of embeddings has no tower to run: serve one that takes pictures")
+            require_images(encoder, "a server")
             if encoder.fingerprint not in self._batchers:
                 self._batchers[encoder.fingerprint] = Batcher(encoder)
 

@@ -15,6 +15,7 @@ from prolip.app.serve import OPEN_PATHS as SERVE_PATHS
 from prolip.app.serve import Server, load_models
 from prolip.core import UsageError
 from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.export.base_model import is_known, quoted, remember
 from prolip.io.writing import follow
 from prolip.solvers.threads import single_thread
@@ -39,8 +40,7 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
             f"used here: if that is what you want, name it, model={quoted(found.name)}"
         )
     encoder = encoders.load(found.name if model is None else model, device)
-    if not encoder.encodes_images:
-        raise UsageError(f"{encoder.name!r} takes embeddings: name a model that takes pictures")
+    require_images(encoder, "the page")
     remember(encoder)
     return encoder
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.fit import adapt, support_task
+from prolip.api.fit import fit_support
 from prolip.api.model import AdaptedModel, Recipe, Support
+from prolip.api.support import Source
 from prolip.app.lesson import Lesson, figures_of
 from prolip.app.project import Project
 from prolip.app.slow_figures import Snapshot, curve, duplicates, queue
@@ -195,10 +196,10 @@ class Teacher:
         text = Text.from_features(
             np.stack([self._text(row.spoken) for row in rows], axis=1), self.encoder.text_head, names
         )
-        task = support_task(self.encoder, self.recipe, lesson.x[None], lesson.y, text)
+        task = Source.of(self.encoder).task(lesson.x[None], lesson.y, text)
         hashes = tuple(bytes.fromhex(image) for image in lesson.images)
-        recipe = replace(self.recipe, spoken={row.name: row.text for row in rows if row.text})
-        return adapt(self.encoder, recipe, names, Support(hashes, task))
+        recipe = replace(self.recipe, prompt_names={row.name: row.text for row in rows if row.text})
+        return fit_support(self.encoder, recipe, names, Support(hashes, task))
 
     def _text(self, spoken: str) -> Array:
         """Prompt features [templates, Dt] of a class, before the text head."""
@@ -225,5 +226,5 @@ def warm_up(encoder: Encoder, recipe: Recipe) -> None:
     encoder.encode(np.zeros((1, size, size, 3), np.uint8))
     x = rng.normal(size=(1, 4, encoder.width)).astype(np.float32)
     text = Text(rng.normal(size=(2, encoder.head.dim)), ("a", "b"))
-    task: Task = support_task(encoder, recipe, x, [0, 0, 1, 1], text)
-    adapt(encoder, replace(recipe), ("a", "b"), Support((), task))
+    task: Task = Source.of(encoder).task(x, [0, 0, 1, 1], text)
+    fit_support(encoder, replace(recipe), ("a", "b"), Support((), task))

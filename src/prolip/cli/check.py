@@ -28,8 +28,8 @@ from prolip.cli.parameters import CSV, HTML, PATH, SEED, argument, command, flag
 
 if TYPE_CHECKING:
     from prolip.api.check import Check
-    from prolip.api.reading import Labelled
-    from prolip.encoders import Encoder
+    from prolip.api.inputs import Labelled
+    from prolip.api.support import Source
 
 SHOWN = 10
 ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
@@ -111,6 +111,7 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
     from prolip import encoders
     from prolip.api import FewShotClassifier, Recipe
     from prolip.api.check import check_images
+    from prolip.api.support import Source
 
     fitted = None
     if saved is not None:
@@ -120,21 +121,19 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
     else:
         encoder, classes = encoders.load(name, images.device), None
         clf = FewShotClassifier(encoder, **images.settings())
-    train, test = _parts(encoder, source, images.absolute_paths, classes)
+    reader = Source.of(encoder, clf.reading)
+    train, test = _parts(reader, source, images.absolute_paths, classes)
     with bar("encoding") as progress:
-        return check_images(
-            encoder, Recipe(seed=seed), train, test, clf.reading, model=fitted, progress=progress
-        )
+        return check_images(reader, Recipe(seed=seed), train, test, model=fitted, progress=progress)
 
 
-def _parts(encoder: Encoder, source: Path, anywhere: bool, classes: Any) -> tuple[Labelled, Labelled | None]:
+def _parts(reader: Source, source: Path, anywhere: bool, classes: Any) -> tuple[Labelled, Labelled | None]:
     """Training images, and test images where the folder has both."""
-    from prolip.api.reading import read_labelled
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit
 
     train = read_images(source, split="train", min_classes=1 if classes else 2, absolute_paths=anywhere)
-    labelled = read_labelled(encoder, train, None, "train", classes)
+    labelled = reader.labelled(train, None, "train", classes)
     if train.split != "train":
         return labelled, None
     try:
@@ -143,7 +142,7 @@ def _parts(encoder: Encoder, source: Path, anywhere: bool, classes: Any) -> tupl
         return labelled, None
     if test.images == train.images:
         return labelled, None
-    return labelled, read_labelled(encoder, test, None, "test", labelled.classes)
+    return labelled, reader.labelled(test, None, "test", labelled.classes)
 
 
 def _move(found: Check, source: Path, folder: Path) -> int:

@@ -155,7 +155,7 @@ def reproject(store: Path, saved: options.SavedModel, out: Path, dtype: str, dev
         raise UsageError(
             f"{clf.method} makes no embeddings of its own: re-project with a model of prolip or rla"
         )
-    encoder = clf.model_.encoder if clf.model_.encoder.encodes_images else None
+    encoder = clf.model_.encoder
     with bar("projecting", "rows") as progress:
         rows = move(
             store, fitted.head, out, adapter=fitted.adapter, encoder=encoder, dtype=dtype, progress=progress

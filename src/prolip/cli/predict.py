@@ -174,6 +174,7 @@ def _sorting(
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
     from prolip.data.files import existing
+    from prolip.encoders.precomputed import require_images
     from prolip.io.files import lies_in
 
     root = chosen.sort_into
@@ -183,8 +184,7 @@ def _sorting(
         return None
     if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
-    if not model.encoder.encodes_images:
-        raise UsageError("--sort-into sorts image files: embeddings have none")
+    require_images(model.encoder, "--sort-into")
     named = [existing(source) for source in sources if source != "-"]
     if named and all(lies_in(path, root) for path in named):
         raise UsageError(
@@ -207,21 +207,13 @@ def _show_sorted(sorting: Sorting, skipped: int) -> None:
 def _named(
     model: AdaptedModel, sources: tuple[str, ...], absolute_paths: bool
 ) -> tuple[Iterable[tuple[str, Any]], int | None]:
-    """What to answer for, with the name of each, and how many; standard input is read as it comes."""
-    from prolip.data import list_images
+    """Return images with their names, and their number; standard input is read as it comes."""
+    from prolip.api.support import Source
     from prolip.io.files import readable
 
-    if not model.encoder.encodes_images:
-        rows = [
-            (f"{readable(source)}:{i}", row)
-            for source in sources
-            for i, row in enumerate(model.encoder.read(source))
-        ]
-        return rows, len(rows)
     if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    listed = list_images(list(sources), absolute_paths=absolute_paths)
-    return ((readable(str(image)), image) for image in listed), len(listed)
+    return Source.of(model.encoder).named(sources, absolute_paths)
 
 
 def _lines() -> Iterator[str]:

@@ -44,7 +44,6 @@ class Encoder(ABC):
     device: str  # where the towers run: "cpu", "cuda" or "mps"
     licence: str | None = None  # of the weights, where it is known
     revision: str | None = None  # of the weights, where their source has revisions
-    encodes_images: bool = True  # False for embeddings that the user supplies
     black_box_reason: str | None = None  # why the head is not part of the model, where it is not
     library: str | None = None  # "hf" or "open_clip", where the model can be written as its checkpoint
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
@@ -61,10 +60,6 @@ class Encoder(ABC):
     @abstractmethod
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Compute pre-projection text features [len(prompts), Dt], float32."""
-
-    def read(self, images: Any) -> Array:
-        """Read embeddings [n, D] that the user supplies; only where `encodes_images` is False."""
-        raise ModelError(f"{self.name} encodes images, and does not read embeddings")
 
     def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:
         """Return the tensors that these heads and this scale change, under the model's own names."""

@@ -55,7 +55,6 @@ class PrecomputedEmbeddings(Encoder):
     fingerprint = ""
     scale = 100.0  # CLIP's
     device = "cpu"
-    encodes_images = False
     black_box_reason = "embeddings have no model behind them"
 
     def __init__(self, text: Text | None = None) -> None:
@@ -89,6 +88,16 @@ class PrecomputedEmbeddings(Encoder):
                 f"embeddings have {x.shape[1]} dimensions, those of this model {self.head.width}"
             )
         return x
+
+
+class NeedsImagesError(UsageError):
+    """Embeddings were given where images are needed."""
+
+
+def require_images(encoder: Encoder, purpose: str) -> None:
+    """Refuse embeddings in place of an encoder; `purpose` says what needs images."""
+    if isinstance(encoder, PrecomputedEmbeddings):
+        raise NeedsImagesError(f"{purpose} needs images and an encoder: embeddings are not enough")
 
 
 @dataclass(frozen=True, eq=False)

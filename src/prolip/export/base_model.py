@@ -61,7 +61,7 @@ def is_known(name: str, fingerprint: str) -> bool:
 
 def remember(encoder: Encoder) -> None:
     """Note that a base model is used here; where nothing can be noted, it has to be named again."""
-    if encoders.is_packaged(encoder.name) or not encoder.encodes_images:
+    if encoders.is_packaged(encoder.name) or not encoder.fingerprint:
         return
     note = _note(encoder.name, encoder.fingerprint)
     if not note.is_file():

@@ -11,6 +11,7 @@ from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, check_name
 from prolip.encoders.base import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES
 from prolip.export.fold import Folded, fold
@@ -73,12 +74,11 @@ def export(
 def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
     """What an adapted model can be exported to; a checkpoint under the name of the model's own library."""
     found: list[str] = []
-    if not encoder.encodes_images:
-        return ()
     with suppress(UsageError):
         fold(fitted, encoder)
         found += [encoder.library, "adapter"] if encoder.library else ["adapter"]
     with suppress(UsageError):
+        require_images(encoder, "an export")
         fitted.to_onnx(Graph(), "x")
         found.append("onnx")
     return tuple(found)

@@ -26,9 +26,10 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
+from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.data.lazy import LazyImage
 from prolip.encoders.base import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, ImageContent, NoImageLeft
 from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
@@ -87,8 +88,7 @@ def extract(
         Decode large images in full for view 0, too: six times slower, and nearly the same features.
     """
     started = time.perf_counter()
-    if not encoder.encodes_images:
-        return _read_embeddings(encoder, images, views)
+    require_images(encoder, "an extraction")
     views = [int(view) for view in views]
     if not views or min(views) < 0 or len(set(views)) != len(views):
         raise InputError(f"views must be different numbers from 0 on, got {views}")
@@ -104,15 +104,6 @@ def extract(
         for problem in space.take_problems() if space is not None else ():
             warnings.warn(problem, stacklevel=2)
     return job.result(time.perf_counter() - started)
-
-
-def _read_embeddings(encoder: Encoder, images: Any, views: Sequence[int]) -> Extraction:
-    """Read embeddings as features; the content of each is its row."""
-    if list(views) != [0]:
-        raise UsageError(f"embeddings have one view, {len(list(views))} were requested")
-    x = encoder.read(images).astype(np.float32)
-    hashes = [hashlib.sha256(row.tobytes()).digest() for row in x]
-    return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

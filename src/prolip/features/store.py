@@ -35,8 +35,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from prolip.core.arguments import as_path
-from prolip.core.errors import InputError, ProlipError, UsageError
+from prolip.core.errors import InputError, ProlipError
 from prolip.encoders.base import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.features.contents import Contents
 from prolip.io.files import cache_dir
 from prolip.io.reading import Unreadable, open_regular
@@ -68,8 +69,7 @@ class FeatureStore:
 
         A space that is open is refreshed with what other processes have added since.
         """
-        if not encoder.encodes_images:
-            raise UsageError(f"{encoder.name!r} has no features to store: name a model that encodes images")
+        require_images(encoder, "a store of features")
         identity = {
             "format": _FORMAT,
             "version": _VERSION,

@@ -217,7 +217,7 @@ def _making(model: AdaptedModel) -> Html:
         "trained numbers": f"{report['parameters']:,}" if report.get("parameters") else None,
         "images": f"{report['images']:,} of {report['classes']} classes",
         "views of each": report.get("views"),
-        "prompts": ", ".join(model.recipe.templates) if encoder.encodes_images else None,
+        "prompts": None if model.templates is None else ", ".join(model.templates),
         "temperature": f"{model.confidence.temperature:.3g}",
         "seconds of the fit": f"{report['seconds']:.2f}" if "seconds" in report else None,
         "weights": encoder.fingerprint,

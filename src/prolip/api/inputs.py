@@ -1,0 +1,121 @@
+"""Images and labels in every form that users have them in."""
+
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from prolip.core import InputError, Text, UsageError
+from prolip.core.arguments import as_path
+from prolip.data import ImageSet, LazyImage, list_images
+from prolip.data.files import refuse_url
+from prolip.data.inputs import images_in
+from prolip.features.decoder_limits import FILE_LIMIT
+from prolip.features.pixels import is_single_image
+
+
+class UnknownLabelError(InputError):
+    """A `label` is not among the classes of a model."""
+
+    def __init__(self, label: Any, classes: int) -> None:
+        super().__init__(f"label {label!r} is not among the {classes} classes of this model")
+        self.label = label
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Images, the number of a class for each, and the classes."""
+
+    images: Any
+    y: list[int]
+    classes: list[Any]
+    text: Text | None = None  # class rows that belong to embeddings
+
+    def names(self) -> list[Any]:
+        """Return the label of each image."""
+        return [self.classes[k] for k in self.y]
+
+    def openable(self, chosen: Iterable[int]) -> list[Any] | None:
+        """Return some of the images, to be opened again; None if there are none."""
+        return [self.images[i] for i in chosen]
+
+
+class LabelledEmbeddings(Labelled):
+    """Embeddings [n, D] in place of images."""
+
+    def openable(self, chosen: Iterable[int]) -> list[Any] | None:
+        """Return None: embeddings cannot be looked at."""
+        return None
+
+
+def as_images(images: Any) -> list[Any]:
+    """List images without labels; see `prolip.data.inputs`.
+
+    They come as one or several paths, bytes, open files, PIL images, arrays or tensors of pixels; as a
+    folder, a table or an archive by its path; or as a frame or a dataset in memory.
+    """
+    if isinstance(images, (str, os.PathLike)):
+        return list(list_images(images))
+    if isinstance(images, (bytes, bytearray, Image.Image, LazyImage, io.IOBase)):
+        return [_single(images)]
+    if isinstance(images, ImageSet):
+        return list(images.images)
+    if (found := images_in(images)) is not None:
+        return found
+    if hasattr(images, "ndim") and hasattr(images, "shape"):
+        one = is_single_image(images)
+        if one is None:
+            raise UsageError(
+                f"an array of shape {list(images.shape)} is one picture, channels first, or several grey "
+                "ones: put it into a list if it is one; add an axis at its end if it is several"
+            )
+        if one:
+            return [images]
+    try:
+        return [_single(image) for image in images]
+    except TypeError as error:
+        raise UsageError(f"images are a list, a folder or one image, not {type(images).__name__}") from error
+
+
+def _single(image: Any) -> Any:
+    """Return one of several images; read it if it is an open file, refuse a URL."""
+    if isinstance(image, io.IOBase):
+        if image.seekable():
+            image.seek(0)
+        content = image.read(FILE_LIMIT + 1)
+        if not isinstance(content, bytes):
+            raise UsageError("a file of an image must be opened in binary mode ('rb')")
+        return content
+    if isinstance(image, str):
+        refuse_url(str(as_path(image, "an image")) and image)
+    return image
+
+
+def match_names(names: Iterable[Any], classes: Sequence[Any] | None) -> list[Any]:
+    """Return names as a model has them: those of a folder are text, those of a model may be numbers."""
+    known = {str(name): name for name in classes or ()}
+    return [known.get(str(name), name) for name in names]
+
+
+def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None) -> Labelled:
+    """Number labels by the classes of a model, then by other classes in order."""
+    try:
+        known = list(classes or ())
+        known += sorted(set(labels) - set(known))
+    except TypeError as error:
+        raise InputError("labels must be all names or all numbers, none of them missing") from error
+    if other := next((name for name in known if not isinstance(name, (str, int, float))), None):
+        raise InputError(f"labels must be names or numbers, got {other!r}")
+    if len(known) < 2:
+        raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
+    position = {name: k for k, name in enumerate(known)}
+    return Labelled(images, [position[label] for label in labels], known)
+
+
+def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
+    """Refuse labels that are not among the classes of a model."""
+    if len(labelled.classes) > len(classes):
+        raise UnknownLabelError(labelled.classes[len(classes)], len(classes))

@@ -1,0 +1,305 @@
+"""From labelled images, or embeddings, to the support set that a model is fitted on.
+
+    source = Source.of(encoder, options)                     # an ImageSource or an EmbeddingSource
+    labelled = source.labelled("photos/train", None, "train")
+    support = source.read(labelled, recipe, shots=16)        # sampled, encoded, without copies
+
+This is the only builder of a `Task` for an adapted model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from prolip.api.inputs import (
+    Labelled,
+    LabelledEmbeddings,
+    UnknownLabelError,
+    as_images,
+    match_names,
+    number_labels,
+)
+from prolip.api.model import Recipe, Support
+from prolip.api.texts import check_descriptions, class_texts
+from prolip.core import InputError, Task, Text, UsageError
+from prolip.core.arguments import as_path
+from prolip.core.arrays import Array, to_python_scalar
+from prolip.core.names import normalize_label
+from prolip.data import (
+    ImageSet,
+    class_names,
+    list_images,
+    read_images,
+    sample_few_shot,
+    warn_of_short_classes,
+)
+from prolip.data.inputs import is_source
+from prolip.encoders import Encoder
+from prolip.encoders.precomputed import PrecomputedEmbeddings, read_embeddings
+from prolip.features import Extraction, FeatureStore, LazyImages, extract
+from prolip.features.extract import Progress
+from prolip.io.files import cache_dir, readable
+
+
+class NeedsLabelsError(UsageError):
+    """Images to fit on have no labels."""
+
+
+class DuplicateWarning(UserWarning):
+    """Images occur more than once, in one class or in two."""
+
+
+class EmptyClassError(InputError):
+    """The class `name` has no image that can be used."""
+
+    def __init__(self, name: Any, why: str) -> None:
+        super().__init__(f"class {name!r} has no image left ({why})")
+        self.name = name
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How images are read and where their features are stored; see `extract`."""
+
+    store: FeatureStore | None = None
+    skip_bad: bool = False
+    exact_decode: bool = False
+
+
+def open_store(folder: str | Path | bool | None) -> FeatureStore | None:
+    """Open the store in a folder, that of the user for None and True, none for False; once per process."""
+    if folder is False:
+        return None
+    return _opened(None if folder in (None, True) else str(as_path(folder, "store")), cache_dir())
+
+
+@lru_cache(maxsize=8)
+def _opened(folder: str | None, user: Path) -> FeatureStore:
+    return FeatureStore(folder)
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """What images come as, and how they become features and tasks."""
+
+    allows_empty_classes: ClassVar[bool] = False  # whether a text row without images is a class
+
+    encoder: Any
+    options: ReadOptions = ReadOptions()
+
+    @staticmethod
+    def of(encoder: Encoder, options: ReadOptions = ReadOptions()) -> Source:  # noqa: B008  (it is frozen)
+        """Return the source for an encoder."""
+        if isinstance(encoder, PrecomputedEmbeddings):
+            return EmbeddingSource(encoder, options)
+        return ImageSource(encoder, options)
+
+    @abstractmethod
+    def labelled(
+        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
+    ) -> Labelled:
+        """Read labelled images.
+
+        `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
+        others may follow. `text` are class rows that belong to embeddings.
+        """
+
+    @abstractmethod
+    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
+        """List unlabelled images as (name, image), and count them."""
+
+    @abstractmethod
+    def features(
+        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
+    ) -> Extraction:
+        """Compute the features of images before the projection."""
+
+    @abstractmethod
+    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
+        """Return what the prompts call each class; refuse names that prompts cannot tell apart."""
+
+    @abstractmethod
+    def task(self, x: Array, y: Any, text: Text) -> Task:
+        """Build the task of features [V, n, width] and labels [n]."""
+
+    @abstractmethod
+    def with_text(self, text: Text | None) -> Source:
+        """Return the source with these class rows, where it keeps any."""
+
+    def text(self, recipe: Recipe, classes: Sequence[Any], x: Array | None = None, y: Any = ()) -> Text:
+        """Return the text rows of classes; features [n, width] and labels [n] weight their descriptions."""
+        return class_texts(self.encoder, recipe, self.prompt_names(recipe, classes), x, y)
+
+    def read(
+        self,
+        labelled: Labelled,
+        recipe: Recipe,
+        *,
+        shots: int | None = None,
+        progress: Progress | None = None,
+    ) -> Support:
+        """Sample images, encode them, drop copies, and add the texts of their classes."""
+        names = self.prompt_names(recipe, labelled.classes)
+        check_descriptions(recipe, names)
+        warn_of_short_classes(labelled.y, shots)
+        chosen = sample_few_shot(labelled.y, shots, recipe.seed)
+        found = self.features([labelled.images[i] for i in chosen], range(recipe.views), progress)
+        y = [labelled.y[chosen[i]] for i in found.kept]
+        fresh = new_images(found.hashes, y, labelled.classes, {})
+        if copies := len(y) - len(fresh):
+            warnings.warn(f"{copies} copies of other images are ignored", DuplicateWarning, stacklevel=4)
+        y = [y[i] for i in fresh]
+        empty = [name for k, name in enumerate(labelled.classes) if k not in set(y)]
+        if empty and not self.allows_empty_classes:
+            why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
+            raise EmptyClassError(empty[0], why)
+        text = class_texts(self.encoder, recipe, names, found.features[0, fresh], y)
+        images = labelled.openable(chosen[found.kept[i]] for i in fresh)
+        return Support(
+            tuple(found.hashes[i] for i in fresh),
+            self.task(found.features[:, fresh], y, text),
+            tuple(found.bad),
+            () if images is None else LazyImages(images),
+        )
+
+
+class ImageSource(Source):
+    """Images that an encoder turns into features."""
+
+    def labelled(
+        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
+    ) -> Labelled:
+        """Read a folder, a table, an archive or a dataset; or images and a list of labels."""
+        if text is not None:
+            raise UsageError(
+                f"text is for embeddings (model='arrays'): {self.encoder.name} encodes the class names"
+            )
+        if labels is None and not isinstance(images, ImageSet):
+            if not isinstance(images, (str, os.PathLike)) and not is_source(images):
+                raise NeedsLabelsError("a list of images needs labels; a folder per class has its own")
+            images = read_images(images, split=split, min_classes=1 if classes else 2)
+        if labels is None:
+            names = [images.classes[k] for k in images.labels]
+            return number_labels(list(images.images), match_names(names, classes), classes)
+        listed = as_images(images)
+        values = [normalize_label(to_python_scalar(each)) for each in labels]
+        if len(listed) != len(values) or not listed:
+            raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
+        return number_labels(listed, values, classes)
+
+    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
+        """List the images of folders, tables and archives."""
+        listed = list_images(list(sources), absolute_paths=absolute_paths)
+        return ((readable(str(image)), image) for image in listed), len(listed)
+
+    def features(
+        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
+    ) -> Extraction:
+        """Encode what the store does not have."""
+        return extract(self.encoder, as_images(images), views=views, progress=progress, **vars(self.options))
+
+    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
+        """Return the names in the prompts, which must differ."""
+        return list(class_names(recipe.prompt_names_of(classes)))
+
+    def task(self, x: Array, y: Any, text: Text) -> Task:
+        """Build a task with the head of the encoder."""
+        return Task(x, y, text, self.encoder.head, self.encoder.scale)
+
+    def with_text(self, text: Text | None) -> ImageSource:
+        """Return the source itself: its encoder makes the text rows."""
+        return self
+
+
+class EmbeddingSource(Source):
+    """Embeddings and text rows that the user has: the paper's black box."""
+
+    allows_empty_classes: ClassVar[bool] = True
+
+    def labelled(
+        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
+    ) -> Labelled:
+        """Read embeddings and labels; without class names, labels are numbers of the classes."""
+        found = read_embeddings(images, labels, text)
+        if found.y is None:
+            raise NeedsLabelsError("embeddings need labels: an array in the file, or an argument")
+        if classes is None and found.text is None:
+            raise InputError("embeddings need class rows (text): an array in the file, or an argument of fit")
+        y: list[int] = found.y.tolist()
+        names = list(found.classes or classes or range(len(found.text)))
+        if max(y) >= len(names):
+            raise UnknownLabelError(max(y), len(names))
+        if classes is None:
+            rows = Text(found.text, tuple(map(str, names)))
+            return LabelledEmbeddings(found.x, y, names, rows)
+        numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
+        return LabelledEmbeddings(**vars(numbered))
+
+    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
+        """List the rows of files."""
+        rows = [
+            (f"{readable(source)}:{i}", row)
+            for source in sources
+            for i, row in enumerate(self.encoder.read(source))
+        ]
+        return rows, len(rows)
+
+    def features(
+        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
+    ) -> Extraction:
+        """Take embeddings as the features of themselves; what each holds is its content."""
+        if list(views) != [0]:
+            raise UsageError(f"embeddings have one view, not {len(list(views))}")
+        x = self.encoder.read(images).astype(np.float32)
+        hashes = [hashlib.sha256(row.tobytes()).digest() for row in x]
+        return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
+
+    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
+        """Return the names, which no prompt has; there can be no descriptions either."""
+        if recipe.descriptions:
+            raise UsageError("descriptions need a text encoder, and embeddings have none")
+        recipe.prompt_names_of(classes)
+        return list(map(str, classes))
+
+    def task(self, x: Array, y: Any, text: Text) -> Task:
+        """Build a task without a head."""
+        return Task(x, y, text, scale=self.encoder.scale)
+
+    def with_text(self, text: Text | None) -> EmbeddingSource:
+        """Return a source that knows these rows."""
+        return EmbeddingSource(PrecomputedEmbeddings(text), self.options)
+
+
+def new_images(
+    hashes: Sequence[bytes], y: Sequence[int], classes: Sequence[Any], seen: dict[bytes, int]
+) -> list[int]:
+    """Return which images are not copies: held out, a copy would be known from the other.
+
+    `seen` has the class of each image of the model by its hash; the new images are added to it.
+    """
+    fresh, conflicts = [], []
+    for i, (key, label) in enumerate(zip(hashes, y, strict=True)):
+        if key not in seen:
+            fresh.append(i)
+            seen[key] = label
+        elif seen[key] != label:
+            conflicts.append((seen[key], label))
+    if conflicts:
+        first, second = (classes[label] for label in conflicts[0])
+        warnings.warn(
+            f"{len(conflicts)} images are in two classes and count for the first, such as one in {first!r} "
+            f"and {second!r}",
+            DuplicateWarning,
+            stacklevel=5,
+        )
+    return fresh
