@@ -64,10 +64,15 @@ def load_pretrained(name: str) -> OnnxEncoder:
     if found is None:
         raise DownloadRequiredError(name, source)
     files, paths = found
-    encoder = open_files(name, files, paths, source.precision, source.known.scale if source.known else None)
-    encoder.licence = source.licence
-    encoder.revision = source.revision_of(source.repository)
-    return encoder
+    return open_files(
+        name,
+        files,
+        paths,
+        source.precision,
+        source.known.scale if source.known else None,
+        licence=source.licence,
+        revision=source.revision_of(source.repository),
+    )
 
 
 def _load_folder(folder: Path, precision: str) -> OnnxEncoder:
@@ -81,7 +86,14 @@ def _load_folder(folder: Path, precision: str) -> OnnxEncoder:
 
 
 def open_files(
-    name: str, files: ModelFiles, paths: Mapping[str, Path], precision: str, scale: float | None = None
+    name: str,
+    files: ModelFiles,
+    paths: Mapping[str, Path],
+    precision: str,
+    scale: float | None = None,
+    *,
+    licence: str | None = None,
+    revision: str | None = None,
 ) -> OnnxEncoder:
     """Open the towers of a model."""
     configs = {Path(file).name: _json(paths[file]) for file in files.others}
@@ -104,6 +116,8 @@ def open_files(
         fingerprint=hashlib.sha256(json.dumps(digests).encode()).hexdigest(),
         scale=SCALES[kind] if scale is None else scale,
         precision=precision,
+        licence=licence,
+        revision=revision,
     )
 
 
@@ -125,7 +139,10 @@ class OnnxEncoder(Encoder):
         fingerprint: str,
         scale: float,
         precision: str,
+        licence: str | None = None,
+        revision: str | None = None,
     ) -> None:
+        self.licence, self.revision = licence, revision
         self.name, self.fingerprint, self.scale, self.preprocess = name, fingerprint, scale, preprocess
         self._image, self._text_path, self._tokenizer, self._precision = image, text, tokenizer, precision
         noise = np.random.default_rng(0).integers(0, 256, (2, preprocess.size, preprocess.size, 3), np.uint8)
