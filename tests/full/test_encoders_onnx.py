@@ -137,6 +137,27 @@ def test_a_fit_through_onnx_and_hf_agrees(folder, tmp_path):
     assert_close(*logits, atol=1e-3, rtol=1e-3)
 
 
+def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
+    import onnx
+    import onnxruntime
+
+    import prolip
+    from tiny_models import colours
+
+    pictures, y = colours(4)
+    clf = prolip.FewShotClassifier(f"onnx:{folder}", store=False).fit(
+        pictures, np.array(["a", "cat", "dog"])[y]
+    )
+    clf.export(tmp_path / "out", to="onnx")
+    onnx.checker.check_model(str(tmp_path / "out" / "classifier.onnx"), full_check=True)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier.onnx")
+    encoder = clf.model_.encoder
+    pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
+    (probabilities,) = session.run(None, {"pixels": pixels})
+    assert_close(probabilities, clf.predict_proba(pictures), atol=1e-5)
+    clf.export(tmp_path / "adapter", to="adapter")
+
+
 @pytest.mark.parametrize("content", [b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f"])
 def test_damaged_graphs_are_errors_of_ours(folder, tmp_path, content):
     copy = shutil.copytree(folder, tmp_path / "model")

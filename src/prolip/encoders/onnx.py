@@ -31,6 +31,7 @@ from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
+from prolip.io.onnx_graph import Graph
 from prolip.io.onnx_model import OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import Unreadable, read_json
@@ -127,6 +128,7 @@ class OnnxEncoder(Encoder):
     run_size = _BATCH
     runs = cores()
     device = "cpu"
+    writes_graphs = True
 
     def __init__(
         self,
@@ -176,6 +178,18 @@ class OnnxEncoder(Encoder):
         """The projection of the text tower."""
         return self._text.check(self.token_arrays(["a photo of a cat.", "a dog"]))[0]
 
+    def image_to_onnx(self, graph: Graph, pixels: str) -> str:
+        """Add the image tower to a graph as it stands in its file; returns the name of the features."""
+        std, mean = np.array(self.preprocess.std), np.array(self.preprocess.mean)
+        scaled = graph.node("Mul", graph.node("Cast", pixels, to=1), 1 / (255 * std))
+        moved = graph.node("Sub", scaled, mean / std)
+        graph.node("Transpose", moved, perm=[0, 3, 1, 2], output=self._image.inputs[0])
+        return self._image.features_to_onnx(graph, pixels)
+
+    def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
+        """Add the text tower to a graph, likewise; its inputs have the tower's own names."""
+        return self._text.features_to_onnx(graph, next(iter(tokens)))
+
     def _pixels(self, pixels: Array) -> Array:
         return self.preprocess.normalise_arrays(pixels)
 
@@ -187,6 +201,7 @@ class Tower:
     """
 
     def __init__(self, model: OnnxModel, precision: str) -> None:
+        self.model = model
         output = _embedding_output(model)
         self._projection: Projection | None = find_projection(model, output)
         self._features: tuple[str, ...] = (output,)
@@ -244,6 +259,21 @@ class Tower:
             self._features = projection.features
             return projection.head, None
         return Head.identity(whole.shape[1]), f"its projection gives other embeddings (cosine {cosine:.4f})"
+
+    def features_to_onnx(self, graph: Graph, batch: str) -> str:
+        """Add what makes features [B, width] of the tower's values; `batch` is a value of B rows."""
+        graph.include(self.model, self._features)
+        count = graph.node("Slice", graph.node("Shape", batch), np.array([0]), np.array([1]))
+        rows = []
+        for name in self._features:
+            width = graph.node("Slice", graph.node("Shape", name), np.array([-1]), np.array([2**31]))
+            any_number = np.array([-1])
+            order = (any_number, count, width) if self._tokens_first else (count, any_number, width)
+            tokens = graph.node(
+                "Reshape", graph.node("Cast", name, to=1), graph.node("Concat", *order, axis=0)
+            )
+            rows.append(graph.node("Gather", tokens, np.array(0), axis=0 if self._tokens_first else 1))
+        return rows[0] if len(rows) == 1 else graph.node("Concat", *rows, axis=1)
 
     def shape(self, name: str) -> Sequence[Any]:
         """Return the shape of an input; sizes that are not fixed are words."""

@@ -13,7 +13,7 @@ exporting needs no library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from prolip.core.arrays import Array
     from prolip.core.head import Head
+    from prolip.io.onnx_model import OnnxModel
 
 OPSET = 18
 IR_VERSION = 8  # the one that came with opset 18
@@ -37,6 +38,15 @@ class Graph:
     def __init__(self) -> None:
         self._nodes: list[bytes] = []
         self._constants: list[bytes] = []
+        self._imports = [_integer(2, OPSET)]
+        self._opset, self._ir_version = OPSET, IR_VERSION
+
+    def include(self, model: OnnxModel, values: Iterable[str]) -> None:
+        """Add what computes some values of another model, under its own names and in its opset."""
+        nodes, tensors, self._imports = model.parts(values)
+        self._nodes += nodes
+        self._constants += tensors
+        self._opset, self._ir_version = model.opset, max(model.ir_version, 4)
 
     def constant(self, value: Any) -> str:
         """The name of an array that is part of the model; real numbers are kept as float32."""
@@ -64,7 +74,10 @@ class Graph:
 
     def unit_rows(self, x: str) -> str:
         """Add the scaling of rows to length one; a zero row stays zero."""
-        length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
+        if self._opset < 18:  # where axes are an attribute
+            length = self.node("ReduceL2", x, axes=[-1], keepdims=1)
+        else:
+            length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
         return self.node("Div", x, self.node("Max", length, 1e-12))
 
     def columns(self, x: str, start: int, stop: int) -> str:
@@ -93,10 +106,10 @@ class Graph:
             for k, v in (metadata or {}).items()
         }
         return (
-            _integer(1, IR_VERSION)
+            _integer(1, self._ir_version)
             + bytes_field(2, b"prolip")
             + bytes_field(7, graph)
-            + bytes_field(8, _integer(2, OPSET))
+            + b"".join(bytes_field(8, each) for each in self._imports)
             + b"".join(
                 bytes_field(14, bytes_field(1, k.encode()) + bytes_field(2, v.encode()))
                 for k, v in about.items()

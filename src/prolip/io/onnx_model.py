@@ -4,7 +4,7 @@ An ONNX file is a protobuf message (see `onnx_graph`, which writes them). Only w
 map inside a graph is parsed; everything else is passed on byte for byte. A file may come from anywhere: every
 length is checked against what is there, and tensors are decoded only when they are asked for.
 
-    ModelProto    7 graph   8 opset_import
+    ModelProto    1 ir_version   7 graph   8 opset_import
     GraphProto    1 node   5 initializer   11 input   12 output
     NodeProto     1 input   2 output   3 name   4 op_type   5 attribute
     TensorProto   1 dims   2 data_type   4 float_data   5 int32_data   7 int64_data   8 name   9 raw_data
@@ -55,6 +55,7 @@ class OnnxModel:
     inputs: tuple[str, ...]  # without those that have an initializer
     outputs: tuple[str, ...]
     opset: int
+    ir_version: int
     _tensors: Mapping[str, memoryview]
 
     @classmethod
@@ -68,7 +69,7 @@ class OnnxModel:
         """Parse the content of a file; `path` is for messages and for tensors in other files."""
         view = memoryview(content)
         try:
-            nodes, tensors, inputs, outputs, opset = [], {}, [], [], 1
+            nodes, tensors, inputs, outputs, opset, version = [], {}, [], [], 1, 0
             for number, value in _fields(view):
                 if number == 7 and isinstance(value, memoryview):
                     for part, body in _fields(value):
@@ -82,15 +83,17 @@ class OnnxModel:
                             inputs.append(_text(_first(body, 1)))
                         elif part == 12:
                             outputs.append(_text(_first(body, 1)))
-                elif number == 8 and isinstance(value, memoryview) and not bytes(_first(value, 1)):
-                    version = _first(value, 2)
-                    opset = version if isinstance(version, int) else 1
+                elif number == 1 and isinstance(value, int):
+                    version = value
+                elif number == 8 and isinstance(value, memoryview) and not _text(_first(value, 1)):
+                    stated = _first(value, 2)
+                    opset = stated if isinstance(stated, int) else 1
         except (IndexError, UnicodeDecodeError) as error:
             raise Unreadable(path, "it is not an ONNX model") from error
         if not nodes or not outputs:
             raise Unreadable(path, "it is not an ONNX model")
         given = tuple(name for name in inputs if name not in tensors)
-        return cls(path, view, tuple(nodes), given, tuple(outputs), opset, tensors)
+        return cls(path, view, tuple(nodes), given, tuple(outputs), opset, version, tensors)
 
     @cached_property
     def producers(self) -> dict[str, Node]:
@@ -134,17 +137,27 @@ class OnnxModel:
 
         return self._with_graph(graph)
 
-    def parts(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        """Return the nodes, the initializers and the opset imports as they stand in the file."""
+    def parts(self, values: Iterable[str]) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        """Return the nodes and initializers behind some values, and the opset imports, as they stand here."""
+        needed: set[str] = set()
+        waiting = list(values)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += self.producers[name].inputs if name in self.producers else ()
         nodes, tensors, imports = [], [], []
+        place = 0
         for number, raw in _raw_fields(self.content):
             if number == 8:
                 imports.append(bytes(_body(raw)))
             elif number == 7:
                 for part, inner in _raw_fields(_body(raw)):
                     if part == 1:
-                        nodes.append(bytes(_body(inner)))
-                    elif part == 5:
+                        if needed.intersection(self.nodes[place].outputs):
+                            nodes.append(bytes(_body(inner)))
+                        place += 1
+                    elif part == 5 and _text(_first(_body(inner), 8)) in needed:
                         tensors.append(bytes(_body(inner)))
         return nodes, tensors, imports
 
