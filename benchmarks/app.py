@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from prolip.app.page import STATIC
+from prolip.app.page_server import STATIC
 from prolip.data.builtin import builtin
 from prolip.features import load_image
 
@@ -144,7 +144,7 @@ def start(data):
 def _knows_all_classes(client, unseen):
     """Whether the model that predicts has all three classes."""
     status, body = client("POST", "/api/try", unseen)
-    return status == 200 and len(json.loads(body)["answers"]) == 3
+    return status == 200 and len(json.loads(body)["top"]) == 3
 
 
 def label(data):
@@ -155,7 +155,7 @@ def label(data):
         _, port, token = stack.enter_context(program("app", folder / "p", "--port", 0, "--no-browser"))
         ids, images = upload_all(port, token, photos)
         client = Client(port, token)
-        while client.json("GET", "/api/project")["figures"].get("judged") != 200:
+        while len(client.json("GET", "/api/project")["figures"].get("held_out", ())) != 200:
             time.sleep(0.1)
         stream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {token}"})

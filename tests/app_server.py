@@ -49,19 +49,19 @@ def running(make):
     """A running server of the application `make(port)`; yields the port."""
     import uvicorn
 
-    from prolip.app.run import bind, config
+    from prolip.app.http_server import bind, config
 
     with bind("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         ready = threading.Event()
 
-        class Told(uvicorn.Server):
+        class NotifyingServer(uvicorn.Server):
             async def startup(self, sockets=None):
                 await super().startup(sockets)
                 ready.set()
 
         settings = config(make(port))
-        server = Told(settings)
+        server = NotifyingServer(settings)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         assert ready.wait(30)

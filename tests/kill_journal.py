@@ -89,7 +89,7 @@ def whole(name):
 def run(kills, seed, small=1 << 20, undo_rows=30_000):
     """Kill so many times; returns what was seen. An error is raised where something is missing."""
     seen = {"kills": 0, "acknowledged": 0, "unacknowledged": 0, "cut": 0, "torn": 0, "compacted": 0}
-    journal.SMALL, history.UNDO_ROWS = small, undo_rows
+    journal.COMPACT_AT, history.UNDO_ROWS = small, undo_rows
     rng = random.Random(seed)
     while seen["kills"] < kills:
         with tempfile.TemporaryDirectory() as place:

@@ -23,9 +23,9 @@ pytest.importorskip("python_multipart", reason="the extra `app` is not installed
 
 from app_server import Client, png, running
 from pictures import blotch
-from prolip.app import connections, guard, run, start
-from prolip.app.guard import Access
-from prolip.app.page import OPEN_PATHS, Page
+from prolip.app import guard, http_server, launch
+from prolip.app.guard import Access, require_token
+from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
 from prolip.core import UsageError
 from prolip.export import base_model
@@ -62,7 +62,9 @@ def serve(tmp_path, offline):
             project = stack.enter_context(Project.open(tmp_path / "p"))
 
             def make(port):
-                return Page(project, offline, Access.at("127.0.0.1", port, token, OPEN_PATHS)).application()
+                return PageServer(
+                    project, offline, Access.at("127.0.0.1", port, token, OPEN_PATHS)
+                ).application()
 
             return Client(stack.enter_context(running(make)), token)
 
@@ -71,7 +73,7 @@ def serve(tmp_path, offline):
 
 @pytest.mark.parametrize("token", TOKENS)
 def test_every_token_that_is_accepted_logs_in(serve, token):
-    run.require_token("0.0.0.0", token)
+    require_token("0.0.0.0", token)
     page = serve(token)
     for charset in ("utf-8", "latin-1"):
         try:
@@ -112,7 +114,7 @@ def test_foreign_cookies_lock_nobody_out(serve, foreign):
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_a_token_that_no_request_can_bring_is_refused(host, token):
     with pytest.raises(UsageError):
-        run.require_token(host, token)
+        require_token(host, token)
 
 
 def test_a_link_to_the_page_may_come_from_anywhere_and_calls_may_not(serve):
@@ -130,8 +132,8 @@ def test_a_link_to_the_page_may_come_from_anywhere_and_calls_may_not(serve):
 @pytest.fixture
 def patience(monkeypatch):
     """A server that waits for a moment only."""
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.4)
-    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.4)
+    monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.4)
+    monkeypatch.setattr(http_server, "WRITE_SECONDS", 0.4)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.4)
 
 
@@ -227,7 +229,7 @@ def test_a_caller_that_does_not_read_its_answer_is_closed(serve, patience):
 
 
 def test_idle_connections_take_nothing_from_others(serve, monkeypatch):
-    monkeypatch.setattr(connections, "IDLE_CONNECTIONS", 20)
+    monkeypatch.setattr(http_server, "MAX_IDLE_CONNECTIONS", 20)
     page = serve("a-token-for-tests")
     idle = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(60)]
     try:
@@ -241,7 +243,7 @@ def test_idle_connections_take_nothing_from_others(serve, monkeypatch):
 
 
 def test_a_connection_serves_many_requests_and_outlasts_its_pauses(serve, monkeypatch):
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "IDLE_SECONDS", 1.0)
     page = serve("a-token-for-tests")
     caller = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
     caller.connect()
@@ -259,7 +261,7 @@ def test_events_go_on_while_nothing_is_sent(serve, patience):
     stream = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
     stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {page.token}"})
     events = stream.getresponse()
-    assert events.readline() == b": hello\n"
+    assert events.readline() == b": connected\n"
     time.sleep(1)
     page.json("POST", "/api/classes", {"name": "cat"})
     while b"added the class cat" not in events.readline():
@@ -280,13 +282,13 @@ def started(monkeypatch):
         path = Path(url2pathname(address.removeprefix("file://")))
         seen["files"].append((stat.S_IMODE(path.stat().st_mode), path.read_text("utf-8")))
 
-    monkeypatch.setattr(run, "run", at_once)
+    monkeypatch.setattr(http_server, "run", at_once)
     seen["options"] = {"say": seen["said"].append, "browse": browse}
     return seen
 
 
 def test_a_browser_is_started_without_the_token(tmp_path, started):
-    start.open_app(tmp_path / "p", port=0, token="a token & more", **started["options"])
+    launch.open_app(tmp_path / "p", port=0, token="a token & more", **started["options"])
     (address,) = started["opened"]
     assert address.startswith("file://")
     assert "token%20" not in address
@@ -301,7 +303,7 @@ def test_a_redirect_replaces_what_is_there_and_follows_no_link(tmp_path, started
     (tmp_path / "mine").write_text("years of work")
     with Project.open(tmp_path / "p"):
         (tmp_path / "p" / "open-page.html").symlink_to(tmp_path / "mine")
-    start.open_app(tmp_path / "p", port=0, **started["options"])
+    launch.open_app(tmp_path / "p", port=0, **started["options"])
     assert (tmp_path / "mine").read_text() == "years of work"
     assert len(started["files"]) == 1
 
@@ -311,11 +313,11 @@ def test_a_redirect_replaces_what_is_there_and_follows_no_link(tmp_path, started
 )
 def test_an_empty_value_is_refused_before_anything_is_made(tmp_path, started, options):
     with pytest.raises(UsageError):
-        start.open_app(tmp_path / "p", **{"port": 0, **options})
+        launch.open_app(tmp_path / "p", **{"port": 0, **options})
     assert not list(tmp_path.iterdir())
     if "model" not in options:
         with pytest.raises(UsageError):
-            start.serve([tmp_path], **{"port": 0, **options})
+            launch.serve([tmp_path], **{"port": 0, **options})
 
 
 @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ def no_hub(monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", load)
 
 
-def foreign_project(folder, model, fingerprint="f" * 16):
+def project_of_another_user(folder, model, fingerprint="f" * 16):
     folder.mkdir()
     (folder / "project.json").write_text(
         json.dumps({"format": 2, "model": model, "fingerprint": fingerprint})
@@ -355,24 +357,24 @@ def foreign_project(folder, model, fingerprint="f" * 16):
 
 @pytest.mark.parametrize("model", ["hf:evil-org/evil-model", "onnx:/etc/passwd", "open_clip:ViT-B-32/openai"])
 def test_a_project_opens_no_hub_and_no_path_that_its_user_did_not_name(tmp_path, no_hub, started, model):
-    folder = foreign_project(tmp_path / "p", model)
+    folder = project_of_another_user(tmp_path / "p", model)
     with pytest.raises(UsageError) as error:
-        start.open_app(folder, port=0, **started["options"])
+        launch.open_app(folder, port=0, **started["options"])
     assert f'model="{model}"' in str(error.value)
     with pytest.raises(Loaded):
-        start.load_encoder(folder, model)
+        launch.load_encoder(folder, model)
     assert [path.name for path in folder.iterdir()] == ["project.json"]
 
 
 def test_a_model_that_was_used_here_is_loaded_again(tmp_path, no_hub, monkeypatch):
     encoder = SimpleNamespace(name="hf:mine", fingerprint="f" * 16)
-    folder = foreign_project(tmp_path / "p", "hf:mine")
+    folder = project_of_another_user(tmp_path / "p", "hf:mine")
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
     base_model.remember(encoder)
     with pytest.raises(Loaded):
-        start.load_encoder(folder)
+        launch.load_encoder(folder)
     with pytest.raises(UsageError):
-        start.load_encoder(foreign_project(tmp_path / "other", "hf:mine", "e" * 16))
+        launch.load_encoder(project_of_another_user(tmp_path / "other", "hf:mine", "e" * 16))
 
 
 def test_changes_do_not_wait_for_pictures(serve, monkeypatch):
@@ -383,7 +385,7 @@ def test_changes_do_not_wait_for_pictures(serve, monkeypatch):
         assert go.wait(60)
         return b"small"
 
-    monkeypatch.setattr("prolip.app.page.thumbnail", slow)
+    monkeypatch.setattr("prolip.app.page_server.thumbnail", slow)
     page = serve("a-token-for-tests")
     with ThreadPoolExecutor(8) as threads:
         waiting = [threads.submit(page.upload, png(blotch((9, 9, 9), i))) for i in range(8)]

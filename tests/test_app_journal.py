@@ -14,7 +14,7 @@ import pytest
 from prolip.app import edits, history, journal
 from prolip.app.project import Project
 from prolip.app.state import Change, ImageRow, State
-from prolip.core import InputError, ProlipError
+from prolip.core import ProlipError
 
 IDS = [f"{i:064x}" for i in range(20_000)]
 KILLS = int(os.environ.get("JOURNAL_KILLS", "8"))
@@ -53,7 +53,7 @@ def test_a_journal_cut_at_any_byte_has_all_whole_lines(tmp_path):
 @pytest.mark.parametrize("count", [1, 40, 8_000, 20_000])
 @pytest.mark.parametrize("length", [1, 400])
 def test_a_cut_line_of_any_length_is_dropped(tmp_path, monkeypatch, count, length):
-    monkeypatch.setattr(journal, "SMALL", 1 << 40)
+    monkeypatch.setattr(journal, "COMPACT_AT", 1 << 40)
     with Project.open(tmp_path / "p") as project:
         commit(project, rows(2))
         commit(project, rows(count, "x" * length))
@@ -90,8 +90,9 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(tmp_path, damage):
         commit(project, rows(2))
     path, content = lines(tmp_path / "p")
     path.write_bytes(content + damage + content + b"{half a li")
-    with pytest.raises(InputError, match="line 2"), Project.open(tmp_path / "p"):
+    with pytest.raises(journal.DamagedProject) as error, Project.open(tmp_path / "p"):
         pass
+    assert (error.value.path, error.value.line) == (path, 2)
     assert path.read_bytes() == content + damage + content + b"{half a li"
 
 
@@ -130,7 +131,7 @@ def test_a_program_killed_between_two_pictures_has_their_files(tmp_path):
 @pytest.fixture
 def compacting(monkeypatch):
     """Journals are compacted as soon as they are longer than their snapshot."""
-    monkeypatch.setattr(journal, "SMALL", 0)
+    monkeypatch.setattr(journal, "COMPACT_AT", 0)
 
 
 def test_a_journal_is_compacted_and_undo_goes_on(tmp_path, compacting):
@@ -154,7 +155,7 @@ def test_a_journal_is_compacted_and_undo_goes_on(tmp_path, compacting):
 
 
 def test_the_size_of_a_project_does_not_grow_with_its_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "SMALL", 100_000)
+    monkeypatch.setattr(journal, "COMPACT_AT", 100_000)
     monkeypatch.setattr(history, "UNDO_ROWS", 2000)
     with Project.open(tmp_path / "p") as project:
         for number in range(60):
@@ -226,8 +227,9 @@ def test_a_damaged_snapshot_is_named_and_nothing_is_changed(tmp_path, compacting
             commit(project, rows(3, label=str(number)))
     snapshot = tmp_path / "p" / "snapshot.json"
     snapshot.write_text(content)
-    with pytest.raises(InputError, match=r"snapshot\.json"), Project.open(tmp_path / "p"):
+    with pytest.raises(journal.DamagedProject) as error, Project.open(tmp_path / "p"):
         pass
+    assert error.value.path == tmp_path / "p" / "snapshot.json"
     assert snapshot.read_text() == content
 
 
@@ -239,8 +241,9 @@ def test_a_journal_without_its_snapshot_is_not_taken_for_an_empty_project(tmp_pa
     journals = [lines(tmp_path / "p")]
     assert journals[0][1]
     (tmp_path / "p" / "snapshot.json").unlink()
-    with pytest.raises(InputError, match=r"snapshot\.json"), Project.open(tmp_path / "p"):
+    with pytest.raises(journal.DamagedProject) as error, Project.open(tmp_path / "p"):
         pass
+    assert error.value.path == tmp_path / "p" / "snapshot.json"
     assert [lines(tmp_path / "p")] == journals
 
 

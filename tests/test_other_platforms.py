@@ -490,7 +490,7 @@ def test_on_windows_a_rename_waits_for_programs_that_read(tmp_path, monkeypatch)
 
 
 def test_on_windows_a_port_has_one_server(monkeypatch):
-    from prolip.app.run import bind
+    from prolip.app.http_server import bind
 
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
     with bind("127.0.0.1", 0) as listening:

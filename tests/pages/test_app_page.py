@@ -129,7 +129,7 @@ def test_teach_mend_label_and_take_along(page, tmp_path):
 
     # A picture in the wrong class is noticed, and moved by one click.
     drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
-    suspect = page.locator("suspect-list .suspect").first  # the likeliest
+    suspect = page.locator("label-error-list .error").first  # the likeliest
     expect(suspect).to_contain_text("Labelled green")
     suspect.get_by_role("button", name="Move to red").click()
     expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures, all told apart")
@@ -217,7 +217,7 @@ def test_hostile_names_are_text(page):
     tile = page.locator("class-card .tile")
     expect(tile).to_have_attribute("aria-label", f"../<script>alert(2)</script>.png, {name}")
     tile.click()
-    expect(page.locator("picture-dialog figcaption")).to_contain_text("<script>")
+    expect(page.locator("image-dialog figcaption")).to_contain_text("<script>")
     assert page.locator("script[src]").count() == 1
 
 
@@ -279,7 +279,7 @@ def test_any_token_logs_in_beside_any_cookie(browser, tmp_path, token):
 
 
 def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
-    from prolip.app.run import redirect_file
+    from prolip.app.http_server import redirect_file
 
     with redirect_file(address, tmp_path) as file, opened(browser, file.as_uri(), None) as page:
         expect(page.locator("app-header h1")).to_have_text("project")

@@ -1,10 +1,12 @@
-"""Single pictures of many callers, decoded and encoded a few at a time.
+"""Batch single images of concurrent requests: decode them, encode a few at a time, postprocess the features.
 
-Each thread does whatever is next: it decodes while too few pictures are ready for the tower, or while the
-tower has all that it can take side by side; else it takes what is ready through the tower. So a lone caller
-never waits for company, eight callers share four to a run, and a picture is answered by the thread that ran
-it. What is made of the features is made for the whole run too: a head is read from memory once, not once a
-picture.
+Each thread does whatever is next: it decodes while fewer images than a micro batch are ready, or while the
+tower runs as many batches as it can in parallel; otherwise it encodes what is ready. So a lone request never
+waits for others, eight requests share batches of four, and an image is answered by the thread that encoded
+it. Postprocessing is done per batch too: a head is read from memory once, not once per image.
+
+This is the only scheduler of a request: a batch of at most `micro_batch_size` images runs in the thread that
+calls `encode`, not in the tower's own pool.
 """
 
 from collections import deque
@@ -16,130 +18,131 @@ from typing import Any
 
 import numpy as np
 
-from prolip.app.pictures import PIXEL_LIMIT, decode
+from prolip.app.images import PIXEL_LIMIT, decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.io.environment import cores
 
-
-class Busy(ProlipError):  # noqa: N818 - reads as what it is where it is caught
-    """More is asked for than can be answered soon."""
+Postprocess = Callable[[Array], Sequence[Any]]  # features [b, width] to a result for each image
 
 
-Finish = Callable[[Array], Sequence[Any]]
+class Busy(ProlipError):  # noqa: N818 - an answer to a request, not a failure
+    """The server has too much to do: the request can be repeated later."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Picture:
-    """The bytes of a picture that waits, what to make of its features, and where the result goes."""
+class _PendingImage:
+    """The bytes of an image, how to postprocess its features, and the future of its result."""
 
     data: bytes
-    finish: Finish
+    postprocess: Postprocess
     max_pixels: int
     result: Future[Any] = field(default_factory=Future)
 
 
 class Batcher:
-    """Threads that run a tower; where `room` pictures are not answered yet, `submit` raises `Busy`."""
+    """Threads that run an encoder; `submit` raises `Busy` while `max_pending` images wait for a result."""
 
-    def __init__(self, encoder: Encoder, room: int = 256) -> None:
-        self.encoder, self._room = encoder, room
-        self._change = Condition()
-        self._waiting: deque[_Picture] = deque()
-        self._ready: deque[tuple[_Picture, Array]] = deque()  # with their pixels
-        self._runs, self._unanswered, self._open = 0, 0, True
-        threads = max(2, cores())  # one to decode while the other is in the tower
-        self._threads = [Thread(target=self._work, name="prolip-tower", daemon=True) for _ in range(threads)]
+    def __init__(self, encoder: Encoder, max_pending: int = 256) -> None:
+        self.encoder, self._max_pending = encoder, max_pending
+        self._changed = Condition()
+        self._waiting: deque[_PendingImage] = deque()
+        self._decoded: deque[tuple[_PendingImage, Array]] = deque()  # with their pixels
+        self._running_batches, self._unanswered, self._open = 0, 0, True
+        threads = max(2, cores())  # one decodes while the other encodes
+        self._threads = [
+            Thread(target=self._work, name="prolip-batcher", daemon=True) for _ in range(threads)
+        ]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, data: bytes, finish: Finish, max_pixels: int = PIXEL_LIMIT) -> Future[Any]:
-        """What `finish` makes of a picture's features, or a `BadImage`, some time from now.
+    def submit(self, data: bytes, postprocess: Postprocess, max_pixels: int = PIXEL_LIMIT) -> Future[Any]:
+        """Encode an image; returns a future of what `postprocess` returns for it, or of a `BadImage`.
 
-        It gets the features [b, width] of pictures that ran together, and returns a result for each. A
-        picture of more than `max_pixels` is a `LargePicture`.
+        `postprocess` gets the features [b, width] of images that were encoded together, and returns a result
+        for each. An image of more than `max_pixels` is a `LargeImage`.
         """
-        picture = _Picture(data, finish, max_pixels)
-        with self._change:
+        image = _PendingImage(data, postprocess, max_pixels)
+        with self._changed:
             if not self._open:
                 raise Busy("the server is stopping")
-            held = len(self._waiting) + len(self._ready)  # of callers who left, too
-            if max(self._unanswered, held) >= self._room:
-                raise Busy("too many pictures are waiting: try again in a second")
+            in_memory = len(self._waiting) + len(self._decoded)  # including those of cancelled requests
+            if max(self._unanswered, in_memory) >= self._max_pending:
+                raise Busy("too many images are waiting: try again in a second")
             self._unanswered += 1
-            self._waiting.append(picture)
-            self._change.notify()
-        picture.result.add_done_callback(self._answered)
-        return picture.result
+            self._waiting.append(image)
+            self._changed.notify()
+        image.result.add_done_callback(self._count_answered)
+        return image.result
 
     def close(self) -> None:
-        """Finish what waits, and stop."""
-        with self._change:
+        """Stop when all submitted images are done."""
+        with self._changed:
             self._open = False
-            self._change.notify_all()
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
-    def _answered(self, result: Future[Any]) -> None:
-        with self._change:
+    def _count_answered(self, result: Future[Any]) -> None:
+        with self._changed:
             self._unanswered -= 1
 
     def _work(self) -> None:
-        while (work := self._next()) is not None:
-            work()
+        while (step := self._next_step()) is not None:
+            step()
 
-    def _next(self) -> Callable[[], None] | None:
-        """What a thread is to do: wait for it; None when all is done."""
-        with self._change:
+    def _next_step(self) -> Callable[[], None] | None:
+        """Wait for something to do; None when the batcher is closed and everything is done."""
+        size = self.encoder.micro_batch_size
+        with self._changed:
             while True:
-                full = self._runs >= self.encoder.runs
-                if self._waiting and (full or len(self._ready) < self.encoder.run_size):
-                    picture = self._waiting.popleft()
-                    return lambda: self._decode(picture)
-                if self._ready and not full:
-                    count = min(len(self._ready), self.encoder.run_size)
-                    batch = [self._ready.popleft() for _ in range(count)]
-                    self._runs += 1
-                    return lambda: self._run(batch)
-                if not (self._open or self._waiting or self._ready):
-                    self._change.notify_all()  # who still waits is to see it too
+                full = self._running_batches >= self.encoder.max_parallel_batches
+                if self._waiting and (full or len(self._decoded) < size):
+                    image = self._waiting.popleft()
+                    return lambda: self._decode(image)
+                if self._decoded and not full:
+                    batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), size))]
+                    self._running_batches += 1
+                    return lambda: self._encode(batch)
+                if not (self._open or self._waiting or self._decoded):
+                    self._changed.notify_all()  # so that the other threads see it too
                     return None
-                self._change.wait()
+                self._changed.wait()
 
-    def _decode(self, picture: _Picture) -> None:
-        if not picture.result.set_running_or_notify_cancel():
+    def _decode(self, image: _PendingImage) -> None:
+        if not image.result.set_running_or_notify_cancel():
             return
         try:
             preprocess = self.encoder.preprocess
-            pixels = preprocess.centre(decode(picture.data, preprocess.shrink, picture.max_pixels))
+            pixels = preprocess.centre(decode(image.data, preprocess.shrink, image.max_pixels))
         except BaseException as error:
-            picture.result.set_exception(error)
+            image.result.set_exception(error)
             return
-        with self._change:
-            self._ready.append((picture, pixels))
+        with self._changed:
+            self._decoded.append((image, pixels))
 
-    def _run(self, batch: list[tuple[_Picture, Array]]) -> None:
+    def _encode(self, batch: list[tuple[_PendingImage, Array]]) -> None:
         try:
             features = self.encoder.encode(np.stack([pixels for _, pixels in batch]))
         except BaseException as error:
-            for picture, _ in batch:
-                picture.result.set_exception(error)
+            for image, _ in batch:
+                image.result.set_exception(error)
             return
         finally:
-            with self._change:
-                self._runs -= 1
-                self._change.notify()
-        groups: dict[Finish, list[int]] = {}
-        for i, (picture, _) in enumerate(batch):
-            groups.setdefault(picture.finish, []).append(i)
-        for finish, places in groups.items():
-            _finish(finish, features[places], [batch[i][0].result for i in places])
+            with self._changed:
+                self._running_batches -= 1
+                self._changed.notify()
+        groups: dict[Postprocess, list[int]] = {}
+        for i, (image, _) in enumerate(batch):
+            groups.setdefault(image.postprocess, []).append(i)
+        for postprocess, places in groups.items():
+            _set_results(postprocess, features[places], [batch[i][0].result for i in places])
 
 
-def _finish(finish: Finish, features: Array, results: list[Future[Any]]) -> None:
+def _set_results(postprocess: Postprocess, features: Array, results: list[Future[Any]]) -> None:
     try:
-        pairs = list(zip(results, finish(features), strict=True))
+        pairs = list(zip(results, postprocess(features), strict=True))
     except BaseException as error:
         for result in results:
             result.set_exception(error)

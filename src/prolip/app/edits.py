@@ -1,4 +1,4 @@
-"""What a user does to a project, as functions from a state to a change."""
+"""Edits of a project: functions from its state to a change."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,20 +9,20 @@ from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.io.files import readable
 
-NAME_LIMIT = 100  # characters; a longer one is no name, and text towers read a few dozen words
+NAME_LIMIT = 100  # characters; text towers read a few dozen words
 TEXT_LIMIT = 300
 CLASS_LIMIT = 200
 IMAGE_LIMIT = 20_000
 
 
-class Gone(ProlipError):  # noqa: N818 - reads as what it is where it is caught
-    """What a page speaks of is not there any more: another page removed it."""
+class RemovedElsewhere(ProlipError):  # noqa: N818 - an answer to a request, not a failure
+    """A class or an image is not there any more: another window removed it."""
 
 
 def add_class(state: State, name: str) -> Change:
-    """Add a class, with a name that no other has."""
+    """Add a class; its name must differ from all others."""
     if len(state.classes) >= CLASS_LIMIT:
-        raise InputError(f"a project holds {CLASS_LIMIT} classes at most")
+        raise InputError(f"a project can have {CLASS_LIMIT} classes at most")
     row = ClassRow(_class_name(name))
     key = str(state.next_class)
     _require_distinct(state, key, row)
@@ -30,7 +30,7 @@ def add_class(state: State, name: str) -> Change:
 
 
 def edit_class(state: State, key: str, name: str | None = None, text: str | None = None) -> Change:
-    """Another name, or another text for the model to read."""
+    """Change the name of a class, or the text that the model reads in its place."""
     row = require_class(state, key)
     new = row
     if name is not None:
@@ -45,7 +45,7 @@ def edit_class(state: State, key: str, name: str | None = None, text: str | None
 
 
 def remove_class(state: State, key: str) -> Change:
-    """Take a class away; its pictures stay, without a label."""
+    """Remove a class; its images stay, without a label."""
     row = require_class(state, key)
     freed: dict[str, ImageRow | None] = {
         image: replace(state.images[image], label=None, checked=False) for image in state.members(key)
@@ -54,7 +54,7 @@ def remove_class(state: State, key: str) -> Change:
 
 
 def merge_classes(state: State, key: str, into: str) -> Change:
-    """Move all pictures of a class into another, and take the class away."""
+    """Move all images of a class into another class, and remove it."""
     row, target = require_class(state, key), require_class(state, into)
     if key == into:
         raise InputError(f"{row.name!r} cannot be merged into itself")
@@ -65,20 +65,20 @@ def merge_classes(state: State, key: str, into: str) -> Change:
 
 
 def add_image(state: State, image: str, name: str, label: str | None, group: str = "") -> Change:
-    """A picture that was uploaded; one that is there already gets the label it was dropped on."""
+    """Add an uploaded image; one that is there already gets the new label."""
     if label is not None:
         require_class(state, label)
     known = state.images.get(image)
     if known is not None and (label is None or known.label == label):
         return Change("")
     if known is None and len(state.images) >= IMAGE_LIMIT:
-        raise InputError(f"a project holds {IMAGE_LIMIT} pictures at most")
-    row = ImageRow(_text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "picture", label)
-    return Change("added pictures", images={image: row}, group=_text(group, 64, "a group", cut=True))
+        raise InputError(f"a project can have {IMAGE_LIMIT} images at most")
+    row = ImageRow(_text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "image", label)
+    return Change("added images", images={image: row}, group=_text(group, 64, "a group", cut=True))
 
 
 def label_images(state: State, images: Sequence[str], label: str | None) -> Change:
-    """Give pictures a class, or none."""
+    """Label images with a class, or with none."""
     target = "no class" if label is None else require_class(state, label).name
     rows: dict[str, ImageRow | None] = {
         image: replace(row, label=label, checked=label is not None)
@@ -89,21 +89,21 @@ def label_images(state: State, images: Sequence[str], label: str | None) -> Chan
 
 
 def remove_images(state: State, images: Sequence[str]) -> Change:
-    """Take pictures out of the project."""
+    """Remove images from the project."""
     rows = _require_images(state, images)
     return Change(f"removed {_count(len(rows))}", images=dict.fromkeys(rows))
 
 
 def require_class(state: State, key: str) -> ClassRow:
-    """The class of an id, or an error if another page removed it."""
+    """Return the class of an id, or raise an error if another window removed it."""
     if key not in state.classes:
-        raise Gone("this class is no longer there: it was removed or merged in another window")
+        raise RemovedElsewhere("this class was removed or merged in another window")
     return state.classes[key]
 
 
 def _require_images(state: State, images: Sequence[str]) -> dict[str, ImageRow]:
     if missing := [image for image in images if image not in state.images]:
-        raise Gone(f"{_count(len(missing))} of these are no longer there: removed in another window")
+        raise RemovedElsewhere(f"{_count(len(missing))} were removed in another window")
     return {image: state.images[image] for image in images}
 
 
@@ -112,23 +112,23 @@ def _require_distinct(state: State, key: str, row: ClassRow) -> None:
 
 
 def _count(number: int) -> str:
-    return f"{number} picture{'' if number == 1 else 's'}"
+    return f"{number} image{'' if number == 1 else 's'}"
 
 
-def _class_name(given: str) -> str:
-    name = normalize_name(readable(given))
+def _class_name(text: str) -> str:
+    name = normalize_name(readable(text))
     if len(name) > NAME_LIMIT:
-        raise InputError(f"a class name has {NAME_LIMIT} characters at most, got {len(name)}")
+        raise InputError(f"a class name can have {NAME_LIMIT} characters at most, got {len(name)}")
     return name
 
 
-def _text(given: str, limit: int, what: str, cut: bool = False) -> str:
-    """Text of one line, without control characters, that can be written anywhere."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in readable(given)).split())
+def _text(text: str, limit: int, what: str, cut: bool = False) -> str:
+    """Normalize text to one line without control characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in readable(text)).split())
     if cut:
         return line[:limit]
     if not line:
         raise InputError(f"{what} needs at least one letter")
     if len(line) > limit:
-        raise InputError(f"{what} has {limit} characters at most, got {len(line)}")
+        raise InputError(f"{what} can have {limit} characters at most, got {len(line)}")
     return line

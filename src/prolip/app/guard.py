@@ -1,20 +1,21 @@
-"""Who may ask: checks that come before any handler, for the page and for the server alike.
+"""Access checks and limits around an ASGI application, before any handler runs.
 
-- Host: only names under which this server is meant to be reached, so that a foreign name which resolves to
-  this machine (DNS rebinding) reaches nothing.
-- Origin: a page of another site may not call in; browsers say where a request comes from.
-- Token: everything but the page's own files needs it, in a cookie or an Authorization header.
-- A request's body is counted as it comes in, whatever it claims; and all that are in memory together. One
-  that stalls is given up.
+- Host: only the names under which the server is meant to be reached, with its port, so that a name of another
+  site that resolves to this machine (DNS rebinding) reaches nothing. Starlette's `TrustedHostMiddleware` does
+  not compare the port, and cannot read an IPv6 address.
+- Origin: pages of other sites are refused; browsers say where a request comes from.
+- Token: everything but open paths needs it, in a cookie or an Authorization header.
+- Body: the bytes that arrive are counted, whatever the headers claim, per request and for all requests
+  together. A body that stalls is given up.
 
-Every answer carries headers that tie the browser's hands: nothing is loaded from, sent to or framed by
-anyone else.
+Every response carries headers by which the browser itself loads, sends and frames nothing of other sites.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import ipaddress
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -26,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from prolip.app.batcher import Busy
+from prolip.core import UsageError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,100 +56,103 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(self), microphone=(), geolocation=()",
 }
-BODIES = 4  # times the limit of one body that all of them may hold in memory
-REQUESTS = 256  # being answered at once; more get 503
-BODY_SECONDS = 20.0  # that a body may take, beside a second for each BODY_RATE bytes
+MAX_BODIES = 4  # bodies of the maximum size that fit into memory together
+MAX_REQUESTS = 256  # handled at once; more get 503
+BODY_SECONDS = 20.0  # in which a body must arrive, plus a second per BODY_RATE bytes
 BODY_RATE = 20_000
+TOKEN_LENGTH = 16  # characters at least, if others can reach the server
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANYWHERE = ("0.0.0.0", "::", "[::]")
 
 
-class TooLarge(Exception):  # noqa: N818 - reads as what it is where it is caught
-    """A body beyond the limit."""
+class BodyTooLarge(Exception):  # noqa: N818 - an answer to a request, not a failure
+    """The body of a request exceeds the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the request is larger than {limit >> 20} MB, the limit")
 
 
-class TooSlow(Exception):  # noqa: N818
-    """A body that does not arrive."""
+class BodyTimeout(Exception):  # noqa: N818
+    """The body of a request does not arrive."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask for what."""
+    """Which requests are allowed."""
 
-    # Host headers that are answered; None where the server listens on every address of the machine, and the
-    # token alone decides.
+    # Accepted Host headers; None if the server listens on every address, and the token alone decides.
     hosts: frozenset[str] | None
-    token: str | None  # needed for all but open paths; None asks for none
-    cookie: str = "prolip"  # the cookie that may hold it; browsers do not tell ports apart, so its name does
-    open_paths: tuple[str, ...] = ()  # beginnings of paths that need no token
+    token: str | None  # required except for open paths; None: not required
+    cookie: str = "prolip"  # name of the session cookie; it has the port in it, as cookies ignore ports
+    open_paths: tuple[str, ...] = ()  # prefixes of paths that need no token
 
     @classmethod
     def at(cls, host: str, port: int, token: str | None, open_paths: tuple[str, ...]) -> Access:
-        """Access to a server at this address."""
+        """Return the access rules of a server at this address."""
         named = f"[{host}]" if ":" in host and not host.startswith("[") else host
         names = {*LOOPBACK, named.lower()}
         hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
         return cls(None if host in ANYWHERE else frozenset(hosts), token, f"prolip-{port}", open_paths)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and reason of a refusal, or None."""
+        """Return the status and the reason if a request is refused, None if it is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if self.hosts is not None and host not in self.hosts:
-            return 421, "this server does not answer under that name"
+            return 421, "this server has another host name"
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-            return 403, "pages of other sites may not call this server"
+            return 403, "requests from pages of other sites are refused"
         path = scope["path"]
-        opens = path == "/" and headers.get("sec-fetch-mode") == "navigate"  # a link that leads to the page
-        if not opens and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return 403, "pages of other sites may not call this server"
+        is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if not is_link and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return 403, "requests from pages of other sites are refused"
         is_open = path == "/" or path.startswith(self.open_paths)
-        if self.token is None or is_open or self._knows(headers):
+        if self.token is None or is_open or self._has_token(headers):
             return None
-        return 401, "the token is missing or of another run: open the address that the program printed"
+        return 401, "the token is missing or from an earlier run: open the address that the program printed"
 
-    def is_token(self, given: str) -> bool:
-        """Whether this is the token."""
-        return _same(self.token or "", given)
+    def is_token(self, text: str) -> bool:
+        """Compare with the token, in constant time."""
+        return _equal(self.token or "", text)
 
     @property
     def session(self) -> str:
-        """What the cookie holds: letters and digits that only someone with the token can tell."""
+        """Value of the session cookie: a digest that only someone with the token can compute."""
         return hashlib.sha256(b"prolip session: " + _bytes(self.token or "")).hexdigest()
 
-    def _knows(self, headers: Headers) -> bool:
-        """Whether a request brings the token, or the cookie of someone who brought it before."""
+    def _has_token(self, headers: Headers) -> bool:
+        """Whether a request has the token, or the cookie of a session that began with it."""
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             sent = bearer.strip(" ").encode("latin-1")  # as Starlette decodes headers
-            if _same(self.token or "", sent.decode("utf-8", "replace")) or _same(self.token or "", bearer):
+            if self.is_token(sent.decode("utf-8", "replace")) or self.is_token(bearer):
                 return True
-        # Browsers send the cookies of all programs on this machine; others may look like anything.
+        # Browsers send the cookies of all programs on this machine, in any syntax.
         pairs = (
             pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")
         )
-        return any(name == self.cookie and _same(self.session, value) for name, _, value in pairs)
+        return any(name == self.cookie and _equal(self.session, value) for name, _, value in pairs)
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _same(expected: str, given: str) -> bool:
-    return secrets.compare_digest(_bytes(expected), _bytes(given))
+def _equal(expected: str, text: str) -> bool:
+    return secrets.compare_digest(_bytes(expected), _bytes(text))
 
 
 class Guard:
-    """The checks around an application."""
+    """ASGI middleware that applies the checks and limits."""
 
     def __init__(self, app: Application, access: Access, limit: int) -> None:
         self.app, self.access, self.limit = app, access, limit
-        self._held = 0  # bytes of bodies that are in memory
-        self._requests = 0  # that are being answered
+        self._body_bytes = 0  # in memory, of all requests
+        self._requests = 0  # being handled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Handle a request, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -159,55 +164,82 @@ class Guard:
             await send(message)
 
         refused = self.access.refusal(scope)
-        if refused is None and _claimed(scope) > self.limit:
-            refused = 413, f"{self.limit >> 20} MB are the limit"
-        if refused is None and self._requests >= REQUESTS:
+        if refused is None and _content_length(scope) > self.limit:
+            refused = 413, str(BodyTooLarge(self.limit))
+        if refused is None and self._requests >= MAX_REQUESTS:
             refused = 503, "too many requests at once: try again in a second"
         if refused is not None:
             status, reason = refused
-            # A body that is not read would be taken for the next request.
+            # A body that is not read would be read as the next request.
             headers = {413: {"connection": "close"}, 503: {"retry-after": "1"}}.get(status)
             await JSONResponse({"error": reason}, status, headers)(scope, receive, guarded_send)
             return
-        received, whole, began = 0, False, time.monotonic()
+        received, complete, started = 0, False, time.monotonic()
 
-        async def counted() -> Message:
-            nonlocal received, whole
-            if whole:  # what may still come is that the caller leaves
+        async def counted_receive() -> Message:
+            nonlocal received, complete
+            if complete:  # all that can follow is a disconnect
                 return await receive()
-            patience = began + BODY_SECONDS + received / BODY_RATE - time.monotonic()
+            patience = started + BODY_SECONDS + received / BODY_RATE - time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), patience)
             except (TimeoutError, asyncio.TimeoutError):
-                raise TooSlow("the rest of the request did not arrive: send it again") from None
-            whole = not message.get("more_body", False)
+                raise BodyTimeout("the rest of the request did not arrive: send it again") from None
+            complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
-            self._held += len(message.get("body", b""))
+            self._body_bytes += len(message.get("body", b""))
             if received > self.limit:
-                raise TooLarge(f"{self.limit >> 20} MB are the limit")
-            if self._held > BODIES * self.limit:
-                raise Busy("too much is being sent at once: try again in a second")
+                raise BodyTooLarge(self.limit)
+            if self._body_bytes > MAX_BODIES * self.limit:
+                raise Busy("too much is being uploaded at once: try again in a second")
             return message
 
         self._requests += 1
         try:
-            await self.app(scope, counted, guarded_send)
+            await self.app(scope, counted_receive, guarded_send)
         finally:
             self._requests -= 1
-            self._held -= received
+            self._body_bytes -= received
 
 
-def _claimed(scope: Scope) -> int:
+def _content_length(scope: Scope) -> int:
     length = Headers(scope=scope).get("content-length", "0")
     return int(length) if length.isdecimal() else 0
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, up to a limit."""
+    """Read the body of a request, up to a limit."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
-            raise TooLarge(f"{limit >> 20} MB are the limit")
+            raise BodyTooLarge(limit)
         parts.append(part)
     return b"".join(parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server at this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def require_token(host: str, token: str | None) -> None:
+    """Refuse a server that others can reach without a token, and a token that no request can send."""
+    if not host.strip():
+        raise UsageError("host must be an address or a name, got an empty string: omit it for 127.0.0.1")
+    if token is not None and (not token or token != token.strip() or not token.isprintable()):
+        raise UsageError(
+            "token must have printable characters and no space at its ends, or no request could send it: "
+            "use another one, or none"
+        )
+    if is_loopback(host):
+        return
+    if token is None:
+        raise UsageError(f"others can reach {host}: set a token too, which every request must then send")
+    if len(token) < TOKEN_LENGTH:
+        raise UsageError(f"token must have at least {TOKEN_LENGTH} characters here, got {len(token)}")

@@ -1,7 +1,7 @@
-"""The state that a sequence of changes leads to, and what takes the last of them back.
+"""The state after a sequence of changes, and how to undo the last of them.
 
-Changes are applied in place, so that replaying ten thousand of them takes no longer than reading them. The
-history can be written as one JSON object, a snapshot, and be read back from it.
+Changes are applied in place, so that replaying ten thousand of them takes no longer than reading them. A
+history can be written as one JSON object, a snapshot, and read back from it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from prolip.app.state import Change, ClassRow, ImageRow, State, put, read_rows, write_rows
 from prolip.core import InputError
 
-# What can be undone: so many changes, and so many rows in all of them together. The last change always can.
+# Limits of undo: changes, and rows in all of them together. The last change can always be undone.
 UNDO_CHANGES = 500
 UNDO_ROWS = 100_000
 
 
 @dataclass(eq=False)
 class Undo:
-    """The rows that a change, or a group of changes, replaced: None where there was none."""
+    """The rows that a change, or a group of changes, replaced; None for a row that was new."""
 
     about: str
     group: str = ""
@@ -31,28 +31,26 @@ class Undo:
         return len(self.classes) + len(self.images)
 
     def change(self) -> Change:
-        """The change that puts the rows back."""
+        """Return the change that restores the rows."""
         return Change(self.about, dict(self.classes), dict(self.images), self.group, undoes=True)
 
 
 class History:
-    """The two tables of a project at a revision, and its last changes, newest last."""
+    """The tables of a project at a revision, and its last changes, newest last."""
 
     def __init__(self) -> None:
         self.revision = 0  # goes up with every change
         self.undo: deque[Undo] = deque()
         self._state = State()
         self._undo_rows = 0
-        self._left: set[str] = (
-            set()
-        )  # pictures of changes that were undone, or that cannot be undone any more
+        self._dropped: set[str] = set()  # images of changes that were undone, or can no longer be undone
 
     def state(self) -> State:
-        """The tables as they are now, as a value of their own."""
+        """Return a copy of the tables."""
         return self._state.after([])
 
     def apply(self, change: Change) -> None:
-        """Make a change, and remember the rows that it replaces."""
+        """Apply a change, and remember the rows that it replaces."""
         state = self._state
         if change.undoes:
             self._drop(self.undo.pop() if self.undo else None)
@@ -78,21 +76,21 @@ class History:
     def _drop(self, undo: Undo | None) -> None:
         if undo is not None:
             self._undo_rows -= len(undo)
-            self._left.update(undo.images)
+            self._dropped.update(undo.images)
 
     def unused_images(self) -> set[str]:
-        """Pictures that were in the project, are not there now, and cannot be brought back by undo."""
-        found = self._left.difference(self._state.images)
+        """Return images that were removed, and that undo cannot restore."""
+        found = self._dropped.difference(self._state.images)
         for undo in self.undo:
             found.difference_update(key for key, row in undo.images.items() if row is not None)
         return found
 
     def forget_images(self, images: set[str]) -> None:
-        """Do not name these pictures as unused any more: their files are deleted."""
-        self._left -= images
+        """Forget unused images whose files have been deleted."""
+        self._dropped -= images
 
     def as_json(self) -> dict[str, Any]:
-        """The whole as JSON has it."""
+        """Return the history as JSON."""
         return {
             "revision": self.revision,
             "next_class": self._state.next_class,
@@ -103,7 +101,7 @@ class History:
 
     @classmethod
     def from_json(cls, value: Any) -> History:
-        """The inverse of `as_json`; anything else is an error, as a project may come from someone else."""
+        """Parse untrusted JSON that `as_json` wrote."""
         made = cls()
         try:
             classes, images = read_rows(value, ClassRow), read_rows(value, ImageRow)

@@ -1,14 +1,14 @@
 """The changes of a project on disk: a snapshot, and a journal of the changes since.
 
-    snapshot.json       the history at one revision R; there is none before the first
+    snapshot.json       the history at one revision R; absent at first
     journal-R.jsonl     one change a line, in order, since revision R
 
-A change is on the disk, not in a buffer of the system, before `append` returns. What a stopped program or
-machine leaves of a last line is dropped when the journal is opened; it was never acknowledged.
+A change is on the disk, not in a buffer of the system, before `append` returns. An incomplete last line, left
+by a program or machine that stopped, is dropped when the journal is opened; it was never acknowledged.
 
-A journal that has outgrown its snapshot is compacted: the next journal is created and locked, the snapshot is
-replaced in one step, the old journal is removed. Whatever moment the program stops at, there are a snapshot
-and the journal that belongs to it. The journal is locked, so one process at a time has a project open.
+A journal that is much larger than its snapshot is compacted: the next journal is created and locked, the
+snapshot is replaced atomically, the old journal is removed. Whenever the program stops, there are a snapshot
+and the journal that belongs to it. The journal is locked, so only one process at a time has a project open.
 """
 
 from __future__ import annotations
@@ -31,10 +31,18 @@ from prolip.io.writing import write_bytes, write_error
 SNAPSHOT = "snapshot.json"
 JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.jsonl")
 MEGABYTE = 1 << 20
-# Bytes. Ours are far below: a project has 20,000 pictures at most, and a row takes 500 bytes at most.
+# Bytes, far above what we write: a project has at most 20,000 images, and a row at most 500 bytes.
 SNAPSHOT_LIMIT = 512 * MEGABYTE
 LINE_LIMIT = 64 * MEGABYTE
-SMALL = 4 * MEGABYTE  # a journal that is larger than its snapshot by so much is compacted
+COMPACT_AT = 4 * MEGABYTE  # a journal that is larger than its snapshot by this much is compacted
+
+
+class DamagedProject(InputError):  # noqa: N818 - names the file, not the failure
+    """A file of a project cannot be read as one: `path`, and `line` if it has lines."""
+
+    def __init__(self, path: Path, reason: object, line: int | None = None) -> None:
+        super().__init__(f"{path}{'' if line is None else f', line {line}'} is damaged: {reason}")
+        self.path, self.line = path, line
 
 
 class _Replaced(Exception):  # noqa: N818 - not an error: another process compacted the journal
@@ -42,7 +50,7 @@ class _Replaced(Exception):  # noqa: N818 - not an error: another process compac
 
 
 class Journal:
-    """The open journal of a project, and the history that it holds; one thread at a time may call it."""
+    """The open journal of a project, and its history. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.history = folder, History()
@@ -50,12 +58,12 @@ class Journal:
         self._lines: Lines
         self._path: Path
         self._size = self._snapshot_size = 0  # bytes of the journal and of the snapshot
-        self._limit = 0  # size of the journal from which on it is compacted
+        self._limit = 0  # size above which the journal is compacted
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[Journal]:
-        """Read all changes, and be ready for more. Nothing is written unless everything was valid."""
+        """Read all changes and lock the journal. Nothing is written unless everything is valid."""
         made = cls(folder)
         while True:
             try:
@@ -70,27 +78,27 @@ class Journal:
             made._open.close()
 
     def append(self, change: Change) -> None:
-        """Write a change, then make it."""
+        """Write a change, then apply it."""
         line = to_json(change.as_json()) + b"\n"
         try:
             self._lines.write(line.decode(), sync=True)
         except OSError as error:
-            raise write_error(self._path, error, "all earlier changes are there") from error
+            raise write_error(self._path, error, "all earlier changes are saved") from error
         self._size += len(line)
         self.history.apply(change)
 
     @property
     def is_long(self) -> bool:
-        """Whether it is worth its while to compact."""
+        """Whether it should be compacted."""
         return self._size > self._limit
 
     def compact(self) -> None:
-        """Replace the journal by a snapshot. After a failure, such as a full disk, all is as it was."""
+        """Replace the journal by a snapshot. A failure, such as a full disk, changes nothing."""
         opened, revision = ExitStack(), self.history.revision
         path = self.folder / f"journal-{revision}.jsonl"
         if path == self._path:
             return
-        self._limit = self._size + SMALL  # when to try again, should this fail
+        self._limit = self._size + COMPACT_AT  # when to try again, should this fail
         try:
             lines = opened.enter_context(appending(path))
             payload = to_json(self.history.as_json())
@@ -101,7 +109,7 @@ class Journal:
         self._open.close()
         self._open, self._lines, self._path = opened, lines, path
         self._size, self._snapshot_size = 0, len(payload)
-        self._limit = SMALL + self._snapshot_size
+        self._limit = COMPACT_AT + self._snapshot_size
         self._remove_others()
 
     def _read(self) -> None:
@@ -110,7 +118,9 @@ class Journal:
         self.history, self._snapshot_size = read_snapshot(snapshot)
         start = self.history.revision
         if newer := [path for path in self._journals() if _start(path) > start and path.stat().st_size]:
-            raise InputError(f"{snapshot} is older than {newer[0].name}, or missing: restore it from a copy")
+            raise DamagedProject(
+                snapshot, f"it is older than {newer[0].name}, or missing; restore it from a copy"
+            )
         self._path = self.folder / f"journal-{start}.jsonl"
 
         def replay(file: IO[bytes]) -> int:
@@ -121,7 +131,7 @@ class Journal:
 
         self._lines = self._open.enter_context(appending(self._path, replay))
         fsync_folder(self.folder)
-        self._limit = SMALL + self._snapshot_size
+        self._limit = COMPACT_AT + self._snapshot_size
 
     def _journals(self) -> list[Path]:
         return [path for path in self.folder.iterdir() if JOURNAL.fullmatch(path.name)]
@@ -142,20 +152,20 @@ def _file_state(path: Path) -> tuple[int, ...] | None:
 
 
 def read_snapshot(path: Path) -> tuple[History, int]:
-    """The history in a snapshot and the size of the file; an empty history where there is none."""
+    """Read the history in a snapshot, and the file size; an empty history if there is no file."""
     if not path.exists():
         return History(), 0
     try:
         return History.from_json(read_json(path, SNAPSHOT_LIMIT)), path.stat().st_size
     except InputError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+        raise DamagedProject(path, error) from error
 
 
 def _replay(file: IO[bytes], path: Path, history: History) -> int:
-    """Apply the changes of a journal; returns how many bytes of it are whole lines.
+    """Apply the changes of a journal; return how many bytes of it are complete lines.
 
     A line that was being written when the program or the machine stopped has no end, or, after a power cut,
-    pages of zeros in it. Only the last can be such a line.
+    pages of zeros. Only the last line can be incomplete.
     """
     size = number = 0
     while line := file.readline(LINE_LIMIT):
@@ -165,11 +175,11 @@ def _replay(file: IO[bytes], path: Path, history: History) -> int:
         try:
             history.apply(Change.from_json(parse_json(line.decode())))
         except ValueError as error:
-            raise InputError(f"{path}, line {number} is damaged: {error}") from error
+            raise DamagedProject(path, error, number) from error
         size += len(line)
     return size
 
 
 def to_json(value: Any) -> bytes:
-    """JSON on one line."""
+    """Encode JSON on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,17 +1,17 @@
-"""A project on disk: a folder that holds everything, and is right at every moment.
+"""A project on disk: one folder, consistent at every moment.
 
     project.json       the format and the base model
-    snapshot.json, journal-R.jsonl    classes, pictures and changes of them: see `journal.py`
-    images/ab/abcd...  pictures as they came, by the SHA-256 of their content
+    snapshot.json, journal-R.jsonl    classes, images and their changes: see `journal.py`
+    images/ab/abcd...  images as they were uploaded, by the SHA-256 of their content
     thumbnails/ab/...  small JPEGs of them
     features/          their features (`prolip.features.FeatureStore`)
 
-A picture is on disk before the change that names it, and the change before anyone is told. So whatever moment
-the program or the machine stops at, all that was acknowledged is there. Pictures that were removed, and that
-undo cannot bring back any more, are deleted when a project is opened and when its journal is compacted.
+An image is on disk before the change that names it, and the change before it is acknowledged. So whenever the
+program or the machine stops, all that was acknowledged is there. Images that were removed, and that undo can
+no longer restore, are deleted when a project is opened and when its journal is compacted.
 
-A project may come from someone else: it holds files and folders of its own only, no links, and nothing in it
-is changed before all of it was checked.
+A project may come from someone else: one with links or special files in it is refused, and nothing is changed
+before everything has been checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from prolip.app import edits
-from prolip.app.journal import JOURNAL, SNAPSHOT, Journal, to_json
+from prolip.app.journal import JOURNAL, SNAPSHOT, DamagedProject, Journal, to_json
 from prolip.app.state import Change, State, is_text
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.io.reading import read_json
@@ -43,60 +43,60 @@ _OWN = re.compile(
 )
 
 
-class ForeignFile(InputError):  # noqa: N818 - reads as what it is where it is caught
-    """A project holds a link, or another file that is not a plain one; `path` says which."""
+class SpecialFileError(InputError):
+    """A project has a link, pipe or device instead of a file or folder; `path` says where."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is a link or a special file, which a project never holds: "
-            "put the file or folder itself there, or remove it"
+            f"{path} is a link or a special file, which a project must not have: "
+            "replace it by the file or folder itself, or remove it"
         )
         self.path = path
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The base model that a project names: its name, and the fingerprint of its weights where known."""
+    """The name of a project's base model, and the fingerprint of its weights if known."""
 
     name: str = "offline"
     fingerprint: str = ""
 
 
 class Project:
-    """An open project; any thread may call it."""
+    """An open project. Thread-safe."""
 
     def __init__(self, folder: Path, model: str, journal: Journal) -> None:
         self.folder, self.model = folder, model
         self._journal, self._lock = journal, Lock()
-        self._arriving: Counter[str] = Counter()  # pictures whose files are written, and not yet their rows
+        self._arriving: Counter[str] = Counter()  # images whose files are written before their rows
         self._listeners: list[Callable[[Change, int], None]] = []
         self.state = journal.history.state()
         self._remove_unused_images()
 
     @staticmethod
     def base_model(folder: Path) -> BaseModel:
-        """The base model of a project, or of a new one in a folder that is new or empty."""
+        """Return the base model of a project; the default for a folder that is new or empty."""
         about = folder / "project.json"
         if not os.path.lexists(about):
             if folder.is_dir() and any(folder.iterdir()):
-                raise UsageError(f"{folder} holds other files: name a new folder, or an empty one")
+                raise UsageError(f"{folder} has other files in it: use a new or empty folder")
             return BaseModel()
-        _require_own(about)
+        _require_plain(about)
         found = read_json(about)
         texts = (found.get("model"), found.get("fingerprint", "")) if isinstance(found, dict) else (None,)
         if not all(map(is_text, texts)) or not texts[0]:
-            raise InputError(f"{about} is damaged: it does not name a model")
+            raise DamagedProject(about, "it does not name a model")
         if found.get("format") != FORMAT:
             raise UsageError(
                 f"{folder} is a project of format {str(found.get('format'))[:20]}, this version of prolip "
-                f"reads format {FORMAT}: use the version that made it"
+                f"reads format {FORMAT}: use the version that wrote it"
             )
         return BaseModel(*texts)
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path, encoder: Encoder | None = None) -> Iterator[Project]:
-        """Open a project, or make a new one; the encoder, where there is one, becomes its base model."""
+        """Open a project, or make a new one; `encoder`, if given, becomes its base model."""
         folder = follow(folder)
         found = cls.base_model(folder)
         about, is_new = folder / "project.json", not (folder / "project.json").is_file()
@@ -112,16 +112,16 @@ class Project:
 
     @property
     def name(self) -> str:
-        """What the project is called: as its folder."""
+        """The name of the project's folder."""
         return self.folder.name or "project"
 
     @property
     def revision(self) -> int:
-        """The number of changes that there were; goes up with each."""
+        """The number of changes so far."""
         return self._journal.history.revision
 
     def commit(self, edit: Callable[[State], Change]) -> Change:
-        """Make a change of the state as it is now, and write it to disk; an empty one is not written."""
+        """Apply an edit to the current state and write the change to disk, unless it is empty."""
         with self._lock:
             change = edit(self.state)
             if change:
@@ -130,17 +130,17 @@ class Project:
                 for listener in self._listeners:
                     listener(change, self.revision)
                 if self._journal.is_long:
-                    self._remove_unused_images()  # first: a snapshot does not list them
+                    self._remove_unused_images()  # first, as a snapshot does not list them
                     with suppress(ProlipError):  # a full disk; the change itself is written
                         self._journal.compact()
             return change
 
     def subscribe(self, listener: Callable[[Change, int], None]) -> None:
-        """Call with each change and the revision it makes, in order."""
+        """Call `listener` with each change and its revision, in order."""
         self._listeners.append(listener)
 
     def undo(self) -> Change:
-        """Take back the last change, with all of its group; empty where there is none."""
+        """Undo the last change, with all of its group; returns an empty change if there is none."""
 
         def last(state: State) -> Change:
             undo = self._journal.history.undo
@@ -150,14 +150,14 @@ class Project:
 
     @property
     def can_undo(self) -> str:
-        """What `undo` would take back, for people; empty where there is nothing."""
+        """Description of the change that `undo` would undo; empty if there is none."""
         undo = self._journal.history.undo
         return undo[-1].about if undo else ""
 
     def add_image(
         self, data: bytes, thumbnail: bytes, name: str, label: str | None = None, group: str = ""
     ) -> tuple[str, str]:
-        """Write a picture and its small copy, then add it.
+        """Write an image and its thumbnail, then add it.
 
         Returns its id, and "added", "moved" (to another class) or "known" (nothing changed).
         """
@@ -178,24 +178,24 @@ class Project:
         finally:
             with self._lock:
                 self._arriving[image] -= 1
-                self._arriving += Counter()  # without those that are at 0
+                self._arriving += Counter()  # drops zero counts
         return image, ("moved" if change else "known") if known else "added"
 
     def write_thumbnail(self, image: str, thumbnail: bytes) -> None:
-        """Write a small copy; one that a power failure takes can be drawn again."""
+        """Write a thumbnail, not durably: a lost one is made again."""
         if not self.thumbnail(image).is_file():
             write_bytes(self.thumbnail(image), thumbnail)
 
     def image(self, image: str) -> Path:
-        """The file of a picture. An id is checked where it comes in: it never holds a path."""
+        """Return the file of an image. Ids are checked where they are read: they are never paths."""
         return self.folder / "images" / image[:2] / image
 
     def thumbnail(self, image: str) -> Path:
-        """The file of its small copy."""
+        """Return the file of its thumbnail."""
         return self.folder / "thumbnails" / image[:2] / f"{image}.jpg"
 
     def _remove_unused_images(self) -> None:
-        """Delete the files of pictures that are not in the project, and that undo cannot bring back."""
+        """Delete the files of images that are not in the project, and that undo cannot restore."""
         history = self._journal.history
         unused = history.unused_images() - set(self._arriving)
         with suppress(OSError):  # tried again when the project is opened next
@@ -205,13 +205,13 @@ class Project:
             history.forget_images(unused)
 
 
-def _require_own(path: Path) -> None:
+def _require_plain(path: Path) -> None:
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
-        raise ForeignFile(path)
+        raise SpecialFileError(path)
 
 
 def _require_no_links(folder: Path | str, depth: int = 0) -> None:
-    """Refuse a project in which a file or folder of ours is a link, or a pipe or device."""
+    """Refuse a project in which one of our files or folders is a link, pipe or device."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if depth == 0 and not _OWN.fullmatch(entry.name):
@@ -219,4 +219,4 @@ def _require_no_links(folder: Path | str, depth: int = 0) -> None:
             if entry.is_dir(follow_symlinks=False):
                 _require_no_links(entry.path, depth + 1)
             elif not entry.is_file(follow_symlinks=False):
-                raise ForeignFile(Path(entry.path))
+                raise SpecialFileError(Path(entry.path))

@@ -1,6 +1,6 @@
-"""What a project holds, as values: classes, pictures, and changes from one state to the next.
+"""The values of a project: classes, images, and changes from one state to the next.
 
-A state is two tables. A change puts rows into them (None takes a row away), so that it can be written as one
+A state is two tables. A change puts rows into them (None removes a row), so that it can be written as one
 line, applied in one step by the server and by every open page, and undone by the rows that were there before.
 """
 
@@ -19,18 +19,18 @@ _CLASS_ID = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def is_text(value: Any) -> bool:
-    """Whether this is text that can be written: JSON may hold halves of characters."""
+    """Whether this is a string that can be encoded; JSON may have lone surrogates."""
     return isinstance(value, str) and readable(value) == value
 
 
-def _require_types(row: Any, right: bool) -> None:
-    if not right:
+def _require_types(row: Any, valid: bool) -> None:
+    if not valid:
         raise TypeError(f"wrong types in {str(row)[:200]!r}")
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class: its name, and what the model's text tower reads in its place, where that is another."""
+    """A class: its name, and optionally a text that prompts use in its place."""
 
     name: str
     text: str = ""
@@ -39,14 +39,14 @@ class ClassRow:
         _require_types(self, is_text(self.name) and is_text(self.text))
 
     @property
-    def spoken(self) -> str:
-        """What the text tower reads."""
+    def prompt_name(self) -> str:
+        """What prompts call the class."""
         return self.text or self.name
 
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A picture: its file's name, its class (None: not labelled yet), and whether that was confirmed."""
+    """An image: its file name, its class (None: not labelled yet), and whether the user confirmed that."""
 
     name: str
     label: str | None = None
@@ -61,17 +61,17 @@ class ImageRow:
 class Change:
     """Rows to put, by id; None removes."""
 
-    about: str  # what was done, for people
+    about: str  # a description for the user
     classes: dict[str, ClassRow | None] = field(default_factory=dict)
     images: dict[str, ImageRow | None] = field(default_factory=dict)
     group: str = ""  # changes of one group, such as the files of one drop, are undone together
-    undoes: bool = False  # whether this takes back an earlier change
+    undoes: bool = False  # whether this undoes an earlier change
 
     def __bool__(self) -> bool:
         return bool(self.classes or self.images)
 
     def as_json(self) -> dict[str, Any]:
-        """The change as JSON has it."""
+        """Return the change as JSON."""
         return {
             "about": self.about,
             "classes": write_rows(self.classes),
@@ -82,7 +82,7 @@ class Change:
 
     @classmethod
     def from_json(cls, value: Any) -> Change:
-        """The inverse of `as_json`; anything else is an error, as a project may come from someone else."""
+        """Parse untrusted JSON that `as_json` wrote."""
         try:
             classes, images = read_rows(value, ClassRow), read_rows(value, ImageRow)
             about, group = value["about"], value["group"]
@@ -94,12 +94,12 @@ class Change:
 
 
 def write_rows(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows by id as JSON has them."""
+    """Return rows by id as JSON."""
     return {key: row and dict(vars(row)) for key, row in rows.items()}
 
 
 def read_rows(value: Any, kind: type[Any]) -> dict[str, Any]:
-    """The inverse of `write_rows`, for the rows of one kind in a JSON object."""
+    """Parse what `write_rows` wrote, for the rows of one kind in a JSON object."""
     pattern, table = (_CLASS_ID, "classes") if kind is ClassRow else (_IMAGE_ID, "images")
     rows = {}
     for key, row in value[table].items():
@@ -111,14 +111,14 @@ def read_rows(value: Any, kind: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class State:
-    """The two tables, by id. `next_class` was never the id of a class."""
+    """The two tables, by id. `next_class` has never been the id of a class."""
 
     classes: dict[str, ClassRow] = field(default_factory=dict)
     images: dict[str, ImageRow] = field(default_factory=dict)
     next_class: int = 1
 
     def after(self, changes: Iterable[Change]) -> State:
-        """The state once these changes are applied, in order."""
+        """Return the state after these changes, in order."""
         classes, images, following = dict(self.classes), dict(self.images), self.next_class
         for change in changes:
             put(classes, change.classes)
@@ -126,27 +126,17 @@ class State:
             following = max([following, *(int(key) + 1 for key in change.classes)])
         return State(classes, images, following)
 
-    def inverse(self, change: Change) -> Change:
-        """What undoes this change, if it is applied to this state."""
-        return Change(
-            change.about,
-            {key: self.classes.get(key) for key in change.classes},
-            {key: self.images.get(key) for key in change.images},
-            change.group,
-            undoes=True,
-        )
-
     def members(self, label: str | None) -> list[str]:
-        """The pictures of a class."""
+        """List the images of a class."""
         return [key for key, row in self.images.items() if row.label == label]
 
     def ordered_classes(self) -> list[str]:
-        """The ids of the classes, oldest first."""
+        """List the ids of the classes, oldest first."""
         return sorted(self.classes, key=int)
 
 
 def put(table: dict[str, Any], rows: dict[str, Any]) -> None:
-    """Put rows into a table, and take those away that are None."""
+    """Put rows into a table, and remove those that are None."""
     for key, row in rows.items():
         if row is None:
             table.pop(key, None)

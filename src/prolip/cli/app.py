@@ -43,7 +43,7 @@ def open_page(
     _require_web()
     import webbrowser
 
-    from prolip.app.start import open_app
+    from prolip.app.launch import open_app
 
     place = Path.home() / "prolip-project" if folder is None else folder
     browse = None if no_browser else webbrowser.open
@@ -72,9 +72,9 @@ def serve(
     $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
     """
     _require_web()
-    from prolip.app import start
+    from prolip.app import launch
 
-    start.serve(models, host, port, token, device, base=base, trust_base=trust_base, say=say)
+    launch.serve(models, host, port, token, device, base=base, trust_base=trust_base, say=say)
 
 
 def _require_web() -> None:

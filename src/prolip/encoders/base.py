@@ -49,8 +49,8 @@ class Encoder(ABC):
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
     batch_size: int = 32
     # Where images arrive one at a time: how many to encode in one call, and how many calls run in parallel.
-    run_size: int = 32
-    runs: int = 1
+    micro_batch_size: int = 32
+    max_parallel_batches: int = 1
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are implemented
 
     @abstractmethod

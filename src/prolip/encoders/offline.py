@@ -87,7 +87,7 @@ class OfflineEncoder(Encoder):
     def __init__(self, device: str = "cpu", exact: bool = False) -> None:
         self.device = device
         if device == "cpu":
-            self.run_size, self.runs = PIECE, cores()
+            self.micro_batch_size, self.max_parallel_batches = PIECE, cores()
         self.exact = exact
         self.name = "offline:exact" if exact else "offline"
         self.fingerprint = fingerprint(exact)

@@ -125,7 +125,7 @@ def open_files(
 class OnnxEncoder(Encoder):
     """An image tower and a text tower on ONNX Runtime; the text tower is opened when it is first needed."""
 
-    run_size = _BATCH
+    micro_batch_size = _BATCH
     runs = cores()
     device = "cpu"
     writes_graphs = True

@@ -60,9 +60,10 @@ class Confidence:
 
     def tensors(self) -> dict[str, Array]:
         """Return the arrays to save."""
-        if self.out_of_distribution is None:
-            return {}
-        return {f"outsiders.{name}": tensor for name, tensor in vars(self.out_of_distribution).items()}
+        out = self.out_of_distribution
+        return (
+            {} if out is None else {f"outsiders.{each.name}": getattr(out, each.name) for each in fields(out)}
+        )
 
     @classmethod
     def restore(cls, tensors: dict[str, Array], temperature: float, figures: Figures) -> Confidence:

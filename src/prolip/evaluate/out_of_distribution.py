@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,13 @@ class OutOfDistribution:
                 raise UsageError(f"{name} must be a fraction from 0 to below 1, got {rate!r}")
         if false_accept is not None:
             return float(np.quantile(self.outsider_scores, 1 - false_accept))
+        if false_reject == FALSE_REJECT:
+            return self._default_threshold
         return float(np.quantile(self.scores, false_reject))
+
+    @cached_property
+    def _default_threshold(self) -> float:  # once per model, not once per request
+        return float(np.quantile(self.scores, FALSE_REJECT))
 
     def reject(self, x: Any, head: Head, answers: Array, threshold: float | None = None) -> Array:
         """Which pictures are none of the classes, [n]; `answers` [n] are the classes they would get.

@@ -71,7 +71,7 @@ class NoImageLeft(InputError):  # noqa: N818
         self.bad = bad
 
 
-def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
+def load_image(source: Any, name: str | None = None, near: int | Shrink | None = None) -> Image.Image:
     """Load an upright RGB image.
 
     Parameters
@@ -82,9 +82,10 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
     name
         The name in errors, by default the path.
     near
-        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that.
+        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that. Or a
+        function that returns the factor for a size, and may reject it.
     """
-    shrink: Shrink | None = None if near is None else lambda size: max(1, min(size) // near)
+    shrink = (lambda size: max(1, min(size) // near)) if isinstance(near, int) else near
     if isinstance(source, (str, os.PathLike, LazyImage)):
         with ImageContent.open(source, name or str(source)).pixels(shrink) as (image, _):
             return image

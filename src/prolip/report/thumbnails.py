@@ -1,4 +1,4 @@
-"""Small pictures inside a page."""
+"""Small JPEGs of images, as bytes or inside a page."""
 
 import base64
 import io
@@ -12,36 +12,41 @@ from prolip.core import InputError
 from prolip.features import load_image
 from prolip.io.environment import cores
 
-SIDE = 104  # pixels of the longer side: as wide as a card on the page
+SIDE = 104  # pixels of the longer side: the width of a figure on the page
 QUALITY = 72
-MOST = 10 << 20  # bytes of them all
+MAX_BYTES = 10 << 20  # of all thumbnails of a page
+
+
+def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
+    """Shrink an image in place to this longer side, and encode it."""
+    image.thumbnail((side, side))
+    payload = io.BytesIO()
+    image.save(payload, "JPEG", quality=quality)
+    return payload.getvalue()
 
 
 def thumbnails(images: Sequence[Any], chosen: Sequence[int]) -> dict[int, str]:
-    """Data addresses of small JPEGs, by the number of the image, in this order until there are enough.
+    """Make data: URLs of thumbnails, by index, in the order of `chosen` until they have `MAX_BYTES`.
 
-    A picture that cannot be read has none.
+    An image that cannot be read has none.
     """
     found: dict[int, str] = {}
     size = 0
     with ThreadPoolExecutor(max(2, cores())) as pool:
         for start in range(0, len(chosen), 256):
             part = chosen[start : start + 256]
-            for i, address in zip(part, pool.map(lambda i: _address(images[i]), part), strict=True):
-                if address is not None:
-                    found[i] = address
-                    size += len(address)
-            if size > MOST:
+            for i, url in zip(part, pool.map(lambda i: _data_url(images[i]), part), strict=True):
+                if url is not None:
+                    found[i] = url
+                    size += len(url)
+            if size > MAX_BYTES:
                 break
     return found
 
 
-def _address(image: Any) -> str | None:
+def _data_url(image: Any) -> str | None:
     try:
-        picture = load_image(image, near=2 * SIDE)
+        loaded = load_image(image, near=2 * SIDE)
     except InputError:
         return None
-    picture.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    payload = io.BytesIO()
-    picture.save(payload, "JPEG", quality=QUALITY)
-    return "data:image/jpeg;base64," + base64.b64encode(payload.getvalue()).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(to_jpeg(loaded, SIDE, QUALITY)).decode()

@@ -39,6 +39,16 @@ class Store extends EventTarget {
     return [...this.images].filter(([, row]) => row.label === label).map(([id]) => id);
   }
 
+  // The class that an image probably shows, if its label looks wrong and was not confirmed since.
+  suggestion(id) {
+    const [row, found] = [this.images.get(id), this.figures.label_errors?.[id]];
+    return row && row.label !== null && !row.checked && found !== row.label ? found : undefined;
+  }
+
+  labelErrors() {
+    return Object.keys(this.figures.label_errors ?? {}).filter((id) => this.suggestion(id));
+  }
+
   async load() {
     const all = await call("/api/project");
     this.classes = new Map(Object.entries(all.classes));

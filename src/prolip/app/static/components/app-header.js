@@ -56,7 +56,7 @@ class AppHeader extends HTMLElement {
     if (!store.ready) return ["Loading …"];
     if (!figures.ready) return ["Not taught yet: give two classes some pictures."];
     if (figures.accuracy === null || figures.accuracy === undefined) return ["Taught. With two pictures of a class, it can be measured."];
-    const parts = [`right on pictures that it was not taught with (${plural(figures.judged, "picture")}) `];
+    const parts = [`right on pictures that it was not taught with (${plural(Object.keys(figures.held_out).length, "picture")}) `];
     const by = Math.round(100 * figures.accuracy) - Math.round(100 * (figures.before ?? figures.accuracy));
     if (by) parts.push(h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)} `));
     const { right, wrong } = figures.flips;

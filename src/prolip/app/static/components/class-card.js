@@ -3,8 +3,8 @@
 import { chosen, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
 import { chooser, h, percent, plural, reconcile, style, toast } from "../ui.js";
-import { openPictures } from "./picture-dialog.js";
-import { describeTile, tile } from "./picture-tile.js";
+import { openImages } from "./image-dialog.js";
+import { describeTile, tile } from "./image-tile.js";
 import "./web-cam.js";
 
 style(`
@@ -90,7 +90,7 @@ class ClassCard extends HTMLElement {
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
     const prompt = store.about.templates[0].replace("{}", row.text || row.name);
-    this.reads.textContent = `The model reads “${prompt}”` + (figures.text_accuracy === undefined ? "" : `; by these words alone it gets ${percent(figures.text_accuracy)} of these pictures right.`);
+    this.reads.textContent = `The model reads “${prompt}”` + (figures.zero_shot_accuracy === undefined ? "" : `; by these words alone it gets ${percent(figures.zero_shot_accuracy)} of these pictures right.`);
     const others = store.classIds().filter((other) => other !== id);
     this.merge.replaceChildren(h("option", { value: "" }, "Merge into …"), ...others.map((other) => h("option", { value: other }, store.name(other))));
     this.merge.disabled = !others.length;
@@ -102,7 +102,7 @@ class ClassCard extends HTMLElement {
     if (!count) return ["No pictures yet"];
     const parts = [plural(count, "picture")];
     if (figures.accuracy !== null && figures.accuracy !== undefined) {
-      const answers = store.figures.answers ?? {};
+      const answers = store.figures.held_out ?? {};
       const wrong = members.filter((image) => answers[image] && answers[image][0] !== this.dataset.key).length;
       parts.push(wrong ? `, ${wrong} taken for another` : ", all told apart");
       const by = Math.round(100 * (figures.accuracy - (figures.before ?? figures.accuracy)));
@@ -113,10 +113,10 @@ class ClassCard extends HTMLElement {
 
   drawTiles(members) {
     const id = this.dataset.key;
-    const wrong = new Set(store.figures.suspects ?? []);
+    const wrong = new Set(store.labelErrors());
     const ordered = [...members.filter((image) => wrong.has(image)), ...members.filter((image) => !wrong.has(image)).reverse()];
     const shown = ordered.length > SHOWN + 1 ? ordered.slice(0, SHOWN) : ordered;
-    const open = (image) => openPictures(() => `${store.name(id)}`, () => store.members(id), image);
+    const open = (image) => openImages(() => `${store.name(id)}`, () => store.members(id), image);
     const keys = ordered.length > shown.length ? [...shown, "more"] : shown;
     reconcile(this.pictures, keys,
       (image) => (image === "more" ? h("button", { type: "button", class: "more", onclick: () => open(null) }) : tile(image, () => open(image))),

@@ -1,7 +1,7 @@
 // Rows are labels, columns what the model says about pictures that it was not taught with; a number shows its pictures.
 import { store } from "../store.js";
 import { h, percent, style } from "../ui.js";
-import { openPictures } from "./picture-dialog.js";
+import { openImages } from "./image-dialog.js";
 
 style(`
 confusion-matrix { display: block; }
@@ -27,12 +27,12 @@ class ConfusionMatrix extends HTMLElement {
 
   // Which pictures of one class are taken for another, as things stand.
   pictures(label, answer) {
-    return Object.entries(store.figures.answers ?? {}).filter(([id, [said]]) => said === answer && store.images.get(id)?.label === label).map(([id]) => id);
+    return Object.entries(store.figures.held_out ?? {}).filter(([id, [said]]) => said === answer && store.images.get(id)?.label === label).map(([id]) => id);
   }
 
   update() {
     const ids = store.classIds().filter((id) => store.figures.classes[id]?.accuracy !== undefined);
-    const judged = Object.keys(store.figures.answers ?? {}).length;
+    const judged = Object.keys(store.figures.held_out ?? {}).length;
     this.table.hidden = !judged;
     this.note.textContent = judged ? "Rows: your label. Columns: the answer about pictures held out. A number shows its pictures." : "With two pictures of each class, this shows which are mixed up.";
     const names = JSON.stringify(ids.map((id) => store.name(id)));
@@ -48,7 +48,7 @@ class ConfusionMatrix extends HTMLElement {
     const cells = ids.map((answer, k) => {
       if (!counts[k]) return h("td", {}, "·");
       const title = () => (label === answer ? `${store.name(label)}, taken for it` : `${store.name(label)}, taken for ${store.name(answer)}`);
-      const button = h("button", { type: "button", "aria-label": `${counts[k]} of ${total}: ${title()} (${percent(counts[k] / total)})`, onclick: () => openPictures(title, () => this.pictures(label, answer)) }, String(counts[k]));
+      const button = h("button", { type: "button", "aria-label": `${counts[k]} of ${total}: ${title()} (${percent(counts[k] / total)})`, onclick: () => openImages(title, () => this.pictures(label, answer)) }, String(counts[k]));
       button.style.setProperty("--share", counts[k] / total);
       return h("td", { class: label === answer ? "right" : "wrong" }, button);
     });

@@ -1,7 +1,7 @@
 // Pictures that are nearly the same: copies make a model look better than it is, and in two classes they confuse it.
 import { actions, imageUrl, store } from "../store.js";
 import { h, plural, reconcile, style } from "../ui.js";
-import { openPictures } from "./picture-dialog.js";
+import { openImages } from "./image-dialog.js";
 
 style(`
 duplicate-list { display: block; margin-top: 14px; }
@@ -34,7 +34,7 @@ class DuplicateList extends HTMLElement {
   }
 
   make(ids) {
-    const open = (id) => openPictures(() => "Nearly the same", () => ids, id);
+    const open = (id) => openImages(() => "Nearly the same", () => ids, id);
     const strip = ids.slice(0, STRIP).map((id) => h("button", { type: "button", class: "tile", onclick: () => open(id), "aria-label": `Look at ${store.images.get(id).name}` }, h("img", { src: imageUrl(id), alt: "", draggable: "false" })));
     const remove = h("button", { type: "button", onclick: () => actions.remove(ids.slice(1)) }, "Keep the first alone");
     return h("div", { class: "panel group" }, h("div", { class: "strip" }, strip), h("p", { class: "small" }), h("div", { class: "row" }, remove, h("button", { type: "button", onclick: () => open(ids[0]) }, "Look")));

@@ -2,7 +2,7 @@
 import { chosen, dropTarget, upload } from "../files.js";
 import { actions, imageUrl, store } from "../store.js";
 import { chooser, h, percent, plural, reconcile, style } from "../ui.js";
-import { describeTile } from "./picture-tile.js";
+import { describeTile } from "./image-tile.js";
 import { Selection } from "./selection.js";
 
 style(`
@@ -79,7 +79,7 @@ class LabelQueue extends HTMLElement {
   }
 
   describe(element, id) {
-    const guess = store.figures.guesses?.[id];
+    const guess = store.figures.predictions?.[id];
     describeTile(element, id);
     const words = !guess ? "" : guess[2] ? "none of these?" : `${store.name(guess[0])}, ${percent(guess[1])}`;
     element.lastChild.textContent = words || "…";
@@ -106,7 +106,7 @@ class LabelQueue extends HTMLElement {
   }
 
   sureGuesses() {
-    return Object.entries(store.figures.guesses ?? {}).filter(([id, [, probability, none]]) => store.images.get(id)?.label === null && probability >= SURE && !none);
+    return Object.entries(store.figures.predictions ?? {}).filter(([id, [, probability, none]]) => store.images.get(id)?.label === null && probability >= SURE && !none);
   }
 
   async takeGuesses() {

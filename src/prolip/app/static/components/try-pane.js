@@ -71,11 +71,11 @@ class TryPane extends HTMLElement {
   }
 
   show(found) {
-    const [best] = found.answers;
-    this.verdict.textContent = found.none ? "None of these" : store.name(best.class);
-    this.note.textContent = found.none ? "It is unlike all pictures that were taught. If it had to choose:" : "";
-    this.bars.classList.toggle("none", found.none);
-    const rows = new Map(found.answers.slice(0, SHOWN).map((each) => [each.class, each.probability]));
+    const [best] = found.top;
+    this.verdict.textContent = found.rejected ? "None of these" : store.name(best.class);
+    this.note.textContent = found.rejected ? "It is unlike all pictures that were taught. If it had to choose:" : "";
+    this.bars.classList.toggle("none", found.rejected);
+    const rows = new Map(found.top.slice(0, SHOWN).map((each) => [each.class, each.probability]));
     reconcile(this.bars, [...rows.keys()],
       () => h("div", { class: "bar" }, h("span"), h("span", { class: "number" }), h("div", { class: "track", "aria-hidden": "true" }, h("div"))),
       (bar, id) => {

@@ -2,22 +2,22 @@
 import { actions, largeUrl, store } from "../store.js";
 import { h, percent, plural, reconcile, style } from "../ui.js";
 import { Selection } from "./selection.js";
-import { describeTile, tile } from "./picture-tile.js";
+import { describeTile, tile } from "./image-tile.js";
 
 style(`
-picture-dialog dialog { border: 1px solid var(--line); border-radius: 14px; background: var(--surface); color: var(--text); width: min(980px, calc(100vw - 24px)); max-height: calc(100vh - 32px); padding: 0; }
-picture-dialog dialog::backdrop { background: #000a; }
-picture-dialog .head, picture-dialog .foot { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; padding: 12px 16px; }
-picture-dialog h2 { margin: 0; flex: 1 1 auto; overflow-wrap: anywhere; }
-picture-dialog .body { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 14px; padding: 0 16px; }
-picture-dialog .scroll { overflow: auto; max-height: 58vh; padding: 4px; }
-picture-dialog .large { margin: 0; }
-picture-dialog .large img { width: 100%; max-height: 50vh; object-fit: contain; background: var(--sunken); border-radius: 10px; }
-picture-dialog figcaption { font-size: .9rem; padding-top: 6px; overflow-wrap: anywhere; }
-@media (max-width: 700px) { picture-dialog .body { grid-template-columns: 1fr; } picture-dialog .large { order: -1; } picture-dialog .large img { max-height: 30vh; } picture-dialog .scroll { max-height: 34vh; } }
+image-dialog dialog { border: 1px solid var(--line); border-radius: 14px; background: var(--surface); color: var(--text); width: min(980px, calc(100vw - 24px)); max-height: calc(100vh - 32px); padding: 0; }
+image-dialog dialog::backdrop { background: #000a; }
+image-dialog .head, image-dialog .foot { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; padding: 12px 16px; }
+image-dialog h2 { margin: 0; flex: 1 1 auto; overflow-wrap: anywhere; }
+image-dialog .body { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 14px; padding: 0 16px; }
+image-dialog .scroll { overflow: auto; max-height: 58vh; padding: 4px; }
+image-dialog .large { margin: 0; }
+image-dialog .large img { width: 100%; max-height: 50vh; object-fit: contain; background: var(--sunken); border-radius: 10px; }
+image-dialog figcaption { font-size: .9rem; padding-top: 6px; overflow-wrap: anywhere; }
+@media (max-width: 700px) { image-dialog .body { grid-template-columns: 1fr; } image-dialog .large { order: -1; } image-dialog .large img { max-height: 30vh; } image-dialog .scroll { max-height: 34vh; } }
 `);
 
-class PictureDialog extends HTMLElement {
+class ImageDialog extends HTMLElement {
   connectedCallback() {
     this.heading = h("h2", { id: "dialog-title" });
     this.grid = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-labelledby": "dialog-title" });
@@ -68,16 +68,16 @@ class PictureDialog extends HTMLElement {
     const row = store.images.get(id);
     if (!row) return;
     if (this.image.dataset.key !== id) Object.assign(this.image, { src: largeUrl(id), alt: row.name }).dataset.key = id;
-    const answer = store.figures.answers?.[id];
+    const answer = store.figures.held_out?.[id];
     const lines = [row.name, row.label === null ? "no class" : `labelled ${store.name(row.label)}`];
     if (answer) lines.push(`when held out: ${store.name(answer[0])}, ${percent(answer[1])}`);
     if (store.bad[id]) lines.push(`cannot be read: ${store.bad[id]}`);
     this.caption.textContent = lines.join(" · ");
   }
 }
-customElements.define("picture-dialog", PictureDialog);
+customElements.define("image-dialog", ImageDialog);
 
 // Show pictures: a title and the ids, both asked again as the project changes, and which to begin with.
-export function openPictures(title, images, first = null) {
-  document.querySelector("picture-dialog").open(title, images, first);
+export function openImages(title, images, first = null) {
+  document.querySelector("image-dialog").open(title, images, first);
 }

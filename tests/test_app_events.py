@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 
-from prolip.app.answers import BACKLOG, Events
+from prolip.app.events import MAX_BACKLOG, Events
 
 
 def test_a_page_that_is_behind_ends_alone():
@@ -16,14 +16,14 @@ def test_a_page_that_is_behind_ends_alone():
         events.attach()
         streams = [events.stream() for _ in range(8)]
         for stream in streams:
-            assert await anext(stream) == ": hello\n\n"
+            assert await anext(stream) == ": connected\n\n"
         slow, *healthy = streams
-        for number in range(BACKLOG + 1):
+        for number in range(MAX_BACKLOG + 1):
             events.publish({"number": number})
             await asyncio.sleep(0)
             for stream in healthy:
                 assert await anext(stream) == f'data: {{"number": {number}}}\n\n'
-        assert len([line async for line in slow]) == BACKLOG
+        assert len([line async for line in slow]) == MAX_BACKLOG
         events.close()
         for stream in healthy:
             assert not [line async for line in stream]

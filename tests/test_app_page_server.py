@@ -23,9 +23,9 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
-from prolip.app import teacher
+from prolip.app import trainer
 from prolip.app.guard import Access
-from prolip.app.page import OPEN_PATHS, Page
+from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
 from prolip.core import ProlipError
 
@@ -36,7 +36,7 @@ def page(tmp_path, offline):
     with Project.open(tmp_path / "p") as project:
 
         def make(port):
-            return Page(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
+            return PageServer(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
 
         with running(make) as port:
             yield Client(port)
@@ -60,7 +60,9 @@ def teach(page, count=4):
         for i in range(count):
             status, _ = page.upload(png(blotch(colour, 10 * k + i)), ids[name])
             assert status == 200
-    until(page, lambda found: found["waiting"] == 0 and found["figures"].get("judged") == 3 * count)
+    until(
+        page, lambda found: found["waiting"] == 0 and len(found["figures"].get("held_out", ())) == 3 * count
+    )
     return ids
 
 
@@ -70,7 +72,7 @@ def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offli
     status, _, answer = page.raw("POST", "/api/try", asked)
     found = json.loads(answer)
     assert status == 200
-    assert found["answers"][0]["class"] == ids["blue"]
+    assert found["top"][0]["class"] == ids["blue"]
 
     status, headers, packed = page.raw("GET", "/api/export/prolip")
     assert status == 200
@@ -80,38 +82,38 @@ def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offli
     assert "red" in (model / "README.md").read_text()
     clf = FewShotClassifier.load(model)
     expected = dict(zip(clf.classes_, clf.predict_proba([Image.open(io.BytesIO(asked))])[0], strict=True))
-    for each in found["answers"]:
+    for each in found["top"]:
         name = next(name for name, key in ids.items() if key == each["class"])
         assert abs(each["probability"] - expected[name]) < 1e-5
     assert page.raw("GET", "/api/export/hf")[0] == 404
 
 
-def test_a_wrong_label_is_suspected_and_mended(page):
+def test_a_wrong_label_is_found_and_corrected(page):
     ids = teach(page, 5)
     odd = page.upload(png(blotch(COLOURS["red"], 77)), ids["green"])[1]["image"]
-    found = until(page, lambda found: odd in found["figures"].get("suspects", ()))
-    assert found["figures"]["answers"][odd][0] == ids["red"]
+    found = until(page, lambda found: odd in found["figures"].get("label_errors", ()))
+    assert found["figures"]["held_out"][odd][0] == ids["red"]
     page.json("POST", "/api/label", {"images": [odd], "label": ids["red"]})
     found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
-    assert odd not in found["figures"]["suspects"]
-    assert found["figures"]["answers"][odd][0] == ids["red"]
+    assert odd not in found["figures"]["label_errors"]
+    assert found["figures"]["held_out"][odd][0] == ids["red"]
 
 
 def test_unlabelled_pictures_get_guesses_and_a_queue(page):
     ids = teach(page)
     kept = [page.upload(png(blotch(COLOURS["green"], 50 + i)))[1]["image"] for i in range(3)]
     found = until(page, lambda found: set(found["slow"].get("queue", ())) == set(kept))
-    assert {found["figures"]["guesses"][image][0] for image in kept} == {ids["green"]}
+    assert {found["figures"]["predictions"][image][0] for image in kept} == {ids["green"]}
     assert found["slow"]["duplicates"] == [] or all(len(group) > 1 for group in found["slow"]["duplicates"])
 
 
 def test_words_for_a_class_count(page, tmp_path):
     ids = teach(page)
-    before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["text_accuracy"]
+    before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["zero_shot_accuracy"]
     page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
     found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
     assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
-    assert found["figures"]["classes"][ids["red"]]["text_accuracy"] <= before
+    assert found["figures"]["classes"][ids["red"]]["zero_shot_accuracy"] <= before
     _, _, packed = page.raw("GET", "/api/export/prolip")
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
     clf = FewShotClassifier.load(tmp_path / "out" / "p-prolip")
@@ -120,28 +122,28 @@ def test_words_for_a_class_count(page, tmp_path):
     np.testing.assert_allclose(clf.model_.text.rows[:3], rows, atol=1e-5)
 
 
-@pytest.mark.parametrize("part", ["warm_up", "figures_of"])
-def test_what_fails_once_is_told_and_tried_again(tmp_path, offline, monkeypatch, part):
-    real, told, done = getattr(teacher, part), [], Event()
+@pytest.mark.parametrize("part", ["warm_up", "training_figures"])
+def test_a_step_that_fails_once_is_reported_and_repeated(tmp_path, offline, monkeypatch, part):
+    real, events, done = getattr(trainer, part), [], Event()
 
     def fails_once(*arguments):
-        if not told:
+        if not events:
             raise RuntimeError("no memory left")
         return real(*arguments)
 
     def publish(event):
-        told.append(event)
+        events.append(event)
         if event["type"] == "figures":
             done.set()
 
-    monkeypatch.setattr(teacher, part, fails_once)
-    monkeypatch.setattr(teacher, "PAUSE", 0.01)
+    monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
     with Project.open(tmp_path / "p") as project:
-        taught = teacher.Teacher(project, offline, publish)
-        taught.start()
+        training = trainer.Trainer(project, offline, publish)
+        monkeypatch.setattr(trainer, part, fails_once)
+        training.start()
         assert done.wait(30)
-        taught.close()
-    assert told[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}
+        training.close()
+    assert events[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}
 
 
 def test_features_that_cannot_be_written_are_learned_from_and_every_page_says_so(page, tmp_path, monkeypatch):
@@ -151,7 +153,7 @@ def test_features_that_cannot_be_written_are_learned_from_and_every_page_says_so
         raise ProlipError("no space left on the disk")
 
     monkeypatch.setattr(Space, "add", full)
-    monkeypatch.setattr(teacher, "PAUSE", 0.01)
+    monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
     ids = teach(page)
     found = page.json("GET", "/api/project")[1]
     assert found["figures"]["ready"]
@@ -166,7 +168,7 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
     with Project.open(tmp_path / name) as project:
 
         def make(port):
-            return Page(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
+            return PageServer(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
 
         with running(make) as port:
             page = Client(port)
@@ -186,7 +188,7 @@ def test_pages_hear_of_every_change_in_order(page):
     stream = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
     stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {TOKEN}"})
     events = stream.getresponse()
-    assert events.readline() == b": hello\n"
+    assert events.readline() == b": connected\n"
     for name in ("a", "b", "c"):
         page.json("POST", "/api/classes", {"name": name})
     revisions = []
@@ -224,12 +226,12 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
         assert [row.name for row in project.state.classes.values()] == ["cat"]
 
 
-def test_what_another_window_removed_is_told(page):
+def test_a_class_that_another_window_removed_is_a_conflict(page):
     key = page.json("POST", "/api/classes", {"name": "cat"})[1]["classes"][0]
     page.json("DELETE", f"/api/classes/{key}")
     status, answer = page.json("PATCH", f"/api/classes/{key}", {"name": "dog"})
     assert status == 409
-    assert "no longer there" in answer["error"]
+    assert answer["error"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def test_the_page_is_light_and_asks_no_one_else(page):
     assert status == 200
     assert "default-src 'none'" in headers["content-security-policy"]
     assert b"http" not in body
-    from prolip.app.page import STATIC
+    from prolip.app.page_server import STATIC
 
     files = [path for path in STATIC.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 300_000
@@ -303,7 +305,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_is_no_picture_is_refused_and_leaves_nothing(page, tmp_path, kind):
+def test_a_file_that_is_not_an_image_is_refused_and_leaves_nothing(page, tmp_path, kind):
     before = sorted(tmp_path.rglob("*"))
     status, answer = page.upload(HOSTILE[kind], name="../../../etc/cron.d/x")
     assert status == 422, answer
@@ -341,7 +343,7 @@ def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(page):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"name": 3}', b"[" * 100_000, b"\xff"])
-def test_a_request_that_is_no_json_object_is_told(page, body):
+def test_a_request_that_is_not_a_json_object_is_refused(page, body):
     status, _, answer = page.raw("POST", "/api/classes", body)
     assert status == 422
     assert json.loads(answer)["error"]
@@ -352,15 +354,15 @@ def test_bodies_together_are_bounded():
     import asyncio
 
     from prolip.app.batcher import Busy
-    from prolip.app.guard import BODIES, Guard
+    from prolip.app.guard import MAX_BODIES, Guard
 
-    held, told = asyncio.Event(), []
+    held, refused = asyncio.Event(), []
 
     async def app(scope, receive, send):
         try:
             await receive()
         except Busy as busy:
-            told.append(str(busy))
+            refused.append(busy)
             held.set()
         await held.wait()
 
@@ -370,7 +372,7 @@ def test_bodies_together_are_bounded():
     async def run():
         guard = Guard(app, Access(None, None), 1000)
         scope = {"type": "http", "path": "/", "headers": []}
-        await asyncio.gather(*(guard(scope, body, None) for _ in range(BODIES + 1)))
+        await asyncio.gather(*(guard(scope, body, None) for _ in range(MAX_BODIES + 1)))
         held.clear()
         first = asyncio.create_task(guard(scope, body, None))  # all is given back
         await asyncio.sleep(0)
@@ -379,4 +381,4 @@ def test_bodies_together_are_bounded():
 
     with ThreadPoolExecutor(1) as apart:  # from a loop of another test's browser, should one be running
         apart.submit(asyncio.run, run()).result()
-    assert told == ["too much is being sent at once: try again in a second"]
+    assert len(refused) == 1

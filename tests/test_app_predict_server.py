@@ -22,9 +22,8 @@ pytest.importorskip("python_multipart", reason="the extra `app` is not installed
 from app_server import Client, png, running
 from pictures import COLOURS, blotch
 from prolip.app.batcher import Batcher, Busy
-from prolip.app.guard import Access
-from prolip.app.run import is_loopback, require_token
-from prolip.app.serve import OPEN_PATHS, Server, load_models
+from prolip.app.guard import Access, is_loopback, require_token
+from prolip.app.predict_server import OPEN_PATHS, PredictServer, load_models
 from prolip.core import InputError, UsageError
 from prolip.encoders.preprocess import Preprocess
 from prolip.features import BadImage
@@ -37,7 +36,7 @@ def server(colour_model):
     models = {"first": colour_model.model_, "second": colour_model.model_}
 
     def make(port):
-        return Server(models, Access.at("127.0.0.1", port, None, OPEN_PATHS)).application()
+        return PredictServer(models, Access.at("127.0.0.1", port, None, OPEN_PATHS)).application()
 
     with running(make) as port:
         yield Client(port)
@@ -97,7 +96,7 @@ def test_none_of_these(server):
         ("/elsewhere", b"", "image/png", 404),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(server, path, body, kind, status):
+def test_a_wrong_request_gets_its_status_and_a_message(server, path, body, kind, status):
     found, _, answer = server.raw("POST", path, body, {"Content-Type": kind})
     assert found == status, answer
     assert json.loads(answer)["error"]
@@ -142,7 +141,7 @@ def test_health_models_and_openapi(server):
     assert {"/predict", "/healthz"} <= set(document["paths"])
 
 
-def test_a_foreign_page_may_not_ask(server):
+def test_a_page_of_another_site_is_refused(server):
     assert server.raw("POST", "/predict", b"", {"Origin": "http://evil.example"})[0] == 403
 
 
@@ -150,7 +149,7 @@ class Slow:
     """An encoder of single pixels that waits to be told; its feature is the red of a picture."""
 
     preprocess = Preprocess(1, (0.5,) * 3, (0.5,) * 3)
-    run_size, runs = 4, 1
+    micro_batch_size, max_parallel_batches = 4, 1
 
     def __init__(self):
         self.sizes, self.entered, self.go = [], threading.Event(), threading.Event()
@@ -177,13 +176,13 @@ def test_pictures_that_wait_together_are_encoded_together():
         return (-x[:, 0]).tolist()
 
     encoder = Slow()
-    batcher = Batcher(encoder, room=9)
+    batcher = Batcher(encoder, max_pending=9)
     first = batcher.submit(dot(9), tell)
     assert encoder.entered.wait(20)
     rest = [batcher.submit(dot(i), negate if i == 1 else tell) for i in range(8)]
     with pytest.raises(Busy):
         batcher.submit(dot(0), tell)
-    while len(batcher._ready) < 8:
+    while len(batcher._decoded) < 8:
         time.sleep(0.001)
     encoder.go.set()
     assert first.result(20) == (1, 9)
@@ -192,11 +191,11 @@ def test_pictures_that_wait_together_are_encoded_together():
     assert [value for _, value in found] == [0, 2, 3, 4, 5, 6, 7]
     assert sorted(count for count, _ in found) == [3, 3, 3, 4, 4, 4, 4], "one of a run asked otherwise"
     assert encoder.sizes == [1, 4, 4]
-    assert batcher.submit(dot(5), tell).result(20) == (1, 5), "there is room again"
+    assert batcher.submit(dot(5), tell).result(20) == (1, 5), "it is accepted again"
     batcher.close()
 
 
-def test_pictures_of_callers_who_left_take_room_until_they_are_gone(monkeypatch):
+def test_images_of_cancelled_requests_count_until_they_are_gone(monkeypatch):
     entered, go = threading.Semaphore(0), threading.Event()
 
     def slow(data, shrink, max_pixels):
@@ -208,7 +207,7 @@ def test_pictures_of_callers_who_left_take_room_until_they_are_gone(monkeypatch)
     monkeypatch.setattr("prolip.app.batcher.cores", lambda: 2)
     encoder = Slow()
     encoder.go.set()
-    batcher = Batcher(encoder, room=4)
+    batcher = Batcher(encoder, max_pending=4)
     kept = [batcher.submit(b"", tell) for _ in range(2)]
     assert all(entered.acquire(timeout=20) for _ in kept), "both threads decode"
     for _ in range(4):
@@ -272,17 +271,17 @@ def test_a_large_photo_gets_the_answer_that_predict_gives(server, colour_model):
 def test_others_need_a_token(host, own):
     assert is_loopback(host) == own
     if not own:
-        with pytest.raises(UsageError, match="token"):
+        with pytest.raises(UsageError):
             require_token(host, None)
-        with pytest.raises(UsageError, match="16 characters"):
-            require_token(host, "short")
+        with pytest.raises(UsageError):
+            require_token(host, "x" * 15)
         require_token(host, "x" * 16)
 
 
 @pytest.mark.parametrize("models", [{}, {"": None}, {" ": None}])
 def test_models_need_names(models):
     with pytest.raises(UsageError):
-        Server(models, Access(None, None))
+        PredictServer(models, Access(None, None))
 
 
 def test_an_empty_path_is_not_the_working_folder(colour_model, tmp_path, monkeypatch):
@@ -301,11 +300,11 @@ def jpeg_of(width, height):
 
 
 def test_large_images_wait_for_each_other_and_nobody_waits_for_them(server, monkeypatch):
-    from prolip.app import batcher, pictures
+    from prolip.app import batcher, images
 
     entered, go = threading.Semaphore(0), threading.Event()
     large, count = jpeg_of(6000, 4500), 4
-    real = pictures.decode
+    real = images.decode
 
     def slow(data, shrink, max_pixels):
         image = real(data, shrink, max_pixels)

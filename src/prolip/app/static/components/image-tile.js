@@ -1,6 +1,6 @@
 // A picture of the project as a button. What it says to a screen reader: its file's name, its class, and doubts.
 import { imageUrl, store } from "../store.js";
-import { h, percent } from "../ui.js";
+import { h } from "../ui.js";
 
 export function tile(id, onclick, role) {
   const image = h("img", { src: imageUrl(id), alt: "", loading: "lazy", decoding: "async", draggable: "false" });
@@ -10,12 +10,11 @@ export function tile(id, onclick, role) {
 export function describeTile(element, id) {
   const row = store.images.get(id);
   if (!row) return;
-  const answer = store.figures.answers?.[id];
-  const wrong = row.label !== null && answer && answer[0] !== row.label && !row.checked;
+  const suggestion = store.suggestion(id);
   const words = [row.name, row.label === null ? "no class" : store.name(row.label)];
-  if (wrong) words.push(`looks like ${store.name(answer[0])}, ${percent(answer[1])}`);
+  if (suggestion) words.push(`probably ${store.name(suggestion)}`);
   if (store.bad[id]) words.push(`cannot be read: ${store.bad[id]}`);
-  element.classList.toggle("wrong", Boolean(wrong));
+  element.classList.toggle("wrong", Boolean(suggestion));
   element.classList.toggle("unreadable", Boolean(store.bad[id]));
   element.setAttribute("aria-label", words.join(", "));
   element.title = words.join("\n");

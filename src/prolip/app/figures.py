@@ -1,0 +1,171 @@
+"""What the page shows about a project: figures of a fit, and slow figures that are computed afterwards.
+
+Everything here is a function from one snapshot of a project to JSON. Images and classes are named by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prolip.api.grow import learning_curve
+from prolip.api.model import AdaptedModel
+from prolip.api.predict import PredictOptions, predict
+from prolip.app.state import State
+from prolip.core import UsageError
+from prolip.core.arrays import Array
+from prolip.evaluate import metrics
+from prolip.evaluate.label_errors import doubt_labels
+from prolip.evaluate.near_duplicates import groups, near_duplicates, open_signature
+from prolip.evaluate.suggest import suggest
+
+MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
+SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
+COMPARED = 4000  # images among which near-duplicates are searched, pair by pair
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """The encoded images with a label."""
+
+    images: tuple[str, ...]  # ids, [n]
+    classes: tuple[str, ...]  # ids of classes that have such an image, [K]
+    x: Array  # features [n, width]
+    y: Array  # labels [n], indices into `classes`
+
+    @classmethod
+    def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
+        """Collect all images that are labelled and encoded."""
+        images = [key for key, row in state.images.items() if row.label is not None and key in features]
+        present = {state.images[key].label for key in images}
+        classes = [key for key in state.ordered_classes() if key in present]
+        index = {key: k for k, key in enumerate(classes)}
+        y = np.array([index[state.images[key].label or ""] for key in images], np.int64)
+        x = np.stack([features[key] for key in images]) if images else np.zeros((0, 1), np.float32)
+        return cls(tuple(images), tuple(classes), x, y)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedSnapshot:
+    """A project at one revision, and the model that was trained on it."""
+
+    revision: int
+    state: State
+    features: Mapping[str, Array]  # [width] by image, of those that are encoded
+    training: TrainingSet
+    model: AdaptedModel | None  # None until two classes have an image each
+
+    def unlabelled(self) -> list[str]:
+        """The encoded images without a label."""
+        return [key for key in self.state.members(None) if key in self.features]
+
+
+def training_figures(snapshot: TrainedSnapshot, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a fit; `before` are those of the fit before."""
+    model, training, state = snapshot.model, snapshot.training, snapshot.state
+    if model is None:
+        return {"type": "figures", "revision": snapshot.revision, "ready": False, "classes": {}}
+    figures = model.confidence.figures
+    zero_shot = metrics.per_class_accuracy(model.zero_shot().logits(training.x), training.y)
+    per_class = figures.per_class or [None] * len(training.classes)
+    classes = {
+        key: {
+            "accuracy": per_class[k],
+            "before": before.get("classes", {}).get(key, {}).get("accuracy"),
+            "zero_shot_accuracy": zero_shot[k],
+        }
+        for k, key in enumerate(training.classes)
+    }
+    held_out, label_errors = _held_out(snapshot, model)
+    labels = {key: row.label for key, row in state.images.items()}
+    return {
+        "type": "figures",
+        "revision": snapshot.revision,
+        "ready": True,
+        "classes": classes,
+        "accuracy": figures.accuracy,
+        "before": before.get("accuracy"),
+        "flips": count_flips(before.get("held_out", {}), held_out, labels),
+        "held_out": held_out,
+        "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
+        "predictions": _predictions(snapshot, model),
+    }
+
+
+def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Return held-out predictions and label errors.
+
+    A prediction is [class, its probability, the probability of the label], a label error the class that the
+    image probably shows, the most doubtful label first.
+    """
+    training, held_out = snapshot.training, model.confidence.held_out
+    if held_out is None or not len(held_out):
+        return {}, {}
+    images = [training.images[i] for i in held_out.images]
+    x = training.x[held_out.images]
+    found = predict(model, x, logits=held_out.logits)
+    predictions = {
+        key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
+        for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
+    }
+    doubts = doubt_labels(found.probabilities, x, held_out.y)
+    return predictions, {images[one.index]: training.classes[one.answer] for one in doubts}
+
+
+def count_flips(
+    before: Mapping[str, list[Any]], now: Mapping[str, list[Any]], labels: Mapping[str, str | None]
+) -> dict[str, int]:
+    """Count the held-out predictions that became right, and wrong, among images predicted both times."""
+    pairs = [(before[key][0], now[key][0], labels.get(key)) for key in now if key in before]
+    return {
+        "right": sum(new == label != old for old, new, label in pairs),
+        "wrong": sum(old == label != new for old, new, label in pairs),
+    }
+
+
+def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, list[Any]]:
+    """Predict unlabelled images: [class, probability, whether it is out of distribution] each."""
+    images = snapshot.unlabelled()[:MAX_PREDICTIONS]
+    if not images:
+        return {}
+    x = np.stack([snapshot.features[key] for key in images])
+    found = predict(model, x, PredictOptions(reject=True))
+    rows = zip(images, found.best, found.confidence, found.is_rejected, strict=True)
+    return {key: [snapshot.training.classes[k], round(float(p), 4), no] for key, k, p, no in rows}
+
+
+# Slow figures. Each takes seconds for a large project.
+
+
+def duplicate_groups(snapshot: TrainedSnapshot, thumbnail: Callable[[str], Path]) -> list[list[str]]:
+    """Group images that are nearly the same by their features and by their thumbnails' pixels."""
+    known = [key for key in snapshot.state.images if key in snapshot.features][:COMPARED]
+    if not known:
+        return []
+    x = np.stack([snapshot.features[key] for key in known])
+    pairs = near_duplicates(x, lambda i: open_signature(thumbnail(known[i])))
+    return [[known[i] for i in group] for group in groups(pairs)]
+
+
+def label_queue(snapshot: TrainedSnapshot) -> list[str]:
+    """Order unlabelled images, those most worth a label first."""
+    model, unlabelled = snapshot.model, snapshot.unlabelled()
+    if model is None or len(unlabelled) < 2:
+        return unlabelled
+    x, head = np.stack([snapshot.features[key] for key in unlabelled]), model.encoder.head
+    (inputs, _), (labelled, _) = head.split(x), head.split(snapshot.training.x)
+    chosen = suggest(inputs, model.probabilities(x), labelled, SUGGESTED)
+    first = [unlabelled[one.index] for one in chosen]
+    return first + [key for key in unlabelled if key not in set(first)]
+
+
+def curve_report(model: AdaptedModel | None, progress: Callable[..., None]) -> dict[str, Any] | None:
+    """Return the learning curve with its forecast; None while a class has too few images."""
+    try:
+        return None if model is None else learning_curve(model, progress).report()
+    except UsageError:
+        return None

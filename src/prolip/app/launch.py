@@ -1,0 +1,112 @@
+"""What `prolip app` and `prolip serve` do: from a project or saved models to a running server."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+from prolip import encoders
+from prolip.app import http_server, page_server, predict_server
+from prolip.app.guard import Access, require_token
+from prolip.app.project import Project
+from prolip.core import UsageError
+from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
+from prolip.export.base_model import is_known, quoted, remember
+from prolip.io.writing import follow
+from prolip.solvers.threads import single_thread
+
+Say = Callable[[str], None]
+
+
+def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -> Encoder:
+    """Load the base model of a project: `model`, or by default the one that the project names.
+
+    A project from someone else could name anything, and loading would download or open it. So what the
+    project names is loaded only if it comes with the program, or was used here before with the same weights.
+    """
+    if model is not None and not model.strip():
+        raise UsageError("model must be the name of a model, got an empty string: omit it for the default")
+    found = Project.base_model(folder)
+    if model is None and not is_known(found.name, found.fingerprint):
+        raise UsageError(
+            f"the project in {folder} would open or download {found.name!r}, its base model, which was never "
+            f"used here: if you want that, pass model={quoted(found.name)}"
+        )
+    encoder = encoders.load(found.name if model is None else model, device)
+    require_images(encoder, "the page")
+    remember(encoder)
+    return encoder
+
+
+def open_app(
+    folder: Path,
+    model: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = None,
+    device: str = "auto",
+    *,
+    say: Say = print,
+    browse: Callable[[str], object] | None = None,
+) -> None:
+    """Serve the page of a project until Ctrl-C.
+
+    Parameters
+    ----------
+    folder
+        The project; a new one is made if there is none.
+    model
+        Its base model; by default the one that it has, or `offline`.
+    host, port, token
+        The address, and the secret that a browser has to send; by default a random token at every start.
+    device
+        Where the model runs.
+    say
+        Called with each line for the user.
+    browse
+        Called with the address of a page to open; None opens none.
+    """
+    require_token(host, token)
+    secret = secrets.token_urlsafe(24) if token is None else token
+    folder = follow(folder)
+    with single_thread(), ExitStack() as stack:
+        encoder = load_encoder(folder, model, device)  # before a folder is made
+        bound = stack.enter_context(http_server.bind(host, port))
+        project = stack.enter_context(Project.open(folder, encoder))
+        port = bound.getsockname()[1]
+        access = Access.at(host, port, secret, page_server.OPEN_PATHS)
+        page = page_server.PageServer(project, encoder, access)
+        link = f"{http_server.local_url(host, port)}#token={quote(secret, safe='')}"
+
+        def on_start() -> None:
+            say(f"Open {link}")
+            say(f"Everything is in {project.folder}; Ctrl-C stops.")
+            if browse is not None:
+                browse(stack.enter_context(http_server.redirect_file(link, project.folder)).as_uri())
+
+        http_server.run(page.application(), bound, on_start, page.events.close)
+
+
+def serve(
+    models: Sequence[str | Path],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    device: str = "auto",
+    *,
+    base: str | None = None,
+    trust_base: bool = False,
+    say: Say = print,
+) -> None:
+    """Serve predictions of saved models until Ctrl-C; the options are those of `prolip.api.save.load`."""
+    require_token(host, token)
+    # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
+    with single_thread(), http_server.bind(host, port) as bound:
+        port = bound.getsockname()[1]
+        loaded = predict_server.load_models(models, device, base, trust_base)
+        access = Access.at(host, port, token, predict_server.OPEN_PATHS)
+        server = predict_server.PredictServer(loaded, access)
+        line = f"Serving {', '.join(loaded)} at {http_server.local_url(host, port)}predict; Ctrl-C stops."
+        http_server.run(server.application(), bound, lambda: say(line))

@@ -1,0 +1,220 @@
+"""The server of saved models: `POST /predict`, and nothing that changes anything.
+
+Images of concurrent requests are encoded together (`batcher.py`); models of the same base model share a
+batcher.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+import prolip
+from prolip.api import save
+from prolip.api.model import AdaptedModel
+from prolip.api.predict import PredictOptions, predict
+from prolip.app.batcher import Batcher
+from prolip.app.guard import Access, Guard, read_body
+from prolip.app.images import UPLOAD_LIMIT
+from prolip.app.responses import EXCEPTION_HANDLERS, image_error, read_object
+from prolip.app.workers import LargeImageQueue
+from prolip.core import InputError, UsageError
+from prolip.core.arrays import Array
+from prolip.core.errors import unknown_name
+from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
+from prolip.features import BadImage
+
+OPEN_PATHS = ("/healthz",)
+OPENAPI = Path(__file__).parent / "openapi.json"
+MAX_IMAGES = 64  # in one request
+MAX_DIGITS = 9  # of `top`: more than there are classes, fewer than Python can convert
+REQUEST_LIMIT = 2 * UPLOAD_LIMIT
+TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class UploadedImage:
+    """An image of a request: its name there, and its bytes."""
+
+    name: str
+    data: bytes
+    error: str | None = None  # why there are no bytes
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """The options of a request: the model, how many classes to rank, whether to reject images."""
+
+    model: str
+    top: int = 1
+    reject: bool = False
+
+
+def load_models(
+    paths: Sequence[str | Path], device: str = "auto", base: str | None = None, trust_base: bool = False
+) -> dict[str, AdaptedModel]:
+    """Load saved models by the names of their folders; the options are those of `prolip.api.save.load`."""
+    if "" in paths:
+        raise UsageError("a model to serve must be the path of a folder, got an empty string")
+    names = [Path(path).resolve().name for path in paths]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two models are called {repeated[0]!r}: rename one of the folders")
+    return {
+        name: save.load(Path(path), device, base=base, trust_base=trust_base)
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+class PredictServer:
+    """The handlers of loaded models, by name."""
+
+    def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
+        self.models, self.access, self._large_images = dict(models), access, LargeImageQueue()
+        if not self.models or not all(map(str.strip, self.models)):
+            raise UsageError(f"models to serve need a name each, got {list(self.models)}")
+        self._batchers: dict[str, Batcher] = {}  # by the fingerprint of the encoder
+        for model in self.models.values():
+            encoder = _encoder(model)
+            require_images(encoder, "a server")
+            if encoder.fingerprint not in self._batchers:
+                self._batchers[encoder.fingerprint] = Batcher(encoder)
+        # One function object for each kind of request: the batcher groups images by it.
+        self._postprocess = {
+            (name, reject): partial(_predict, model, PredictOptions(len(model.classes), reject))
+            for name, model in self.models.items()
+            for reject in (False, True)
+        }
+
+    def application(self) -> Guard:
+        """Return the ASGI application behind its access checks."""
+        routes = [
+            Route("/predict", self.predict, methods=["POST"]),
+            Route("/models", self.list_models),
+            Route("/healthz", self.health),
+            Route("/openapi.json", self.openapi),
+        ]
+        app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan)
+        return Guard(app, self.access, REQUEST_LIMIT)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        for batcher in self._batchers.values():
+            batcher.close()
+
+    async def health(self, request: Request) -> Response:
+        """Health check."""
+        return JSONResponse({"status": "ok", "models": list(self.models)})
+
+    async def list_models(self, request: Request) -> Response:
+        """List the served models."""
+        return JSONResponse(
+            [
+                {
+                    "model": name,
+                    "classes": list(map(str, model.classes)),
+                    "base_model": model.encoder.name,
+                    "held_out_accuracy": model.confidence.figures.accuracy,
+                }
+                for name, model in self.models.items()
+            ]
+        )
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI description of this server, with its models."""
+        document = json.loads(OPENAPI.read_text("utf-8"))
+        document["info"]["version"] = prolip.__version__
+        document["paths"]["/predict"]["post"]["parameters"][0]["schema"]["enum"] = list(self.models)
+        if self.access.token is None:
+            del document["security"], document["components"]["securitySchemes"]
+        return JSONResponse(document)
+
+    async def predict(self, request: Request) -> Response:
+        """Classify one image, or several."""
+        images, several, fields = await _read_images(request)
+        options = self._options({**dict(request.query_params), **fields})
+        found = await asyncio.gather(*(self._predict_one(options, image) for image in images))
+        if several:
+            return JSONResponse({"model": options.model, "predictions": found})
+        return JSONResponse({"model": options.model, **found[0]}, 422 if "error" in found[0] else 200)
+
+    def _options(self, fields: Mapping[str, Any]) -> PredictRequest:
+        names = list(self.models)
+        name = str(fields.get("model", names[0]))
+        if name not in names:
+            raise unknown_name("model", name, names)
+        top = str(fields.get("top", "1"))
+        if not (top.isdecimal() and len(top) <= MAX_DIGITS and int(top)):
+            raise UsageError(f"top must be a positive integer, got {top[:20]!r}")
+        reject = str(fields.get("reject", "false")).lower()
+        if reject not in TRUE + FALSE:
+            raise UsageError(f"reject must be true or false, got {reject[:20]!r}")
+        return PredictRequest(name, int(top), reject in TRUE)
+
+    async def _predict_one(self, options: PredictRequest, image: UploadedImage) -> dict[str, Any]:
+        if image.error is not None:
+            return {"image": image.name, "error": image.error}
+        model = self.models[options.model]
+        batcher = self._batchers[_encoder(model).fingerprint]
+        postprocess = self._postprocess[options.model, options.reject]
+        try:
+            found = await self._large_images.run(
+                lambda max_pixels: asyncio.wrap_future(batcher.submit(image.data, postprocess, max_pixels))
+            )
+        except BadImage as bad:
+            return {"image": image.name, "error": image_error(bad)}
+        return {"image": image.name, **found, "top": found["top"][: options.top]}
+
+
+def _encoder(model: AdaptedModel) -> Encoder:
+    found: Encoder = model.fitted.encoder_for(model.encoder)
+    return found
+
+
+def _predict(model: AdaptedModel, options: PredictOptions, x: Array) -> list[dict[str, Any]]:
+    return predict(model, x, options).to_json()
+
+
+async def _read_images(request: Request) -> tuple[list[UploadedImage], bool, dict[str, Any]]:
+    """Read the images of a request, whether the response is a list, and the other fields."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    fields: dict[str, Any] = {}
+    if kind == "application/json":
+        fields = await read_object(request, REQUEST_LIMIT)
+        several = "images" in fields
+        texts = fields.pop("images") if several else [fields.pop("image", None)]
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            raise InputError('the request must be {"image": base64} or {"images": [base64, ...]}')
+        images = [_from_base64(str(i), each) for i, each in enumerate(texts)]
+    elif kind == "multipart/form-data":
+        async with request.form(max_files=MAX_IMAGES, max_fields=16) as form:
+            files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            images = [UploadedImage(file.filename or "", await file.read()) for file in files]
+            several = len(images) > 1
+    else:
+        images, several = [UploadedImage("", await read_body(request, UPLOAD_LIMIT))], False
+    if not 1 <= len(images) <= MAX_IMAGES:
+        raise InputError(f"a request must have 1 to {MAX_IMAGES} images, got {len(images)}")
+    return images, several, fields
+
+
+def _from_base64(name: str, text: str) -> UploadedImage:
+    """Decode base64, plain or as a data: URL, with or without line breaks."""
+    try:
+        return UploadedImage(name, base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True))
+    except (binascii.Error, ValueError) as error:
+        return UploadedImage(name, b"", f"it is not base64: {error}")

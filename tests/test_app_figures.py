@@ -1,0 +1,31 @@
+"""Figures of a project, from predictions and features."""
+
+from PIL import Image
+
+from pictures import COLOURS, blotch
+from prolip.app.figures import TrainedSnapshot, TrainingSet, count_flips, duplicate_groups
+from prolip.app.state import ImageRow, State
+from prolip.features import extract
+
+
+def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
+    ramp = Image.linear_gradient("L")
+    pictures = [blotch(colour, 7, 256) for colour in COLOURS.values()]
+    pictures += [ramp.convert("RGB"), ramp.crop((4, 4, 252, 252)).convert("RGB")]
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{i}.png")
+    features = dict(zip("01234", extract(offline, pictures).features[0], strict=True))
+
+    def found(keys):
+        state = State(images={key: ImageRow(key) for key in keys})
+        snapshot = TrainedSnapshot(0, state, features, TrainingSet.of(state, features), None)
+        return duplicate_groups(snapshot, lambda key: tmp_path / f"{key}.png")
+
+    assert found("01234") == [["3", "4"]]
+    assert found("01") == found("0") == found("") == []
+
+
+def test_flips_count_pictures_that_became_right_or_wrong():
+    labels = {"a": "1", "b": "1", "c": "2", "new": "1"}
+    before, now = {"a": ["2"], "b": ["1"], "c": ["2"]}, {"a": ["1"], "b": ["2"], "c": ["2"], "new": ["1"]}
+    assert count_flips(before, now, labels) == {"right": 1, "wrong": 1}
