@@ -1,5 +1,7 @@
 """Models of a hub: downloaded when that was asked for, checked, and opened without torch."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -147,3 +149,32 @@ def test_short_names_have_what_people_choose_by():
         assert model.megabytes > 1, name
         assert model.licence, name
         assert model.precision in ("fp32", "fp16", "int8"), name
+
+
+def test_models_are_listed_and_downloaded_by_commands(hub, prolip, monkeypatch, photos, tmp_path):
+    known = PretrainedModel("Tiny", "owner/model", "fp32", 1, "research use", WIDTH, free=False)
+    monkeypatch.setitem(MODELS, "tiny", known)
+    code, out, _ = prolip("models", "--json")
+    assert code == 0
+    (tiny,) = [model for model in json.loads(out) if model["name"] == "tiny"]
+    assert (tiny["downloaded"], tiny["images_per_second"]) == (False, None)
+    assert prolip("fit", photos, "-o", tmp_path / "m", "--model", "tiny")[0] == 1
+    assert prolip("models", "get", "tiny")[0] == 1  # its licence was not accepted
+    assert hub.requests == []
+    assert prolip("models", "get", "tiny", "--yes")[0] == 0
+    (tiny,) = [model for model in json.loads(prolip("models", "--json")[1]) if model["name"] == "tiny"]
+    assert tiny["downloaded"]
+    assert tiny["images_per_second"] > 0
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", "tiny", "--json")
+    assert code == 0, err
+    assert json.loads(out)["model"] == "tiny"
+    picture = next((photos / "test" / "red").iterdir())
+    code, out, err = prolip("predict", tmp_path / "m", picture, "--json")
+    assert code == 0, err
+    assert json.loads(out)[0]["class"] == "red"
+
+
+def test_fit_downloads_with_yes(hub, prolip, photos, tmp_path):
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", NAME, "--yes")
+    assert code == 0, err
+    assert prolip("models", "get", "nosuch")[0] == 2

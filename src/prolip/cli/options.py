@@ -51,7 +51,10 @@ device = option(
 groups = option(
     "--groups", type=PATH, help="A .csv or .json file with the group of each class, to report by group."
 )
-MODELS = "offline, open_clip:ARCH/TAG, open_clip:local-dir:PATH, hf:ID-or-PATH; arrays for embeddings (.npz)."
+MODELS = (
+    "offline, clip (or another of `prolip models`), onnx:ID-or-PATH, open_clip:ARCH/TAG, "
+    "open_clip:local-dir:PATH, hf:ID-or-PATH; arrays for embeddings (.npz)."
+)
 base_model = option("--model", default="offline", help=MODELS)
 replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
 base = option("--base", metavar="NAME", help="The base model of MODEL, if it was never used here.")
@@ -117,6 +120,7 @@ class TrainingInput:
         argument("source", "DIR", f"Labelled images: {LABELLED}; its train split, if there is one.")
     )
     model: str = shared(base_model, "offline")
+    yes: bool = shared(flag("--yes", help="Download the model, if it is not here, without asking."), False)
     shots: int | None = shared(
         option("--shots", type=POSITIVE, show_default="all", help="Images per class to use.")
     )
@@ -134,7 +138,9 @@ class TrainingInput:
     def classifier(self, images: ImageInput, **options: Any) -> FewShotClassifier:
         """Return a classifier with these options, not yet fitted."""
         from prolip.api import FewShotClassifier
+        from prolip.cli.models import ensure_downloaded
 
+        ensure_downloaded(self.model, self.yes)
         templates: Any = list(self.template) or None
         if len(self.template) == 1 and "{}" not in self.template[0]:
             templates = self.template[0]  # the name of a dataset

@@ -92,7 +92,7 @@ class Command(click.Command):
     """A command with the options that every command has, whose help describes its arguments, too."""
 
     def __init__(self, name: str, params: list[click.Parameter], json: bool, **attributes: Any) -> None:
-        params = [*params, *([_flag("--json", help="Print one JSON document.")] if json else [])]
+        params = [*params, *([json_flag()] if json else [])]
         super().__init__(name, params=[*params, *_everywhere(hidden=True)], **attributes)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -174,6 +174,11 @@ def _flag(*names: str, **attributes: Any) -> click.Option:
     """Declare a flag that says how a command prints, and is no parameter of its function."""
     attributes.setdefault("callback", _set_output)
     return click.Option(names, is_flag=True, expose_value=False, is_eager=True, **attributes)
+
+
+def json_flag() -> click.Option:
+    """Return the option --json."""
+    return _flag("--json", help="Print one JSON document.")
 
 
 def _set_output(ctx: click.Context, param: click.Parameter, given: bool) -> None:

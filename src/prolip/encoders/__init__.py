@@ -13,12 +13,21 @@ from typing import Any
 from prolip.core.arguments import as_text
 from prolip.core.errors import ModelError, unknown_name
 from prolip.encoders.base import Encoder, check_device, choose_device
-from prolip.encoders.onnx_files import split_precision
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.pretrained import MODELS, find_files, find_source
+from prolip.encoders.pretrained import MODELS, find_files, find_source, is_hub_name
 from prolip.encoders.pretrained import download as get_files
 
-__all__ = ["KINDS", "Encoder", "Preprocess", "choose_device", "is_packaged", "kinds", "load"]
+__all__ = [
+    "KINDS",
+    "MODELS",
+    "Encoder",
+    "Preprocess",
+    "choose_device",
+    "fetch",
+    "is_packaged",
+    "kinds",
+    "load",
+]
 
 GROUP = "prolip.encoders"
 
@@ -78,14 +87,8 @@ def load(
 
 def fetch(name: str, progress: Callable[[int, int], None] | None = None) -> None:
     """Download the files of a short name or of `onnx:ID`, unless they are on this machine."""
-    from pathlib import Path
-
-    rest = split_precision(name.removeprefix("onnx:"))[0]
-    if name.startswith("onnx:") and Path(rest).expanduser().is_dir():
-        return
-    source = find_source(name)
-    if find_files(source) is None:
-        get_files(name, source, progress)
+    if is_hub_name(name) and find_files(find_source(name)) is None:
+        get_files(name, find_source(name), progress)
 
 
 def kinds() -> list[str]:

@@ -98,7 +98,7 @@ class DownloadRequiredError(ModelError):
         self.name, self.source = name, source
         size = f"about {source.megabytes} MB, licence {source.licence}" if source.known else "size unknown"
         super().__init__(
-            f"{name} is not on this machine ({size}): run `prolip models get {name}`, or pass download=True"
+            f"{name} is not on this machine ({size}): download it with `prolip models get {name}`"
         )
 
 
@@ -235,6 +235,38 @@ def file_sha256(path: Path) -> str:
     with suppress(OSError, ProlipError):
         write_json(note, {"file": state, "sha256": digest})
     return digest
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name is that of a model on the hub: a short name, or onnx:OWNER/REPOSITORY."""
+    if name.partition("@")[0] in MODELS:
+        return True
+    rest = split_precision(name.removeprefix("onnx:"))[0]
+    return (
+        name.startswith("onnx:")
+        and not Path(rest).expanduser().is_dir()
+        and not rest.startswith((".", "/", "~"))
+    )
+
+
+def note_speed(name: str, images_per_second: float) -> None:
+    """Note how fast a model runs on this machine."""
+    speeds = _speeds()
+    with suppress(OSError, ProlipError):
+        write_json(cache_dir() / "speeds.json", {**speeds, name: round(images_per_second, 1)})
+
+
+def read_speed(name: str) -> float | None:
+    """Return how fast a model was on this machine; None if that was never measured."""
+    found = _speeds().get(name)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _speeds() -> dict[str, Any]:
+    with suppress(Unreadable, OSError):
+        found = read_json(cache_dir() / "speeds.json")
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _repositories(source: Source) -> list[str]:

@@ -1,0 +1,137 @@
+"""`prolip models`: the pretrained models that have a short name, and getting them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from prolip.cli.console import OUTPUT, bar, hint, print_json, say, table
+from prolip.cli.parameters import Group, argument, command, flag, json_flag
+
+models = Group(
+    "models",
+    help="List pretrained models, or download one.\n\n`prolip models get clip` downloads CLIP ViT-B/32.",
+)
+models.params.append(json_flag())
+
+
+@click.pass_context
+def list_models(ctx: click.Context) -> None:
+    """Print the table, unless a subcommand follows."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from prolip.encoders import MODELS
+    from prolip.encoders.pretrained import find_files, find_source, read_speed
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "title": model.title,
+            "megabytes": model.megabytes,
+            "licence": model.licence,
+            "downloaded": find_files(find_source(name)) is not None,
+            "images_per_second": read_speed(name),
+            "precision": model.precision,
+            "width": model.width,
+            "repository": model.repository,
+        }
+        for name, model in MODELS.items()
+    ]
+    if OUTPUT.get().json:
+        print_json(found)
+        return
+    offline = [
+        ["offline", "two small networks, not CLIP", "installed", "-", "yes", _rate(read_speed("offline"))]
+    ]
+    rows = [
+        [
+            model["name"],
+            model["title"],
+            f"{model['megabytes']} MB",
+            model["licence"],
+            "yes" if model["downloaded"] else "no",
+            _rate(model["images_per_second"]),
+        ]
+        for model in found
+    ]
+    table(None, ["name", "model", "download", "licence", "here", "images/s"], offline + rows, right=5)
+    hint(
+        "Download one with [bold]prolip models get clip[/], "
+        "then [bold]prolip fit photos/ -o my-model --model clip[/]."
+    )
+
+
+models.callback = list_models
+
+
+@command("get")
+@argument("names", "NAME...", "Short names, or onnx:OWNER/REPOSITORY.", nargs=-1, required=True)
+@flag("--yes", help="Accept the licence, where it is not free for every use.")
+def get(names: tuple[str, ...], yes: bool) -> None:
+    """Download models, check their files, and measure how fast they run here.
+
+    A download that was interrupted continues where it stopped. Files go to the cache of the Hugging Face hub;
+    HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected.
+
+    $ prolip models get clip
+    """
+    from prolip.encoders import load
+    from prolip.encoders.pretrained import find_source
+
+    results: list[dict[str, Any]] = []
+    for name in names:
+        find_source(name)  # a misspelt name is refused before anything is downloaded
+    for name in names:
+        known = find_source(name).known
+        ensure_downloaded(name, yes or known is None or known.free)
+        rate = measure_speed(load(name, "cpu"))
+        results.append({"name": name, "images_per_second": rate})
+        say(f"{name} is ready: {rate:.0f} images per second on this machine")
+    if OUTPUT.get().json:
+        print_json(results)
+
+
+models.add_command(get)
+
+
+def ensure_downloaded(name: str, yes: bool) -> None:
+    """Download a model that is not here, after a question on a terminal; elsewhere only if `yes`."""
+    from prolip.encoders import fetch
+    from prolip.encoders.pretrained import DownloadRequiredError, find_files, find_source, is_hub_name
+
+    if not is_hub_name(name) or find_files(find_source(name)) is not None:
+        return
+    source = find_source(name)
+    size = f"about {source.megabytes} MB" if source.megabytes else "files of unknown size"
+    licence = f", licence: {source.licence}" if source.licence else ""
+    if not yes:
+        if not sys.stdin.isatty() or OUTPUT.get().json:
+            raise DownloadRequiredError(name, source)
+        click.confirm(f"{name}: download {size} from {source.repository}{licence}?", abort=True, err=True)
+    elif source.known and not source.known.free:
+        say(f"{name}: licence: {source.licence}")
+    with bar(f"downloading {name}", "bytes") as progress:
+        fetch(name, progress)
+
+
+def measure_speed(encoder: Any) -> float:
+    """Measure images per second of an image tower, and note it for `prolip models`."""
+    import numpy as np
+
+    from prolip.encoders.pretrained import note_speed
+
+    size, count = encoder.preprocess.size, 8
+    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
+    encoder.encode(pixels[:2])
+    started = time.perf_counter()
+    encoder.encode(pixels)
+    rate = count / (time.perf_counter() - started)
+    note_speed(encoder.name, rate)
+    return rate
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.0f}"
