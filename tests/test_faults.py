@@ -19,12 +19,12 @@ from prolip.api import evaluate as measure
 from prolip.api import save as keep
 from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError, SavedModelError, UsageError
-from prolip.core.names import csv_row, csv_text
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.adapter import load_adapter
 from prolip.export.card import model_card
 from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
+from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import cache_dir
 
 # Markup, formulas, ends of lines, escape sequences, other alphabets.

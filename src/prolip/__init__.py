@@ -11,22 +11,34 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdaptedModel": "prolip.api",
     "FewShotClassifier": "prolip.api",
     "Fitted": "prolip.core",
     "Head": "prolip.core",
+    "InputError": "prolip.core",
+    "ModelError": "prolip.core",
     "ProlipError": "prolip.core",
+    "Recipe": "prolip.api",
+    "SavedModelError": "prolip.core",
     "Task": "prolip.core",
     "Text": "prolip.core",
+    "UsageError": "prolip.core",
 }
 _MODULES = ("data", "encoders", "evaluate", "features", "methods", "solvers")
 
 __all__ = [
+    "AdaptedModel",
     "FewShotClassifier",
     "Fitted",
     "Head",
+    "InputError",
+    "ModelError",
     "ProlipError",
+    "Recipe",
+    "SavedModelError",
     "Task",
     "Text",
+    "UsageError",
     "__version__",
     "data",
     "encoders",
@@ -38,8 +50,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from prolip import data, encoders, evaluate, features, methods, solvers
-    from prolip.api import FewShotClassifier
-    from prolip.core import Fitted, Head, ProlipError, Task, Text
+    from prolip.api import AdaptedModel, FewShotClassifier, Recipe
+    from prolip.core import (
+        Fitted,
+        Head,
+        InputError,
+        ModelError,
+        ProlipError,
+        SavedModelError,
+        Task,
+        Text,
+        UsageError,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from prolip.api import FewShotClassifier
 from prolip.core import ProlipError
-from prolip.core.names import csv_text
+from prolip.io.csv import csv_text
 from prolip.io.locks import MARK
 from robustness.process import Child, command
 

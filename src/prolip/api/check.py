@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.support import Progress, Source
 from prolip.core import InputError
 from prolip.core.arrays import Array
-from prolip.core.names import csv_row
 from prolip.encoders.precomputed import require_images
 from prolip.evaluate import metrics
 from prolip.evaluate.label_errors import doubt_labels
 from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
 from prolip.evaluate.out_of_distribution import no_class
 from prolip.features import Extraction
+from prolip.io.csv import write_csv
 
 UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
 TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
@@ -80,10 +81,10 @@ class Check:
             for one in self.findings
         ]
 
-    def csv(self) -> str:
-        """The findings as a .csv."""
+    def write_csv(self, path: Path) -> None:
+        """Write the findings to a .csv file."""
         columns = ["kind", "path", "label", "suggestion", "score", "other"]
-        return "".join(map(csv_row, [columns, *([row[name] for name in columns] for row in self.rows())]))
+        write_csv(path, [columns, *([row[name] for name in columns] for row in self.rows())])
 
 
 def check_images(

@@ -16,12 +16,11 @@ from prolip.api.predict import Predictions, PredictOptions, features, predict
 from prolip.api.support import Progress, ReadOptions, Source
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
-from prolip.core.names import csv_row
 from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.figures import Figures
 from prolip.features import Extraction
+from prolip.io.csv import write_csv
 from prolip.io.files import readable
-from prolip.io.writing import write_bytes
 
 
 class NothingHeldOutError(UsageError):
@@ -151,8 +150,7 @@ def write_predictions(path: Path, labelled: LabelledPredictions, groups: Groups 
     if groups is not None:
         header += ["truth_group", "answer_group", "probability_group"]
         columns += _columns(labelled.predictions.by_group(groups), groups.labels(labelled.y))
-    rows = [header, *zip(*columns, strict=True)]
-    write_bytes(path, "".join(map(csv_row, rows)).encode())
+    write_csv(path, [header, *zip(*columns, strict=True)])
 
 
 def _columns(predictions: Predictions, y: Array) -> list[Sequence[Any]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from prolip.core import UsageError
-from prolip.core.names import csv_row, csv_text
 from prolip.io.appending import Lines, appending
+from prolip.io.csv import csv_row, csv_text
 from prolip.io.reading import parse_json, read_lines
 from prolip.io.writing import check_place
 

@@ -89,7 +89,7 @@ def check(
     found = _look(source, model, saved, seed, images)
     found = replace(found, findings=[one for one in found.findings if not only or one.kind in only])
     if out is not None:
-        write_bytes(out, found.csv().encode("utf-8", "backslashreplace"))
+        found.write_csv(out)
     if report is not None:
         from prolip.report import check_page
 

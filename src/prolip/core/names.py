@@ -1,9 +1,6 @@
 """Names, which may hold anything: those of classes in one spelling, and in files that other programs open."""
 
-import csv
-import io
 import unicodedata
-from collections.abc import Iterable
 from typing import Any
 
 from prolip.core.errors import InputError
@@ -11,8 +8,6 @@ from prolip.core.errors import InputError
 # Letters and marks that show nothing: fillers of Hangul, variation selectors, joiners of graphemes.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u3164\uffa0")
 _JOINERS = ("\u200c", "\u200d")
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 
 
 def normalize_name(raw: str) -> str:
@@ -65,29 +60,3 @@ def _is_joined(before: str) -> bool:
         or unicodedata.category(before) in ("So", "Sk")
         or before == "\ufe0f"
     )
-
-
-def csv_row(values: Iterable[Any]) -> str:
-    r"""A row of CSV that any reader of CSV takes apart again, whatever the texts hold.
-
-    A text that a spreadsheet would take for a formula gets an apostrophe before it, and so does one that
-    begins with an apostrophe: `csv_text` takes it off.
-
-    Examples
-    --------
-    >>> csv_row(["a.jpg", "=cmd()", 0.5])
-    "a.jpg,'=cmd(),0.5\n"
-    """
-    stream = io.StringIO(newline="")
-    # The terminator tells the writer what to put into quotes: either end of a line.
-    csv.writer(stream, lineterminator="\r\n").writerow([_guarded(value) for value in values])
-    return stream.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _guarded(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-
-
-def csv_text(cell: str) -> str:
-    """The text behind a cell that `csv_row` wrote."""
-    return cell[1:] if cell.startswith("'") else cell

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prolip.core.errors import unknown_name
-from prolip.core.names import csv_row
+from prolip.io.csv import csv_row
 from prolip.research.reporting.table import Cell, Table
 
 NOT_COMPARABLE = "n/c"
