@@ -92,14 +92,13 @@ def test_the_keys_of_a_prediction_over_http_stay(colour_model):
     """`POST /predict`: one image, several, and one that cannot be read; and `GET /models`."""
     for library in ("starlette", "uvicorn", "python_multipart"):
         pytest.importorskip(library, reason="the extra `app` is not installed")
-    from prolip.app.serve import OPEN_PATHS, Server
-
     from app_server import Client, png, running
     from prolip.app.guard import Access
+    from prolip.app.predict_server import OPEN_PATHS, PredictServer
 
     def make(port):
         access = Access.at("127.0.0.1", port, None, OPEN_PATHS)
-        return Server({"colours": colour_model.model_}, access).application()
+        return PredictServer({"colours": colour_model.model_}, access).application()
 
     image = base64.b64encode(png(blotch(COLOURS["red"], 5))).decode()
     as_json = {"Content-Type": "application/json"}
