@@ -60,7 +60,7 @@ METHODS = (
     *("zero_shot", "linear_probe", "linear_probe:features=pre", "lp_plus_plus", "cross_modal", "clap"),
     *("task_res", "clip_adapter", "tip_adapter", "tip_adapter_f", "tip_adapter_f_star", "gda"),
     *("rla:lam=1/N", "prolip_text", "prolip:lam=1/N:scale=fixed", "prolip+rla", "prolip+tip_adapter_f"),
-    *("prolip+task_res", "ensemble", DEFAULT),
+    *("prolip+task_res", DEFAULT),
 )
 
 

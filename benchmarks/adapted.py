@@ -82,7 +82,7 @@ def calibration(sets):
     """
     rows = []
     for data in (sets["pets37"], sets["dtd10"]):
-        for name, options in ((DEFAULT, {}), ("prolip", {"lam": "1/N", "scale": "fixed"})):
+        for name, options in ((DEFAULT, {}), ("prolip", {"lam": "1/N"})):
             for shots in SHOTS:
                 before, after, best, labels, temperatures = [], [], [], [], []
                 for seed in DRAWS:

@@ -30,7 +30,7 @@ REPORTED = (*BACKBONES, "imagenet", *PHOTOS)
 TRAINING = {f"{name}_train": name for name in PHOTOS}
 DEVELOPMENT = ("digits", "textures", *TRAINING, "imagenet20", "imagenet60", "imagenet200")
 SEEDS = 5
-DEFAULT = "prolip"  # the method of `prolip fit` without options
+DEFAULT = "anchored"  # the method of `prolip fit` without options
 
 Trial = tuple[Task, Array, Array]  # a task, test features, test labels
 

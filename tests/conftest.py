@@ -145,7 +145,7 @@ def colour_model(offline):
     """A model of the three colours, four pictures each that were never on disk."""
     from prolip.api import FewShotClassifier
 
-    clf = FewShotClassifier(offline, lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
     return clf.fit(images, [name for name in COLOURS for _ in range(4)])
 

@@ -24,7 +24,7 @@ def here(photos, monkeypatch):
 
 @pytest.fixture(scope="module")
 def fitted(offline):
-    return FewShotClassifier(offline, lam=0.3, store=False).fit(IMAGES, LABELS)
+    return FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_empty_arguments_of_functions_are_refused(here, call):
 
 
 def test_options_without_entries_are_options(offline):
-    FewShotClassifier(offline, lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
+    FewShotClassifier(offline, "prolip", lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -84,7 +84,7 @@ def test_merged_classes_are_as_if_they_had_been_labelled_so(colour_model, offlin
     merged = merge_classes(colour_model.model_, ["green", "red"], "warm")
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
     labels = [{"red": "warm", "green": "warm"}.get(name, name) for name in COLOURS for _ in range(4)]
-    fresh = FewShotClassifier(offline, lam=0.3, store=False).fit(images, labels)
+    fresh = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(images, labels)
     assert merged.classes == tuple(fresh.classes_) == ("blue", "warm")
     assert np.allclose(probabilities(colour_model, merged), fresh.predict_proba(TEST), atol=1e-4)
     assert merged.report["images"] == 12
@@ -140,7 +140,7 @@ def test_embeddings_are_merged_by_the_mean_of_their_rows():
     rng = np.random.default_rng(0)
     rows = np.eye(3, 8)
     x = rows.repeat(5, axis=0) + rng.normal(0, 0.1, (15, 8))
-    clf = FewShotClassifier("arrays", lam=0.1).fit(x, np.repeat([0, 1, 2], 5), text=rows)
+    clf = FewShotClassifier("arrays", "prolip", lam=0.1).fit(x, np.repeat([0, 1, 2], 5), text=rows)
     merged = merge_classes(clf.model_, ["0", "1"], "both")
     assert merged.classes == ("both", 2)
     assert np.allclose(merged.text.rows[0], (rows[0] + rows[1]) / np.sqrt(2), atol=1e-6)

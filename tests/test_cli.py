@@ -102,7 +102,9 @@ def test_a_log_has_a_line_every_ten_seconds(monkeypatch, output):
 
 
 def test_fit_predict_eval(prolip, photos, tmp_path):
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--json")
+    code, out, err = prolip(
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--json"
+    )
     assert code == 0, err
     told = json.loads(out)
     assert (told["classes"], told["images"], told["shots"], told["lam"]) == (3, 18, 6, 0.01)
@@ -136,8 +138,12 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
         (("fit", "PHOTOS", "-o", "OUT", "--model", "ofline"), 2, "did you mean 'offline'"),
         (("fit", "PHOTOS", "-o", "OUT", "--method", "prolib"), 2, "did you mean 'prolip'"),
         (("fit", "PHOTOS", "-o", "OUT", "--device", "abacus"), 2, "choose auto, cpu, cuda or mps"),
-        (("fit", "PHOTOS", "-o", "OUT", "--lam", "-1"), 2, 'lam must be "auto", "1/N"'),
-        (("fit", "PHOTOS", "-o", "OUT", "--lam", "best"), 2, 'lam must be "auto", "1/N"'),
+        (("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "--lam", "-1"), 2, 'lam must be "auto", "1/N"'),
+        (
+            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "--lam", "best"),
+            2,
+            'lam must be "auto", "1/N"',
+        ),
         (("fit", "PHOTOS"), 2, "--out"),
         (("predict", "nowhere", "a.jpg"), 1, "no such folder"),
         (("eval", "PHOTOS", "PHOTOS"), 1, "prolip.json is missing"),
@@ -156,12 +162,14 @@ def test_wrong_input_is_one_line_and_an_exit_code(prolip, photos, tmp_path, argu
 def test_a_bad_image_stops_the_fit_and_skip_bad_goes_on(prolip, photos, tmp_path):
     bad = photos / "train" / "red" / "0.png"
     bad.write_bytes(b"not an image")
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01")
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
     assert code == 1
     assert "0.png" in err
     assert "go on without it (--skip-bad)" in err
     assert not (tmp_path / "model").exists()
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--skip-bad", "--json")
+    code, out, err = prolip(
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--skip-bad", "--json"
+    )
     assert code == 0
     assert json.loads(out)["skipped"] == 1
     assert "1 image could not be read and was left out" in err
@@ -170,7 +178,7 @@ def test_a_bad_image_stops_the_fit_and_skip_bad_goes_on(prolip, photos, tmp_path
 def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years of work")
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--lam", "0.01")
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--method", "prolip", "--lam", "0.01")
     assert code == 2
     assert "thesis.tex" in err
 
@@ -235,7 +243,9 @@ def test_json_is_utf8_whatever_is_in_it(monkeypatch, encoding):
 def test_a_fit_reports_the_smallest_and_the_largest_class(prolip, photos, tmp_path):
     (photos / "train" / "red" / "0.png").unlink()
     (photos / "train" / "red" / "1.png").unlink()
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "model [1]", "--lam", "0.01")
+    code, out, err = prolip(
+        "fit", photos, "-o", tmp_path / "model [1]", "--method", "prolip", "--lam", "0.01"
+    )
     assert code == 0, err
     assert "16, from 4 (red) to 6 (" in out
     assert "prolip predict" in out
@@ -250,7 +260,9 @@ def test_a_fit_that_reached_no_minimum_says_so(prolip, photos, tmp_path, monkeyp
         return dataclasses.replace(exact(*arguments, **options), converged=converged)
 
     monkeypatch.setattr(solvers, "exact", stopped)
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--json")
+    code, _, err = prolip(
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--json"
+    )
     assert code == 0, err
     assert ("no minimum was reached" in err) is not converged
 
@@ -332,7 +344,7 @@ def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypat
     with zipfile.ZipFile("photos.zip", "w") as archive:
         for name, *_ in rows:
             archive.write(name)
-    code, out, err = prolip("fit", source, "-o", "model", "--lam", "0.01", "--json")
+    code, out, err = prolip("fit", source, "-o", "model", "--method", "prolip", "--lam", "0.01", "--json")
     assert code == 0, err
     assert json.loads(out)["images"] == 18
     code, out, err = prolip("eval", "model", source, "--json")
@@ -353,10 +365,12 @@ def test_absolute_paths_in_a_table_where_they_are_allowed(prolip, photos, tmp_pa
     listed = tmp_path / "lists" / "a.csv"
     rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").glob("*/*.png"))]
     listed.write_text("path,class\n" + "\n".join(rows))
-    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--lam", "0.01")
+    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
     assert code == 1
     assert "trust the table (--absolute-paths)" in err
-    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--lam", "0.01", "--absolute-paths")
+    code, _, err = prolip(
+        "fit", listed, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--absolute-paths"
+    )
     assert code == 0, err
     for command in ("eval", "predict"):
         assert prolip(command, tmp_path / "model", listed)[0] == 1
@@ -364,7 +378,7 @@ def test_absolute_paths_in_a_table_where_they_are_allowed(prolip, photos, tmp_pa
 
 
 def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkeypatch):
-    fit = ("fit", photos, "-o", tmp_path / "model", "--lam")
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam")
     assert prolip(*fit, "0.01")[0] == 0
     written = (tmp_path / "model" / "prolip.json").read_bytes()
     code, _, err = prolip(*fit, "0.02")
@@ -380,7 +394,9 @@ def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkey
 
 @pytest.mark.filterwarnings("default")
 def test_shots_beyond_what_is_there_are_told(prolip, photos, tmp_path):
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--lam", "0.01", "--shots", "500")
+    code, _, err = prolip(
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--shots", "500"
+    )
     assert code == 0
     assert "500 shots are asked for, and every class has fewer images, 6 to 6" in err
 
@@ -392,7 +408,7 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
         assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
     saved = tmp_path / "model"
     for options, told in (((), True), (("-q", "--force"), False)):
-        out = prolip("fit", photos, "-o", saved, "--lam", "0.01", *options)[1]
+        out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", *options)[1]
         assert "18, 6 of each class" in out
         assert ("Now: prolip predict" in out) == told
     image = photos / "test" / "red" / "0.png"
@@ -579,7 +595,7 @@ def test_names_that_are_formulas_are_text_in_every_csv(prolip, tmp_path, monkeyp
         Path("photos", name).mkdir(parents=True)
         for i in range(4):
             blotch(colour, i, size=8).save(Path("photos", name, f"{i % 3}{name}.png"))
-    assert prolip("fit", "photos", "-o", "model", "--lam", "0.01")[0] == 0
+    assert prolip("fit", "photos", "-o", "model", "--method", "prolip", "--lam", "0.01")[0] == 0
     picture = Path("photos", FORMULAS[1], f"0{FORMULAS[1]}.png")
     Path("photos", FORMULAS[0], "copy.png").write_bytes(picture.read_bytes())
     assert prolip("check", "photos", "-o", "check.csv", "--saved", "model")[0] == 0

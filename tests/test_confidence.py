@@ -12,7 +12,7 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.selection import cross_validate
 from prolip.solvers.folds import assign_folds
 
 
@@ -58,7 +58,7 @@ def test_few_images_cannot_drive_the_temperature_to_an_extreme():
 
 def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     task, _, _ = crowd(5)
-    method = methods.create("prolip", lam=0.01, scale="fixed")
+    method = methods.create("prolip", lam=0.01)
     out = cross_validate(method, task)
     assert sorted(out.images.tolist()) == list(range(task.n))
     assert np.array_equal(out.y, task.y)
@@ -76,7 +76,7 @@ def test_held_out_answers_come_from_models_that_did_not_see_the_image():
 
 def test_each_fold_takes_an_image_of_every_class_however_few_there_are():
     task, _, _ = crowd(2)
-    method = methods.create("prolip", lam=0.01, scale="fixed")
+    method = methods.create("prolip", lam=0.01)
     out = cross_validate(method, task)
     fold = assign_folds(task, 0)
     assert np.bincount(task.y[fold == 0]).tolist() == [1, 1, 1, 1]
@@ -87,7 +87,7 @@ def test_each_fold_takes_an_image_of_every_class_however_few_there_are():
 
 def test_calibration_inside_the_support_set_helps_outside_of_it():
     task, x, y = crowd(8, noise=1.6)
-    method = methods.create("prolip", lam="1/N", scale="fixed")
+    method = methods.create("prolip", lam="1/N")
     fitted, held_out = method.fit_held_out(task)
     confidence = Confidence.of(fitted, task, held_out)
     before = metrics.calibration_error(fitted.proba(x), y)
@@ -99,13 +99,13 @@ def test_calibration_inside_the_support_set_helps_outside_of_it():
 
 
 def test_a_few_right_answers_do_not_make_the_model_certain():
-    """lam="auto" takes the sharpest scale of its grid here; the temperature takes that back."""
+    """`anchored` takes the sharpest scale of its grid here; the temperature takes that back."""
     task, _, _ = crowd(3, noise=0.4)
-    method = methods.create("prolip")
+    method = methods.create("anchored")
     fitted, held_out = method.fit_held_out(task)
     confidence = Confidence.of(fitted, task, held_out)
     assert confidence.report["accuracy"] == 1.0
-    own = fitted.settings.options["fit_scale"]
+    own = fitted.fit_scale
     assert fitted.scale > 4 * own
     assert own / 2 < fitted.scale / confidence.temperature < 2 * own
 
@@ -166,7 +166,7 @@ def test_a_class_without_images_refuses_nothing():
 
 @pytest.fixture(scope="module")
 def red_green(offline):
-    clf = FewShotClassifier(offline, lam=0.01, store=False)
+    clf = FewShotClassifier(offline, "prolip", lam=0.01, store=False)
     colours = {"red": (200, 40, 40), "green": (40, 180, 40)}
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(colours.values()) for i in range(5)]
     return clf.fit(images, ["red"] * 5 + ["green"] * 5)

@@ -100,7 +100,7 @@ def test_the_texts_of_a_fit_are_its_templates_and_descriptions(offline, pictures
 def test_descriptions_go_with_a_model_and_are_used_again(offline, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
     every = {**SENTENCES, "grey": ["a picture in the colour of ash"]}
-    clf = FewShotClassifier(offline, lam=0.3, store=False, descriptions=every).fit(*pictures)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False, descriptions=every).fit(*pictures)
     clf.save(tmp_path / "model", card=True)
     again = FewShotClassifier.load(tmp_path / "model", store=False)
     assert again.model_.recipe == clf.model_.recipe

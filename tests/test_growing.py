@@ -51,7 +51,9 @@ def test_added_classes_end_where_a_fit_from_scratch_ends(saved, more, tmp_path):
     known = {name: [blotch(c, 10 * k + i) for i in range(4)] for k, (name, c) in enumerate(COLOURS.items())}
     new = {folder.name: sorted(folder.iterdir()) for folder in more.iterdir()}
     pairs = [(name, image) for part in (known, new) for name, images in part.items() for image in images]
-    scratch = FewShotClassifier(lam=0.3).fit([image for _, image in pairs], [name for name, _ in pairs])
+    scratch = FewShotClassifier(method="prolip", lam=0.3).fit(
+        [image for _, image in pairs], [name for name, _ in pairs]
+    )
     images = [blotch(colour, 900 + k) for k, colour in enumerate(NEW.values())] + [blotch((200, 40, 40), 950)]
     assert clf.predict(images) == scratch.predict(images) == ["yellow", "grey", "red"]
     order = [scratch.classes_.index(name) for name in clf.classes_]
@@ -139,7 +141,7 @@ def test_learning_curve_rises():
     centres = rng.normal(size=(5, 20))
     x = (centres[y] + 1.5 * rng.normal(size=(50, 20))).astype(np.float32)
     task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(np.eye(20)), 20.0)
-    method = methods.create("prolip", lam=0.001, scale="fixed")
+    method = methods.create("prolip", lam=0.001)
     fitted = method.fit(task)
     curve = learning_curve(fitted, task, repeats=3)
     assert [p.shots for p in curve.points] == [1, 2, 4, 8]

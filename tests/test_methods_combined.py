@@ -1,4 +1,4 @@
-"""Sums of methods, ensembles, the choice among methods, and the search behind them."""
+"""Sums of methods, and the search behind them."""
 
 import copy
 import json
@@ -9,12 +9,11 @@ import pytest
 from scipy.optimize import rosen, rosen_der
 from scipy.special import softmax
 
-from prolip import FewShotClassifier, Task, methods, solvers
+from prolip import FewShotClassifier, methods, solvers
 from prolip.core import InputError, Settings, UsageError
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
 from prolip.methods.common.logit_bias import Sum
 from prolip.methods.common.steps import Steps
-from prolip.methods.ensemble import Pool, stack, stacked
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.regression import SoftmaxRegression
 from test_methods import (
@@ -123,95 +122,6 @@ def test_batches_and_rates_are_those_of_the_authors_programs():
     assert np.allclose([waves.rate(step, 12) for step in range(9)], expected)
 
 
-# Ensembles
-
-
-def test_an_ensemble_is_a_weighted_sum_of_logits():
-    task = problem()
-    fitted = methods.create("ensemble", members="zero_shot, gda", weights=[0.25, 2.0]).fit(task)
-    wanted = 0.25 * zero_shot(task) + 2 * methods.create("gda").fit(task).logits(task.x[0])
-    assert close(fitted.logits(task.x[0]), wanted, atol=1e-3)
-
-
-def test_members_can_be_methods_with_their_options():
-    task = problem()
-    members = [methods.create("gda", alpha=0.5), methods.create("linear_probe", C=2.0)]
-    fitted = methods.create("ensemble", members=members, weights="equal").fit(task)
-    wanted = sum(member.fit(task).logits(task.x[0]) for member in members) / 2
-    assert close(fitted.logits(task.x[0]), wanted, atol=1e-5)
-
-
-def test_weights_go_to_the_member_that_knows():
-    y, rng = np.tile(np.arange(3), 20), np.random.default_rng(0)
-    knows = np.eye(3)[y] + 0.5 * rng.normal(size=(60, 3))
-    right, wrong = stack([knows, 5 * rng.normal(size=(60, 3))], y)
-    assert right > 1
-    assert wrong < 0.1
-
-
-def test_weights_are_the_minimum_of_the_cross_entropy():
-    y, rng = np.tile(np.arange(3), 20), np.random.default_rng(0)
-    logits = [np.eye(3)[y] + rng.normal(size=(60, 3)) for _ in range(2)]
-    weights = stack(logits, y)
-    best = minimise(lambda w: cross_entropy(w[0] * logits[0] + w[1] * logits[1], y), (2,))
-    assert weights == pytest.approx(tuple(best), abs=1e-3)
-
-
-def test_an_ensembles_answer_about_a_fold_has_weights_from_the_others():
-    y, rng, fold = np.tile(np.arange(3), 20), np.random.default_rng(0), np.arange(60) % 2
-    logits = tuple(np.eye(3)[y] + rng.normal(size=(60, 3)) for _ in range(2))
-    found = stacked(Pool((), logits, y, np.arange(60), fold))
-    a, b = stack([own[fold == 1] for own in logits], y[fold == 1])
-    assert close(found[fold == 0], (a * logits[0] + b * logits[1])[fold == 0], atol=1e-6)
-
-
-def test_equal_weights_where_nothing_can_be_held_out():
-    fitted = methods.create("ensemble", members="zero_shot,gda").fit(problem(shots=1))
-    assert fitted.weights == (0.5, 0.5)
-    assert fitted.report["reason"] == "equal"
-
-
-# The choice
-
-
-def test_auto_says_what_it_chose_and_why():
-    # Texts that point nowhere near the images: only a method that learns from images can be right.
-    task = problem(shots=5, noise=0.2, seed=3)
-    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).report
-    assert info["chose"] in ("linear_probe", "ensemble")
-    assert info["candidates"]["zero_shot"]["accuracy"] < info["candidates"][info["chose"]]["accuracy"]
-    assert info["why"].startswith("log-likelihood")
-
-
-@pytest.mark.parametrize("by", ["likelihood", "accuracy"])
-def test_auto_takes_the_best_by_its_rule(by):
-    info = methods.create("auto", by=by).fit(problem(shots=5)).report
-    scores = {name: score[by] for name, score in info["candidates"].items()}
-    assert scores[info["chose"]] == max(scores.values())
-
-
-def test_auto_knows_two_rules():
-    with pytest.raises(UsageError, match="unknown by 'luck'"):
-        methods.create("auto", by="luck")
-
-
-def test_auto_keeps_the_only_sensible_method():
-    # Labels without meaning and texts that are exactly right: nothing beats zero-shot on held-out images.
-    text = np.eye(4)
-    x = np.tile(text, (5, 1)) + 0.3 * np.random.default_rng(0).normal(size=(20, 4))
-    task = Task(x, np.tile(np.arange(4), 5), text, scale=100.0)
-    info = methods.create("auto", candidates="zero_shot,linear_probe").fit(task).report
-    assert info["candidates"][info["chose"]]["likelihood"] >= info["candidates"]["zero_shot"]["likelihood"]
-
-
-def test_auto_with_one_image_a_class_takes_the_first_candidate():
-    task = problem(shots=1)
-    fitted = methods.create("auto").fit(task)
-    assert fitted.report["chose"] == "prolip"
-    assert "one image a class" in fitted.report["why"]
-    assert close(fitted.logits(task.x[0]), methods.create("prolip").fit(task).logits(task.x[0]), atol=1e-6)
-
-
 # Held-out answers, and options that are settled
 
 
@@ -256,29 +166,11 @@ def test_a_settled_method_searches_no_more(name, monkeypatch):
     task = problem(shots=5, noise=0.2, seed=3)
     first = searching(name).fit(task)
     settled = methods.from_settings(Settings(**json.loads(json.dumps(asdict(first.settings)))))
-    searches = ("methods.common.cross_validation.splits", "methods.ensemble.stack")
-    for place in (*searches, "methods.common.automatic.choose", "methods.common.automatic.automatic"):
+    for place in ("methods.selection.splits", "methods.anchored.fit_folds"):
         monkeypatch.setattr(f"prolip.{place}", lambda *_, **__: pytest.fail("searched again"))
     again = settled.fit(task).logits(task.x[0])
     if name != "tip_adapter_f_star":  # its keys were trained at what the first of its two searches chose
         assert close(again, first.logits(task.x[0]), atol=0.02 * np.abs(again).max())
-
-
-@pytest.mark.parametrize("name", ["auto", "ensemble"])
-def test_every_member_searches_once(name, monkeypatch):
-    searched = []
-
-    def count(owner):
-        find = owner.find
-        monkeypatch.setattr(
-            owner, "find", lambda self, *given: searched.append(self.name) or find(self, *given)
-        )
-
-    for member in ("gda", "linear_probe"):
-        count(methods.get(member))
-    option = "candidates" if name == "auto" else "members"
-    methods.create(name, **{option: "gda,linear_probe"}).fit_held_out(problem(shots=5))
-    assert sorted(searched) == ["gda", "linear_probe"]
 
 
 # The search
@@ -326,9 +218,8 @@ def test_clip_adapter_judges_on_images_that_it_was_not_trained_on(monkeypatch):
 
 
 def test_a_validation_set_of_other_classes_is_refused():
-    for name in ("gda", "ensemble"):
-        with pytest.raises(InputError, match="the validation set has 4 classes, the support set 3"):
-            methods.create(name).fit(problem(), validation=problem(classes=4))
+    with pytest.raises(InputError):
+        methods.create("gda").fit(problem(), validation=problem(classes=4))
 
 
 def test_lam_comes_from_the_support_set():
@@ -369,11 +260,11 @@ def test_both_reductions_of_the_regression_reach_the_minimum(shape):
 
 
 @pytest.mark.parametrize(
-    "method", ["prolip_text", "linear_probe", "tip_adapter_f", "clip_adapter", "prolip+task_res", "auto"]
+    "method", ["prolip_text", "linear_probe", "tip_adapter_f", "clip_adapter", "prolip+task_res"]
 )
 def test_a_saved_classifier_comes_back(offline, photos, tmp_path, monkeypatch, method):
     monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
-    options = {"clip_adapter": {"epochs": 30, "alpha": 0.5}, "auto": {"candidates": "gda,linear_probe"}}
+    options = {"clip_adapter": {"epochs": 30, "alpha": 0.5}}
     clf = FewShotClassifier(method=method, shots=3, options=options.get(method), store=False)
     clf.fit(photos / "train")
     clf.save(tmp_path / "saved")

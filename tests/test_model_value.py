@@ -36,7 +36,7 @@ class Brightness(Encoder):
 
 
 def test_an_encoder_of_ones_own_is_handed_in(photos):
-    clf = FewShotClassifier(Brightness(), lam=0.01, store=False).fit(photos)
+    clf = FewShotClassifier(Brightness(), "prolip", lam=0.01, store=False).fit(photos)
     assert clf.score(photos) == 1.0
     assert clf.info_["model"] == "brightness"
 
@@ -77,7 +77,7 @@ def test_parameters_are_stored_as_they_come_and_can_be_changed(offline):
     clf = FewShotClassifier(offline, shots=4, templates=("a {}",))
     params = clf.get_params()
     assert params["model"] is offline
-    assert (params["shots"], params["templates"], params["lam"]) == (4, ("a {}",), "auto")
+    assert (params["shots"], params["templates"], params["lam"]) == (4, ("a {}",), None)
     again = FewShotClassifier(**params)
     assert again.get_params() == params
     assert clf.set_params(shots=2, lam="1/N") is clf
@@ -88,7 +88,8 @@ def test_parameters_are_stored_as_they_come_and_can_be_changed(offline):
 
 def test_a_repr_tells_what_differs_and_what_was_fitted(colour_model):
     assert repr(FewShotClassifier()) == "<FewShotClassifier()>"
-    shown = "<FewShotClassifier(model='offline', lam=0.3, store=False), fitted on 12 images of 3 classes>"
+    options = "model='offline', method='prolip', lam=0.3, store=False"
+    shown = f"<FewShotClassifier({options}), fitted on 12 images of 3 classes>"
     assert repr(colour_model) == shown
 
 

@@ -222,7 +222,17 @@ def work(system, photos, colour_model):
 
 def fit(run, work):
     for options in ([], ["--force"]):
-        run("fit", work.other(work.root / "Photos"), "-o", work.root / "New", "--lam", "1", *options)
+        run(
+            "fit",
+            work.other(work.root / "Photos"),
+            "-o",
+            work.root / "New",
+            "--method",
+            "prolip",
+            "--lam",
+            "1",
+            *options,
+        )
         run("predict", work.other(work.root / "New"), work.root / "Photos" / "red")
 
 

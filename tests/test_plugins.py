@@ -177,10 +177,7 @@ def test_a_broken_package_does_not_break_the_others(example, prolip):
     assert "warning: broken:Method: broken cannot be imported" in err
 
 
-def test_a_plug_in_averages_with_ours_but_is_no_term_unless_it_says_so(example):
-    fitted = methods.create("ensemble", members=["prolip", PLACE], weights="equal").fit(task())
-    again = methods.from_settings(Settings(**json.loads(json.dumps(vars(fitted.settings)))))
-    assert np.allclose(again.fit(task()).logits(task().x[0]), fitted.logits(task().x[0]), atol=0.02)
+def test_a_plug_in_is_not_a_term_of_a_sum_unless_it_is_a_logit_bias(example):
     with pytest.raises(UsageError, match="cannot be a term of a sum"):
         methods.get(f"prolip+{PLACE}")
 
@@ -190,10 +187,8 @@ def test_a_plug_in_averages_with_ours_but_is_no_term_unless_it_says_so(example):
     [
         Settings("stranger:Method"),
         Settings("prolip+stranger:Method"),
-        Settings("ensemble", {"members": ["prolip", "stranger:Method"]}),
-        Settings("ensemble", {"members": "prolip, stranger:Method"}),
-        Settings("ensemble", {"members": [{"method": "stranger:Method", "options": {}}]}),
-        Settings("auto", {"candidates": ["stranger:Method"]}),
+        Settings("prolip", {"lam": ["stranger:Method"]}),
+        Settings("prolip", {"lam": [{"method": "stranger:Method", "options": {}}]}),
         Settings("prolip+rla", {"stranger:Method.lam": 1}),
     ],
 )

@@ -11,7 +11,7 @@ from prolip.api import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
 from prolip.api.support import Source
 from prolip.methods import from_settings
-from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.selection import cross_validate
 from prolip.report import model_page
 from prolip.report.html import Html, json_script, tag
 
@@ -71,7 +71,9 @@ def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, save
 @pytest.mark.parametrize("support", [True, False])
 def test_answers_that_are_too_good_are_told(prolip, offline, photos, tmp_path, support):
     """Without the features of its support set, a model cannot be fitted again to answer for it."""
-    FewShotClassifier(offline, lam=0.3, store=False).fit(photos).save(tmp_path / "m", support=support)
+    FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos).save(
+        tmp_path / "m", support=support
+    )
     code, out, err = prolip("report", tmp_path / "m", photos / "train", "-o", tmp_path / "r.html", "--json")
     assert code == 0, err
     assert json.loads(out)["held_out"] == (18 if support else 0)
@@ -79,7 +81,7 @@ def test_answers_that_are_too_good_are_told(prolip, offline, photos, tmp_path, s
 
 
 def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, photos):
-    clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
     model = clf.model_
     expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
     held_out = predict_held_out(model)
@@ -100,7 +102,7 @@ def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, ph
 def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
-    clf = FewShotClassifier(offline, lam=0.3, store=False).fit(photos)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
     labelled = Source.of(offline).labelled(str(photos / "train"), None, "test", clf.classes_)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
@@ -137,7 +139,7 @@ def test_few_and_many_classes_and_hostile_names(count):
         "</script><script>alert(2)</script>",
         *(f"class {k}" for k in range(count)),
     ]
-    clf = FewShotClassifier("arrays", lam=0.5).fit(x, y, text=rows)
+    clf = FewShotClassifier("arrays", "prolip", lam=0.5).fit(x, y, text=rows)
     from prolip.api.classes import rename_classes
 
     model = rename_classes(clf.model_, {str(k): names[k] for k in range(count)})
@@ -154,7 +156,7 @@ def test_few_and_many_classes_and_hostile_names(count):
 def test_fit_tells_how_images_are_spread_over_classes(prolip, photos, tmp_path):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3")
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3")
     assert code == 0, err
     assert "13, from 1 (red) to 6 (" in out
     assert "1 of 3 classes have a single image (red)" in " ".join(err.split())
@@ -165,5 +167,7 @@ def test_fit_tells_how_images_are_spread_over_classes(prolip, photos, tmp_path):
     }
     assert per_class["red"] == ["1", "-"]
     assert per_class["blue"][0] == "6"
-    code, out, _ = prolip("fit", photos, "-o", tmp_path / "m", "--lam", "0.3", "--json", "--force")
+    code, out, _ = prolip(
+        "fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3", "--json", "--force"
+    )
     assert json.loads(out)["counts"] == [6, 6, 1]

@@ -36,7 +36,7 @@ def world(seed=0, noise=0.9):
     return head, text, draw
 
 
-def fitted(task, method="prolip"):
+def fitted(task, method="anchored"):
     model, held_out = methods.create(method).fit_held_out(task)
     return model, Confidence.of(model, task, held_out)
 
@@ -156,13 +156,13 @@ def test_as_many_foreign_images_do_no_harm(problem):
     assert accuracy(learned.fitted.logits(x), y) >= accuracy(model.logits(x), y)
 
 
-@pytest.mark.parametrize("method", ["prolip", "rla"])
+@pytest.mark.parametrize("method", ["anchored", "rla"])
 def test_the_matrix_gives_the_sum_of_both_answers(method):
     head, text, draw = world(noise=0.3)
     task = Task(*draw(4), text, head, scale=10.0)
     model, confidence = fitted(task, method)
     x, _ = draw(50)
-    inputs = x if method == "prolip" else head(x)
+    inputs = x if method == "anchored" else head(x)
     axes = Axes.of(inputs, CLASSES)
     logits = model.logits(x) / confidence.temperature
     found = fit_gaussians(axes(inputs[:16]), task.y, axes(inputs), logits, np.ones(len(x)))

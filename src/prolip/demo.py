@@ -96,7 +96,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
     trials = [(shots, seed) for shots in SHOTS for seed in SEEDS]
     for done, (shots, seed) in enumerate(trials, 1):
         chosen = sample_few_shot(train.labels, shots, seed)
-        fitted = methods.create("prolip").fit(Task(x[chosen], y[chosen], text, encoder.head, encoder.scale))
+        fitted = methods.create("anchored").fit(Task(x[chosen], y[chosen], text, encoder.head, encoder.scale))
         accuracy[shots].append(metrics.accuracy(fitted.logits(x_test), y_test))
         seconds[shots] += fitted.report["seconds"] / len(SEEDS)
         progress(f"fitting {name}", done, len(trials))

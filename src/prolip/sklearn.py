@@ -36,13 +36,14 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
     head
         The encoder's last linear map: a matrix [Do, D] or a `prolip.Head`. None means that X are embeddings.
     method
-        "prolip", or another name of `prolip.methods.names()` that works on features.
+        A name of `prolip.methods.names()` that works on features.
     lam
-        Pull towards the start: "auto" (chosen inside the training set), "1/N", "1/N^2" or a number.
+        Weight of the penalty of a method that has one: for "prolip", "1/N", "1/N^2" or a number. None is the
+        method's default.
     scale
         What cosines are multiplied by.
     seed
-        Of the folds that lam="auto" is chosen on.
+        Random seed for the folds that the method chooses on.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.model_selection import cross_val_score
     >>> X, y = load_digits(return_X_y=True)
-    >>> bool(cross_val_score(ProLIPClassifier(lam=0.01), X[:300], y[:300], cv=3).mean() > 0.85)
+    >>> bool(cross_val_score(ProLIPClassifier(), X[:300], y[:300], cv=3).mean() > 0.85)
     True
     """
 
@@ -66,8 +67,8 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         self,
         text: Any = None,
         head: Any = None,
-        method: str = "prolip",
-        lam: str | float = "auto",
+        method: str = "anchored",
+        lam: str | float | None = None,
         scale: float = 20.0,
         seed: int = 0,
     ) -> None:
@@ -101,8 +102,8 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
                 raise InputError(f"{len(text)} text rows for {len(self.classes_)} classes in y")
             if self.head is not None:
                 head = self.head if isinstance(self.head, Head) else Head(np.asarray(self.head, np.float64))
-        options = {"lam": self.lam, "seed": self.seed}
-        taken = {name: value for name, value in options.items() if name in methods.options(self.method)}
+        options, takes = {"lam": self.lam, "seed": self.seed}, methods.options(self.method)
+        taken = {name: value for name, value in options.items() if value is not None and name in takes}
         task = Task(x, labels, text, head, self.scale)
         self.fitted_ = methods.create(self.method, **taken).fit(task)
         return self

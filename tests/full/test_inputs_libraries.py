@@ -263,7 +263,7 @@ def test_pandas_categories_pictures_and_gaps(pictures, offline):
     check(pandas.DataFrame({"image": pictures, "label": pandas.Categorical(LABELS)}), pictures, offline)
     with pytest.raises(InputError, match="row 1: label is nan"):
         read_images(pandas.DataFrame({"image": pictures[:2], "label": [1.0, None]}))
-    clf = FewShotClassifier(offline, lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
     clf.fit(pandas.DataFrame({"image": pictures, "label": LABELS}))
     assert clf.score(pandas.Series(pictures), pandas.Series(LABELS)) == 1.0
 

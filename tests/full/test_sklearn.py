@@ -17,7 +17,7 @@ from prolip.sklearn import ProLIPClassifier  # noqa: E402
 
 
 def test_scikit_learns_own_checks():
-    found = check_estimator(ProLIPClassifier(lam="1/N"), on_fail=None, on_skip=None)
+    found = check_estimator(ProLIPClassifier(method="prolip", lam="1/N"), on_fail=None, on_skip=None)
     assert [check["check_name"] for check in found if check["status"] == "failed"] == []
     assert sum(check["status"] == "passed" for check in found) > 40
 
@@ -26,19 +26,19 @@ def test_pipelines_grid_searches_and_cross_validation():
     X, y = load_digits(return_X_y=True)
     X, y = X[:200], y[:200]
     search = GridSearchCV(
-        make_pipeline(StandardScaler(), ProLIPClassifier(lam=0.1)),
+        make_pipeline(StandardScaler(), ProLIPClassifier(method="prolip", lam=0.1)),
         {"prolipclassifier__lam": [0.1, 0.01]},
         cv=2,
     ).fit(X, y)
     assert search.best_score_ > 0.8
-    assert cross_val_score(ProLIPClassifier(lam=0.01), X, y, cv=2).mean() > 0.8
+    assert cross_val_score(ProLIPClassifier(method="prolip", lam=0.01), X, y, cv=2).mean() > 0.8
 
 
 def test_with_texts_it_is_prolip_itself():
     rng = np.random.default_rng(0)
     x, weight, text = rng.normal(size=(12, 6)), rng.normal(size=(6, 4)), rng.normal(size=(3, 4))
     names = np.array(["dog", "cat", "owl"])[np.arange(12) % 3]
-    clf = ProLIPClassifier(text, weight, lam=0.01).fit(x, names)
+    clf = ProLIPClassifier(text, weight, "prolip", lam=0.01).fit(x, names)
     assert clf.classes_.tolist() == ["cat", "dog", "owl"]
     labels = [["cat", "dog", "owl"].index(name) for name in names]
     fitted = methods.create("prolip", lam=0.01).fit(Task(x, labels, text, Head(weight), 20.0))

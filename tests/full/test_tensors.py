@@ -21,7 +21,7 @@ def test_a_task_of_tensors_is_the_task_of_their_values(dtype):
     tensors = Task(x, y, text, Head(weight), 20.0)
     values = x.float().numpy()
     arrays = Task(values, y.numpy(), text.numpy(), Head(weight.detach().numpy()), 20.0)
-    method = methods.create("prolip", lam=0.1, scale="fixed")
+    method = methods.create("prolip", lam=0.1)
     found, expected = method.fit(tensors).logits(x), method.fit(arrays).logits(values)
     assert isinstance(found, np.ndarray)
     np.testing.assert_array_equal(found, expected)

@@ -21,7 +21,7 @@ def report(offline, tmp_path_factory):
     from prolip.api.inputs import Labelled
 
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
-    clf = FewShotClassifier(offline, lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
     clf.fit(images, [name for name in COLOURS for _ in range(4)])
     model = rename_classes(clf.model_, {"blue": HOSTILE})
     asked = [blotch(colour, 300 + i) for colour in COLOURS.values() for i in range(6)]
@@ -95,7 +95,9 @@ def test_two_hundred_classes(visit, tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 64))
     y = np.repeat(np.arange(200), 4)
-    clf = FewShotClassifier("arrays", lam=0.5).fit(rows[y] + rng.normal(0, 2.0, (800, 64)), y, text=rows)
+    clf = FewShotClassifier("arrays", "prolip", lam=0.5).fit(
+        rows[y] + rng.normal(0, 2.0, (800, 64)), y, text=rows
+    )
     path = tmp_path / "many.html"
     answers = predict_held_out(clf.model_)
     path.write_text(model_page(clf.model_, answers, title="many", source="x", curve="-"), encoding="utf-8")

@@ -42,7 +42,7 @@ def prolip(problem: Problem) -> Pair | None:
     if head is None:
         return None
     w0 = head.weight.astype(np.float64)
-    fitted = methods.create("prolip", lam="1/N", scale="fixed").fit(problem.task)
+    fitted = methods.create("prolip", lam="1/N").fit(problem.task)
     bias = numbers.v - numbers.rows @ w0
     (w,) = minimum(matrix_loss(numbers, numbers.rows, w0, bias, 1 / numbers.shots), [w0], _all(numbers))
     moved = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
@@ -53,7 +53,7 @@ def rla(problem: Problem) -> Pair:
     """The minimum over A of CE( s normalize(v A) T' ) + |A - I|^2 / N."""
     numbers = Numbers(problem)
     eye = np.eye(numbers.v.shape[1])
-    fitted = methods.create("rla", lam="1/N", scale="fixed").fit(problem.task)
+    fitted = methods.create("rla", lam="1/N").fit(problem.task)
     # A black box has a matrix of a million numbers: there the search starts where ours ends.
     start = eye if problem.task.head is not None else _matrix(fitted)
     (a,) = minimum(matrix_loss(numbers, numbers.v, eye, 0.0, 1 / numbers.shots), [start], _all(numbers))

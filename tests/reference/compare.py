@@ -11,7 +11,7 @@ from prolip import methods
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.data import sample_few_shot
-from prolip.methods.common.method import Shape
+from prolip.methods.base import Shape
 from prolip.research.catalogue.backbones import PROJECTIONS
 from prolip.research.catalogue.published import published
 from prolip.solvers.threads import single_thread

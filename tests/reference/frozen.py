@@ -24,14 +24,14 @@ WIDTH, DIM = 24, 16
 # What is fitted: a name for the table, the method and its options.
 CASES: dict[str, tuple[str, dict[str, object]]] = {
     "zero_shot": ("zero_shot", {}),
-    "anchored": ("prolip", {}),
-    "anchored, fixed scale": ("prolip", {"scale": "fixed"}),
-    "anchored, another seed": ("prolip", {"seed": 3}),
+    "anchored": ("anchored", {}),
+    "anchored, fixed scale": ("anchored", {"scale": "fixed"}),
+    "anchored, another seed": ("anchored", {"seed": 3}),
     "prolip, 1/N": ("prolip", {"lam": "1/N"}),
     "prolip, 1/N^2": ("prolip", {"lam": "1/N^2"}),
-    "prolip, 0.1": ("prolip", {"lam": 0.1, "scale": 30.0}),
+    "prolip, 0.1": ("prolip", {"lam": 0.1}),
     "prolip, adam": ("prolip", {"lam": "1/N", "solver": "adam"}),
-    "prolip, validation": ("prolip", {}),
+    "prolip, validation": ("prolip", {"lam": "auto"}),
     "rla, 1/N": ("rla", {"lam": "1/N"}),
     "rla, adam": ("rla", {"lam": "1/N", "solver": "adam"}),
     "prolip_text": ("prolip_text", {}),
@@ -81,6 +81,7 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "rla+clap": ("rla+clap", {}),
 }
 
+SCALES = {"prolip, 0.1": 30.0}  # where it is not that of the task
 NEEDS_TEXT_FEATURES = ("prolip_text",)
 
 # Largest difference allowed, as a share of the largest logit of a task. Where a solver stops at a tolerance,
@@ -122,6 +123,7 @@ def frozen_logits(name: str, task: Task, validation: Task, x: Array) -> Array | 
     if method in NEEDS_TEXT_FEATURES and task.text.features is None:
         return None
     held = validation if name.endswith("validation") else None
+    task = task.with_scale(SCALES.get(name, task.scale))
     return methods.create(method, **options).fit(task, validation=held).logits(x)
 
 

@@ -37,7 +37,7 @@ def prolip_adam(problem: Problem) -> Pair | None:
     loss = matrix_loss(numbers, numbers.rows, w0, bias, 1 / numbers.shots)
     (w,) = adam(loss, [w0], full_batches(numbers, 1e-4))
     moved = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
-    mine = ours(problem, "prolip", lam="1/N", scale="fixed", solver="adam")
+    mine = ours(problem, "prolip", lam="1/N", solver="adam")
     return mine, numbers.s * unit(moved) @ numbers.t.T
 
 
@@ -47,7 +47,7 @@ def rla_adam(problem: Problem) -> Pair:
     eye = np.eye(numbers.v.shape[1])
     loss = matrix_loss(numbers, numbers.v, eye, 0.0, 1 / numbers.shots)
     (a,) = adam(loss, [eye], full_batches(numbers, 1e-4))
-    mine = ours(problem, "rla", lam="1/N", scale="fixed", solver="adam")
+    mine = ours(problem, "rla", lam="1/N", solver="adam")
     return mine, numbers.s * unit(numbers.embed(problem.x) @ a) @ numbers.t.T
 
 

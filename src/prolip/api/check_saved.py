@@ -92,8 +92,10 @@ def _numbers(value: Any) -> Iterator[float]:
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
     """The recipe, as far as it can be checked without importing the method."""
-    saved = config["recipe"]
+    saved = dict(config["recipe"])
     _check("its recipe", saved, _RECIPE, exact=True)
+    if saved["method"] in ("prolip", "rla") and saved["lam"] == "auto":  # what `anchored` was called before
+        saved |= {"method": "anchored", "lam": None}
     templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"] or None)
     prompt_names = {"prompt_names": saved["spoken"]}
     fields = {name: value for name, value in saved.items() if name != "spoken"}
@@ -103,7 +105,12 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
 def settings_of(config: dict[str, Any]) -> Settings:
     """What the fit settled on."""
     _check("its settings", config["settings"], _SETTINGS, exact=True)
-    return Settings(**config["settings"])
+    settings = Settings(**config["settings"])
+    if settings.options.get("trust") is None:
+        return settings
+    old = settings.options  # of `anchored`, under the name that it had before
+    found = {"text_weight": old["trust"], **{name: old.get(name) for name in ("lam", "scale", "seed")}}
+    return Settings("anchored", {**found, "text_share": old.get("share", 1.0)})
 
 
 def _check(

@@ -45,7 +45,8 @@ class FewShotClassifier(Estimator):
     method
         A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
-        Weight of the pull towards the pretrained matrix: "auto", "1/N", "1/N^2", a number, or None.
+        Weight of the penalty of a method that has one: for `prolip`, "1/N", "1/N^2" or a number. None is the
+        method's default.
     views
         Views of each support image: the centre crop, and views - 1 augmented ones.
     seed
@@ -83,8 +84,8 @@ class FewShotClassifier(Estimator):
     def __init__(
         self,
         model: str | Encoder = "offline",
-        method: str = "prolip",
-        lam: str | float | None = "auto",
+        method: str = "anchored",
+        lam: str | float | None = None,
         views: int = 1,
         seed: int = 0,
         *,

@@ -20,7 +20,7 @@ from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as draw_learning_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
-from prolip.methods.common.cross_validation import cross_validate
+from prolip.methods.selection import cross_validate
 
 
 class NothingNewError(UsageError):

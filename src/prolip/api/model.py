@@ -41,8 +41,8 @@ class PromptNameError(UsageError):
 class Recipe:
     """How a model is fitted, and fitted again when it grows: what the user asked for, not what came of it."""
 
-    method: str = "prolip"
-    lam: str | float | None = "auto"  # where the method takes one; None is its own default
+    method: str = "anchored"
+    lam: str | float | None = None  # where the method takes one; None is its own default
     options: dict[str, Any] = field(default_factory=dict)  # further ones, of the method
     views: int = 1  # of each support image
     seed: int = 0  # of augmented views and of folds

@@ -66,7 +66,7 @@ def compare(
 
 def _flags(chosen: Candidate, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
     """The options of a fit like the one that was chosen: its method's, and those given for the comparison."""
-    flags = [] if chosen.method == "prolip" and not chosen.options else ["--method", chosen.method]
+    flags = [] if chosen.method == "anchored" and not chosen.options else ["--method", chosen.method]
     for name, value in chosen.options.items():
         flags += ["--lam", str(value)] if name == "lam" else ["-O", f"{name}={value}"]
     for group in (training, images):

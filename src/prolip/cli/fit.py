@@ -37,10 +37,10 @@ MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in
 @command("fit")
 @options.training_input
 @option("--out", "-o", type=PATH, required=True, help="Folder to save the adapted model in.")
-@option("--method", default="prolip", help="The method; `prolip methods` lists them.")
+@option("--method", default="anchored", help="The method; `prolip methods` lists them.")
 @option(
     "--lam", show_default="the method's own",
-    help="Penalty that keeps the matrix near the pretrained one: auto, 1/N, 1/N^2 or a number.",
+    help="Weight of the method's penalty; for prolip: 1/N, 1/N^2 or a number.",
 )  # fmt: skip
 @option(
     "--unlabelled", type=PATH, metavar="DIR",
@@ -195,7 +195,7 @@ def _report(clf: FewShotClassifier, out: Path) -> None:
     """What was fitted, and how well it does."""
     info = clf.info_
     if info.get("solver") == "exact" and not info["converged"]:
-        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one, or auto, may well do better")
+        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one may do better")
     lonely = [str(name) for name, n in _counts(clf) if n == 1]
     if lonely:
         warn(

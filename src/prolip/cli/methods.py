@@ -27,7 +27,7 @@ def list_methods(features: int, dim: int, classes: int, shots: int, text_feature
     """
     from prolip import methods
     from prolip.core import UsageError
-    from prolip.methods.common.method import Shape
+    from prolip.methods.base import Shape
 
     shape = Shape(features, dim, classes, shots * classes, text_features)
     found: list[dict[str, Any]] = []

@@ -116,6 +116,7 @@ class Projected(Fitted):
     scale: float
     adapter: Array | None = None  # A [D, D]
     tuned: bool = False  # whether `head` differs from the pretrained one
+    fit_scale: float | None = None  # what the fit multiplied cosines by, where `scale` was chosen after it
 
     def embed(self, x: Any) -> Array:
         """Unit embeddings [m, D] in the adapted space."""
@@ -150,8 +151,9 @@ class Projected(Fitted):
         return {name: tensor.astype(np.float32) for name, tensor in named.items() if tensor is not None}
 
     def config(self) -> dict[str, Any]:
-        """The scale of the cosines."""
-        return {"scale": self.scale}
+        """The scale of the cosines, and that of the fit where it is another."""
+        fitted = {} if self.fit_scale is None else {"fit_scale": self.fit_scale}
+        return {"scale": self.scale, **fitted}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Projected:
@@ -159,4 +161,5 @@ class Projected(Fitted):
         tuned = "head.weight" in tensors
         if tuned:
             head = head.with_weight(tensors["head.weight"])
-        return cls(head, text, float(config["scale"]), tensors.get("adapter"), tuned)
+        fit_scale = None if config.get("fit_scale") is None else float(config["fit_scale"])
+        return cls(head, text, float(config["scale"]), tensors.get("adapter"), tuned, fit_scale)

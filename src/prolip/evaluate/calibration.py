@@ -4,11 +4,11 @@
 
 T is the most likely one on held-out support images, with a weak prior around 1 (a normal one of deviation
 0.7 on log T), so that twenty images cannot drive it to an extreme. 1 is the scale of the fit: the scale that
-lam="auto" chooses for predictions has no prior, and where the held-out images are few and all answered right,
+`anchored` chooses for predictions has no prior, and where the held-out images are few and all answered right,
 it is as sharp as its grid goes. (Built-in textures, 4 images of each: a loss of 0.21 on other images without
 this, 0.06 with it. Digits, which are not answered right, are the same. Deviations from 0.5 to 1 do alike.)
 
-One image per class leaves nothing to hold out. With lam="auto" T is 1: the fit's own scale was near the best
+One image per class leaves nothing to hold out. With `anchored` T is 1: the fit's own scale was near the best
 on 14 of 15 sets. Otherwise T is ONE_SHOT: fits at the model's own scale were a little too modest on each of
 five sets that are not reported (the best T was 0.6 to 0.95: digits, textures, clothing, WHU-RS19 with two
 CLIP models). Nothing in the support set told which: not the zero-shot model's temperature,
@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from prolip.core import Fitted
+from prolip.core import Fitted, Projected
 from prolip.core.arrays import Array, cross_entropy
 
 PRIOR = 0.7  # deviation of log T
@@ -50,5 +50,6 @@ def fit_temperature(logits: Array, y: Array, weights: Array | None = None) -> fl
 
 def fit_factor(fitted: Fitted) -> float:
     """What logits are multiplied by to get those at the scale of the fit, before anything was calibrated."""
-    fit_scale, scale = fitted.settings.options.get("fit_scale"), getattr(fitted, "scale", None)
-    return float(fit_scale) / float(scale) if fit_scale and scale else 1.0
+    if isinstance(fitted, Projected) and fitted.fit_scale is not None:
+        return fitted.fit_scale / fitted.scale
+    return 1.0

@@ -24,8 +24,8 @@ from prolip.core import Fitted, HeldOutPredictions, InputError, ProlipError, Tas
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
-from prolip.methods.common.cross_validation import fold_parts
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
+from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import single_thread
 
 MARGIN = 0.005  # of accuracy: what the default gives away for staying one matrix
@@ -49,8 +49,8 @@ class Candidate:
         return methods.create(self.method, **seeded | self.options)
 
 
-DEFAULT = Candidate("prolip")
-EXTRA = (Candidate("prolip", {"lam": "1/N"}), Candidate("linear_probe", {"features": "pre"}))
+DEFAULT = Candidate("anchored")
+ON_FEATURES = Candidate("linear_probe", {"features": "pre"})
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Comparison:
 
 def cached_feature_methods(task: Task) -> list[Candidate]:
     """The default, and every other method that trains no tower; a black box has one kind of features."""
-    found = [DEFAULT, *EXTRA] if not task.black_box else [DEFAULT, EXTRA[0]]
+    found = [DEFAULT] if task.black_box else [DEFAULT, ON_FEATURES]
     for name, kind in methods.available().items():
         twin = task.black_box and name in ("rla", "prolip+rla")  # prolip itself, there
         if not kind.trains_tower and name != DEFAULT.method and not twin:

@@ -27,8 +27,9 @@ class Confidence:
         """Calibrate on the predictions of a fit for held-out images."""
         out_of_distribution = OutOfDistribution.of(task)
         if not len(held_out):
-            trained = isinstance(fitted, Projected) and (fitted.tuned or fitted.adapter is not None)
-            temperature = ONE_SHOT if trained and not fitted.settings.options.get("fit_scale") else 1.0
+            temperature = 1.0
+            if isinstance(fitted, Projected) and fitted.fit_scale is None:
+                temperature = ONE_SHOT if fitted.tuned or fitted.adapter is not None else 1.0
             return cls(temperature, out_of_distribution, held_out=held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
         temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)

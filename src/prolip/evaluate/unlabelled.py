@@ -46,8 +46,8 @@ from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.transductive import Axes, Gaussians, fit_gaussians, recognise
-from prolip.methods.common.cross_validation import fold_parts
-from prolip.methods.common.method import Method
+from prolip.methods.base import Method
+from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import product, single_thread
 
 LEAST, PER_CLASS = 30, 3
@@ -55,7 +55,7 @@ MARGIN = 0.5  # standard errors
 ASKED = 2048  # images of the pool that folds look at, spread evenly over it
 ENOUGH = 100  # held-out images; further folds changed no mean gain by more than 0.05
 MEASURED = 512  # images that mean lengths are taken from
-RANK = 1e-3  # as in methods.common.residual: singular values of the texts below this share are none
+RANK = 1e-3  # as in methods.anchored: singular values of the texts below this share are none
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,7 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
     if not verdict.evidence.used:
         return Learned(fitted, confidence, verdict.evidence)
     learned = move(fitted, pool.axes, gaussians, confidence.temperature, x, task.n)
-    # Its logits have a scale of their own: no other is to be restored from its settings.
-    unsettled = replace(learned, settings=replace(learned.settings, options={}))
-    return Learned(learned, Confidence.of(unsettled, task, verdict.held_out), verdict.evidence)
+    return Learned(learned, Confidence.of(learned, task, verdict.held_out), verdict.evidence)
 
 
 def move(
@@ -169,7 +167,7 @@ def move(
         else replace(fitted, adapter=weight)
     )
     longer = float((row_lengths(_embedded(moved, some)) / lengths).mean())
-    return replace(moved, scale=0.5 * fitted.scale / temperature * longer / ratio)
+    return replace(moved, scale=0.5 * fitted.scale / temperature * longer / ratio, fit_scale=None)
 
 
 @dataclass(frozen=True, eq=False)

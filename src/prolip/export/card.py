@@ -49,7 +49,7 @@ def _summary(config: dict[str, Any]) -> str:
     )
     if isinstance(config.get("lam"), (int, float)):
         text += f" (lam = {config['lam']:.3g})"
-    folds = config.get("kind") in ("projected", "text_projected")
+    folds = config.get("kind") in ("projected", "anchored", "text_projected")
     return text + ". The towers of the model are unchanged." if folds else text + "."
 
 

@@ -9,14 +9,15 @@ from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
 from prolip.core.errors import UsageError, unknown_name
+from prolip.methods.base import Method, check_type
 from prolip.methods.common import plugins
-from prolip.methods.common.method import Method, check_type
 from prolip.methods.common.plugins import is_subclass
 
 __all__ = ["Method", "available", "create", "from_settings", "get", "names", "options", "restore"]
 
 REGISTRY = {
     "zero_shot": "prolip.methods.zero_shot:ZeroShot",
+    "anchored": "prolip.methods.anchored:Anchored",
     "prolip": "prolip.methods.prolip:ProLIP",
     "rla": "prolip.methods.rla:RLA",
     "prolip_text": "prolip.methods.prolip_text:ProLIPText",
@@ -31,8 +32,6 @@ REGISTRY = {
     "tip_adapter_f_star": "prolip.methods.tip_adapter:TipAdapterFStar",
     "gda": "prolip.methods.gda:GDA",
     "proker": "prolip.methods.proker:ProKeR",
-    "ensemble": "prolip.methods.ensemble:Ensemble",
-    "auto": "prolip.methods.auto:Auto",
     # through the text tower
     "coop": "prolip.research.towers.coop:CoOp",
     "cocoop": "prolip.research.towers.cocoop:CoCoOp",
@@ -52,6 +51,7 @@ SUMS = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")
 # Where the fitted models are that come back from disk by their `kind`.
 FITTED = (
     "prolip.core.fitted",
+    "prolip.methods.anchored",
     "prolip.methods.common.classifiers",
     "prolip.methods.common.combined",
     "prolip.methods.proker",

@@ -30,9 +30,9 @@ import numpy as np
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_rows
+from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, Trained
-from prolip.methods.common.method import Progress, Shape
 from prolip.methods.common.steps import clap_steps
 from prolip.methods.common.text_residual import TextResidual, raw_texts
 from prolip.solvers.threads import single_thread

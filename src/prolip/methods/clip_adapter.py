@@ -31,11 +31,11 @@ import numpy as np
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import AdapterClassifier
 from prolip.methods.common.hyperparameter import in_parallel
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
-from prolip.methods.common.method import Progress, Shape
 from prolip.methods.common.steps import Steps
 from prolip.solvers.folds import assign_folds, some_classes
 from prolip.solvers.threads import single_thread

@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 
 from prolip import methods
 from prolip.core import Fitted, Settings, Task, UsageError, errors
+from prolip.methods.base import Method, Progress, Shape, plain
 from prolip.methods.common.combined import Combined
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
-from prolip.methods.common.method import Method, Progress, Shape, plain
 from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
 
@@ -79,7 +79,7 @@ class Composition(Method):
         return cls(**own, term_options=options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = self.settle()
+        settings = self.to_settings()
         return partial(methods.create, settings.method, **settings.options), ()
 
     def terms(self) -> list[LogitBiasMethod]:
@@ -123,14 +123,14 @@ class Composition(Method):
             trained = Sum(task, biases).train(Steps(self.lr, self.epochs, decay=decay), progress=progress)
         parts: list[Fitted] = [methods.create("zero_shot").fit(task)]
         for term, bias, parameters, figures in zip(terms, biases, trained.parameters, reports, strict=True):
-            parts.append(replace(bias.fitted(parameters), settings=term.settle(), report=figures))
+            parts.append(replace(bias.fitted(parameters), settings=term.to_settings(), report=figures))
         fitted = Combined(tuple(parts), (1.0 - len(biases), *[1.0] * len(biases)))
         lam = next((figures["lam"] for figures in reports if "lam" in figures), None)
         rule, solver = self.term_options.get("lam"), "exact" if exact else "adam"
         options = {
             f"{member}.{name}": value
             for member, term in zip(self.members, terms, strict=True)
-            for name, value in term.settle().options.items()
+            for name, value in term.to_settings().options.items()
         }
         settled = replace(self, solver=solver, term_options=options)
         return settled.finish(
@@ -147,7 +147,7 @@ class Composition(Method):
             raise UsageError(f'{without[0]} has no minimum to go to: use solver="adam"')
         return self.solver != "adam" and not without
 
-    def settle(self, **chosen: Any) -> Settings:
+    def to_settings(self, **chosen: Any) -> Settings:
         """Its own options, and those of the terms as they were given."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "term_options"}
         return Settings(self.name, plain({**own, **self.term_options, **chosen}))
@@ -167,10 +167,7 @@ def compose(name: str) -> type[Composition]:
     for member in members:
         cls = methods.get(member)
         if not issubclass(cls, LogitBiasMethod):
-            raise UsageError(
-                f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits. "
-                f"To average it with others: method 'ensemble'"
-            )
+            raise UsageError(f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits")
         classes.append(cls)
     described = {
         "name": "+".join(members),

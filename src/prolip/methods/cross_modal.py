@@ -20,10 +20,10 @@ from typing import ClassVar
 import numpy as np
 
 from prolip.core import Task
+from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import LinearClassifier, unit_features
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import stopping
-from prolip.methods.common.method import Shape
 from prolip.solvers.regression import SoftmaxRegression
 
 

@@ -26,10 +26,10 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
-from prolip.methods.common.method import Shape
 
 GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
 

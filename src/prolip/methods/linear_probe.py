@@ -19,10 +19,10 @@ from typing import ClassVar
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import SPACES, LinearClassifier, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch, in_parallel
-from prolip.methods.common.method import Shape
 from prolip.solvers.regression import Coefficients, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C

@@ -29,8 +29,8 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, one_hot_sum, softmax
+from prolip.methods.base import Method, Progress, Shape
 from prolip.methods.common.classifiers import LinearClassifier, unit_features
-from prolip.methods.common.method import Method, Progress, Shape
 from prolip.solvers.threads import single_thread
 
 

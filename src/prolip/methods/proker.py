@@ -26,10 +26,10 @@ import numpy as np
 from prolip.core import Fitted, Head, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, unit_rows
 from prolip.io.onnx_graph import Graph
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import affinity, products, unit_features
 from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
-from prolip.methods.common.method import Shape
 
 # Of lam; of equals the one nearer to zero-shot wins.
 GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)

@@ -19,9 +19,9 @@ import numpy as np
 
 from prolip.core import InputError, Task
 from prolip.core.arrays import Array
+from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import TextProjected, text_rows, unit_features
 from prolip.methods.common.logit_bias import Pullback, normalised, row_space
-from prolip.methods.common.method import Shape
 from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
 from prolip.methods.common.steps import Steps
 from prolip.solvers import lam_value

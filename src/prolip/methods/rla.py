@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.methods.common.method import Shape
+from prolip.methods.base import Shape
 from prolip.methods.common.projection import Projection
 
 

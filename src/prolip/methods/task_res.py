@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Task
+from prolip.methods.base import Shape
 from prolip.methods.common.hyperparameter import Hyperparameter
-from prolip.methods.common.method import Shape
 from prolip.methods.common.penalised_bias import PenalisedBiasMethod
 from prolip.methods.common.steps import Steps, clap_steps
 from prolip.methods.common.text_residual import TextResidual, raw_texts

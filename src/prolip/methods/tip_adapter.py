@@ -33,11 +33,11 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods.common import cross_validation
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import CacheClassifier, affinity, by_class, products, unit_features
 from prolip.methods.common.hyperparameter import in_parallel
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
-from prolip.methods.common.method import Progress, Shape
 from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
 

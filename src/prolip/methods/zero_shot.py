@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.common.method import Method, Progress, Shape
+from prolip.methods.base import Method, Progress, Shape
 
 
 @dataclass(frozen=True)

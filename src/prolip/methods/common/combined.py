@@ -1,4 +1,4 @@
-"""A weighted sum of fitted models: what a sum of methods and an ensemble end in."""
+"""A weighted sum of fitted models: the result of a sum of methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prolip.io.onnx_graph import Graph
 class Combined(Fitted):
     """logits = sum_i w_i logits_i of fitted parts.
 
-    An ensemble has weights from a search. A composition of logit biases on the zero-shot logits z is
+    A sum of logit biases on the zero-shot logits z is
     z + sum_i (logits_i - z): weights 1, and 1 - (number of parts) for zero-shot itself.
     """
 

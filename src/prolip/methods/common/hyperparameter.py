@@ -14,8 +14,8 @@ import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, Task
 from prolip.core.arrays import Array
-from prolip.methods.common import cross_validation
-from prolip.methods.common.method import Method, Progress
+from prolip.methods import selection as cross_validation
+from prolip.methods.base import Method, Progress
 from prolip.solvers import check_lam, lam_value
 from prolip.solvers.threads import cores, single_thread
 

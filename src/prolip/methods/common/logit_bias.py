@@ -23,7 +23,7 @@ import numpy as np
 from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
-from prolip.methods.common.method import Method, Progress
+from prolip.methods.base import Method, Progress
 from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import cores, cut, run_all
 

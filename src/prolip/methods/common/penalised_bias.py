@@ -12,9 +12,9 @@ import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, Task, errors
 from prolip.core.arrays import Array
+from prolip.methods.base import Method, Progress
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
-from prolip.methods.common.method import Method, Progress
 from prolip.methods.common.steps import Steps
 from prolip.solvers.threads import single_thread
 

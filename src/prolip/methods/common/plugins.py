@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any, TypeGuard, TypeVar
 
 from prolip.core import Fitted, SavedModelError, UsageError
-from prolip.methods.common.method import Method
+from prolip.methods.base import Method
 
-GROUP = "prolip.methods"  # of entry points: the name of a method = its place
+ENTRY_POINTS = "prolip.methods"  # a name of a method = its place
 PLACE = re.compile(r"\w+(?:\.\w+)*:\w+")
 Kind = TypeVar("Kind", Method, Fitted)
 
@@ -28,7 +28,7 @@ def entry_points() -> dict[str, str]:
     from prolip.methods import REGISTRY
 
     found: dict[str, str] = {}
-    for point in metadata.entry_points(group=GROUP):
+    for point in metadata.entry_points(group=ENTRY_POINTS):
         why = None
         if point.name in REGISTRY or point.name in found:
             why = "the name is taken"
@@ -77,7 +77,7 @@ def require_trusted(place: str) -> None:
     if module not in sys.modules and module.partition(".")[0] not in packages:
         raise SavedModelError(
             f"the model needs {place}, and nothing is imported because a file asks for it: import {module} "
-            f"first, or install the package that brings it as an entry point of {GROUP!r}"
+            f"first, or install the package that brings it as an entry point of {ENTRY_POINTS!r}"
         )
 
 

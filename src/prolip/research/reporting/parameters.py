@@ -2,7 +2,7 @@
 
 from prolip import methods
 from prolip.core.errors import ProlipError
-from prolip.methods.common.method import Shape
+from prolip.methods.base import Shape
 from prolip.research.catalogue.backbones import PROJECTIONS
 from prolip.research.catalogue.experiment import Experiment
 from prolip.research.catalogue.published import published

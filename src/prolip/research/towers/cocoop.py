@@ -21,7 +21,7 @@ import numpy as np
 from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
 

@@ -28,7 +28,7 @@ from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.errors import check_name
 from prolip.encoders.trainable_towers import WORDS
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 from prolip.research.towers.prompt_tuning import (
     POSITIONS,
     Layout,

@@ -46,7 +46,7 @@ from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
 from prolip.io.files import sha256_tensors
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 from prolip.research.towers.tower_method import Batches, TowerFitted, TowerMethod, TowerTask
 
 if TYPE_CHECKING:

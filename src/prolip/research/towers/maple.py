@@ -23,7 +23,7 @@ from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.io.files import sha256_tensors
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 from prolip.research.towers.prompt_tuning import (
     Layout,
     PromptTuning,

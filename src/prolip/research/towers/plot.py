@@ -28,7 +28,7 @@ from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder

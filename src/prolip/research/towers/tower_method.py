@@ -22,7 +22,7 @@ from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
 from prolip.io.files import sha256_tensors
 from prolip.io.onnx_graph import Graph
-from prolip.methods.common.method import Method, Progress, Shape
+from prolip.methods.base import Method, Progress, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -123,9 +123,9 @@ class TowerMethod(Method):
             raise InputError(f"{self.name} runs the image tower: its validation set needs its images too")
         return validation.images
 
-    def settle(self, **chosen: Any) -> Settings:
+    def to_settings(self, **chosen: Any) -> Settings:
         """Return all options but `checkpoint`, the folder of one run."""
-        return super().settle(**{"checkpoint": None, **chosen})
+        return super().to_settings(**{"checkpoint": None, **chosen})
 
     @abstractmethod
     def schedule(self, task: Task) -> dict[str, Any]:

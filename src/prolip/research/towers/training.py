@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from prolip.core import ProlipError, SavedModelError, UsageError
 from prolip.io.files import sha256_tensors
 from prolip.io.writing import write_tensors
-from prolip.methods.common.method import Progress
+from prolip.methods.base import Progress
 
 _WRITE_SECONDS = 30.0  # between checkpoints
 _WARM_UP_RATE = 1e-5

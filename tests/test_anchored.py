@@ -1,4 +1,4 @@
-"""lam = "auto" and the grid search: what is chosen, why, and what it does not depend on."""
+"""`anchored`: what is fitted, what is chosen, why, and what it does not depend on."""
 
 import math
 
@@ -7,13 +7,12 @@ import pytest
 from scipy.optimize import minimize
 
 from prolip.core import Head, Task, UsageError
-from prolip.core.arrays import cross_entropy, log_softmax, unit_rows
-from prolip.methods.common import automatic as module
-from prolip.methods.common import residual
-from prolip.methods.common.automatic import STRENGTH, automatic, choose, residual_fit
+from prolip.core.arrays import cross_entropy, log_softmax
+from prolip.methods import anchored as module
+from prolip.methods.anchored import PENALTY_SCALE, Anchored, Problem, choose_text_share
 from prolip.methods.common.projection import validation_accuracies
-from prolip.methods.common.residual import Residual
 from prolip.methods.prolip import ProLIP
+from prolip.methods.selection import Splits
 from prolip.solvers import path
 from prolip.solvers.folds import assign_folds, some_classes
 
@@ -28,19 +27,18 @@ def make_task(shots=6, classes=5, width=24, dim=16, *, noise=1.0, seed=0, views=
     return Task(*(a.astype(np.float32) for a in (x,)), y, text, Head(weight.astype(np.float32)), scale)
 
 
-def logits(task, solution):
-    embedded = task.linear.with_weight(solution.weight)(task.x[0])
-    return solution.scale * unit_rows(embedded) @ task.text.rows.T
+def choose(task, **options):
+    return module.choose(Problem.of(task), Anchored(**options), options.get("seed", 0))
 
 
-def regress(task, rows, trust, share, lam):
+def regress(task, rows, text_weight, share, lam):
     """The regression written out, minimised by SciPy on these images: scores, objective, unit of lengths."""
     x = task.x.astype(float)
     lengths = np.linalg.norm(x, axis=2, keepdims=True)
     bias = 0.0 if task.linear.bias is None else task.linear.bias
     embedded = x @ task.linear.weight.astype(float)
     c = math.sqrt(np.square(embedded + bias).sum() / np.square(lengths).sum())
-    base = trust * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
+    base = text_weight * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
     f, every = x / lengths, np.tile(np.arange(task.n), task.views)
     variances = f.reshape(-1, f.shape[2]).var(axis=0)
     f = f / (variances + variances.mean()) ** 0.25
@@ -61,46 +59,46 @@ def regress(task, rows, trust, share, lam):
     options = {"maxiter": 5000, "ftol": 1e-14, "gtol": 1e-10}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     coefficients = found.x.reshape(-1, task.classes)
-    return base + f @ coefficients, found.fun, c * lengths / trust
+    return base + f @ coefficients, found.fun, c * lengths / text_weight
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("shots", "classes"), [(2, 3), (12, 3), (3, 8)])
 def test_one_matrix_gives_the_scores_of_the_regression(monkeypatch, shots, classes, bias):
-    monkeypatch.setattr(module, "FINE", 1e-9)
-    monkeypatch.setattr(module, "MOST", 2000)
+    monkeypatch.setattr(module, "FINAL_TOL", 1e-9)
+    monkeypatch.setattr(module, "FINAL_MAX_EVALUATIONS", 2000)
     task = make_task(shots=shots, noise=1.5, width=8, dim=8, classes=classes)
     if bias:
         head = Head(task.head.weight, np.linspace(-0.5, 0.5, 8))
         task = Task(task.x, task.y, task.text, head, task.scale)
     scores, value, unit = regress(task, np.arange(task.n), 7.0, 0.5, 1e-3)
-    solution = residual_fit(task, 1e-3, 7.0, 0.5)
-    assert solution.objective == pytest.approx(value, rel=1e-5)
-    products = task.linear.with_weight(solution.weight)(task.x[0]) @ task.text.rows.T
+    fitted = Anchored(lam=1e-3, text_weight=7.0, text_share=0.5, scale="fixed").fit(task)
+    assert fitted.report["objective"] == pytest.approx(value, rel=1e-5)
+    products = fitted.head(task.x[0]) @ task.text.rows.T
     np.testing.assert_allclose(products / unit[0], scores[0], atol=0.01 * np.abs(scores).max())
 
 
-def test_trust_maximises_the_likelihood_of_the_labels_under_the_texts():
+def test_the_text_weight_maximises_the_likelihood_of_the_labels_under_the_texts():
     task = make_task(noise=2.0)
-    trust = Residual.of(task).trust()
-    cosines = Residual.of(task).zero_shot()
+    weight = Problem.of(task).text_weight()
+    cosines = Problem.of(task).zero_shot()
 
     def posterior(b):
         return -cross_entropy(b * cosines, task.y).sum() - 0.5 * (b / task.scale) ** 2
 
-    around = [posterior(trust * factor) for factor in (0.97, 1.0, 1.03)]
+    around = [posterior(weight * factor) for factor in (0.97, 1.0, 1.03)]
     assert around[1] >= max(around) - 1e-3
     misled = Task(task.x, np.roll(task.y, 6), task.text, task.head, task.scale)
-    assert Residual.of(misled).trust() < 0.1 * trust
+    assert Problem.of(misled).text_weight() < 0.1 * weight
 
 
 def test_a_choice_says_what_was_tried():
     task = make_task()
     choice = choose(task, scale="fixed")
     assert choice.reason == "cross-validation"
-    assert choice.lam == pytest.approx(1 / (STRENGTH * task.shots))
-    assert [trial.share for trial in choice.tried] == [1.0, 0.5, 0.25, 0.125]
-    assert choice.share in [trial.share for trial in choice.tried]
+    assert choice.lam == pytest.approx(1 / (PENALTY_SCALE * task.shots))
+    assert [trial.text_share for trial in choice.tried] == [1.0, 0.5, 0.25, 0.125]
+    assert choice.text_share in [trial.text_share for trial in choice.tried]
     assert choice.scale == task.scale
     assert all(0 <= trial.accuracy <= 1 and trial.log_likelihood < 0 for trial in choice.tried)
 
@@ -108,19 +106,19 @@ def test_a_choice_says_what_was_tried():
 @pytest.mark.parametrize("views", [1, 2])
 def test_answers_about_held_out_images_are_those_of_separate_fits(monkeypatch, views):
     """Hold out each fold by hand, fit the rest with SciPy, and ask: folds that are solved as one agree."""
-    monkeypatch.setattr(module, "TOL", 1e-9)
-    monkeypatch.setattr(module, "EVALUATIONS", 2000)
-    monkeypatch.setattr(module, "STRENGTH", 1e3)
+    monkeypatch.setattr(module, "SEARCH_TOL", 1e-9)
+    monkeypatch.setattr(module, "SEARCH_MAX_EVALUATIONS", 2000)
+    monkeypatch.setattr(module, "PENALTY_SCALE", 1e3)
     task = make_task(shots=4, noise=1.5, views=views)
     choice = choose(task, scale="fixed", seed=3)
     fold = assign_folds(task, seed=3)
     right, expected = [], np.zeros((task.n, task.classes))
     for held in range(4):
         lam = 1 / (1e3 * task.shots)
-        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.trust, choice.share, lam)
+        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.text_weight, choice.text_share, lam)
         expected[fold == held] = scores[0][fold == held]
         right += (scores[:, fold == held].argmax(axis=2) == task.y[fold == held]).ravel().tolist()
-    trial = next(trial for trial in choice.tried if trial.share == choice.share)
+    trial = next(trial for trial in choice.tried if trial.text_share == choice.text_share)
     assert trial.accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
     np.testing.assert_array_equal(choice.held_out.images, np.arange(task.n))
     np.testing.assert_array_equal(choice.held_out.y, task.y)
@@ -151,7 +149,7 @@ def test_the_only_image_of_a_class_is_never_held_out():
 def test_with_one_image_per_class_the_texts_count_in_full():
     choice = choose(make_task(shots=1), scale="auto")
     assert choice.reason == "one image per class"
-    assert (choice.share, choice.tried, choice.held_out) == (1.0, (), None)
+    assert (choice.text_share, choice.tried, choice.held_out) == (1.0, (), None)
 
 
 def test_texts_that_say_nothing_are_left_behind():
@@ -159,9 +157,7 @@ def test_texts_that_say_nothing_are_left_behind():
     rng = np.random.default_rng(0)
     strange = Task(task.x, task.y, rng.normal(size=task.text.rows.shape), task.head, task.scale)
     fresh = make_task(shots=10, noise=1.0, width=30, views=2)
-    solution, _ = automatic(strange)
-    embedded = strange.linear.with_weight(solution.weight)(fresh.x[1])
-    assert ((embedded @ strange.text.rows.T).argmax(axis=1) == fresh.y).mean() > 0.9
+    assert (Anchored().fit(strange).predict(fresh.x[1]) == fresh.y).mean() > 0.9
 
 
 def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
@@ -172,19 +168,18 @@ def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
         noise = 15 * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
         x, fresh = np.concatenate([plain.x, noise], axis=2)
         head = Head(np.vstack([plain.head.weight, np.zeros((3, 40))]))
-        solution, _ = automatic(Task(x, plain.y, plain.text, head, plain.scale))
-        return ((fresh @ solution.weight @ plain.text.rows.T).argmax(axis=1) == plain.y).mean()
+        fitted = Anchored().fit(Task(x, plain.y, plain.text, head, plain.scale))
+        return (fitted.predict(fresh) == plain.y).mean()
 
-    evened = np.mean([right(seed) for seed in range(5)])
-    monkeypatch.setattr(residual, "EVENING", 0.0)
-    assert evened > np.mean([right(seed) for seed in range(5)]) + 0.05
+    scaled = np.mean([right(seed) for seed in range(5)])
+    monkeypatch.setattr(module, "VARIANCE_SCALING_POWER", 0.0)
+    assert scaled > np.mean([right(seed) for seed in range(5)]) + 0.05
 
 
 @pytest.mark.parametrize("x", [np.ones((4, 6)), np.eye(4, 6)[[0, 0, 0, 1]]])
 def test_features_that_hardly_vary_can_be_fitted(x):
     task = Task(x, [0, 0, 1, 1], np.eye(2, 6))
-    solution, _ = automatic(task)
-    assert np.isfinite(solution.weight).all()
+    assert np.isfinite(Anchored().fit(task).head.weight).all()
 
 
 def test_the_same_seed_gives_the_same_choice():
@@ -196,28 +191,26 @@ def test_the_same_seed_gives_the_same_choice():
 def test_the_order_of_images_does_not_matter(scale):
     task = make_task(noise=2.0)
     order = np.random.default_rng(5).permutation(task.n)
-    first, choice = automatic(task, scale=scale)
-    second, again = automatic(task.subset(order), scale=scale)
-    assert again.lam == pytest.approx(choice.lam, rel=1e-6)
-    np.testing.assert_allclose(logits(task, second), logits(task, first), atol=0.01)
+    first = Anchored(scale=scale).fit(task)
+    second = Anchored(scale=scale).fit(task.subset(order))
+    assert second.report["lam"] == pytest.approx(first.report["lam"], rel=1e-6)
+    np.testing.assert_allclose(second.logits(task.x[0]), first.logits(task.x[0]), atol=0.01)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 0.3, 700.0])
 def test_rescaled_features_are_the_same_problem(factor):
     task = make_task(noise=2.0)
     rescaled = Task(task.x * factor, task.y, task.text, Head(task.head.weight / factor), task.scale)
-    first, choice = automatic(task)
-    second, again = automatic(rescaled)
-    assert (again.lam, again.share) == (choice.lam, choice.share)
-    assert again.trust == pytest.approx(choice.trust, rel=1e-3)
-    np.testing.assert_allclose(logits(rescaled, second), logits(task, first), atol=0.05)
+    first, second = Anchored().fit(task), Anchored().fit(rescaled)
+    assert second.report["lam"] == first.report["lam"]
+    assert second.text_share == first.text_share
+    assert second.text_weight == pytest.approx(first.text_weight, rel=1e-3)
+    np.testing.assert_allclose(second.logits(rescaled.x[0]), first.logits(task.x[0]), atol=0.05)
 
 
 def test_the_fit_stays_within_the_span_of_the_texts():
     task = make_task()
-    solution, choice = automatic(task)
-    assert solution.scale == choice.scale
-    change = solution.weight - task.head.weight
+    change = Anchored().fit(task).head.weight - task.head.weight
     inside = np.linalg.qr(task.text.rows.T)[0]
     outside = change - change @ inside @ inside.T
     assert np.linalg.norm(outside) < 1e-4 * np.linalg.norm(change)
@@ -225,9 +218,11 @@ def test_the_fit_stays_within_the_span_of_the_texts():
 
 def test_a_settled_fit_is_the_chosen_one_again():
     task = make_task(noise=1.5)
-    fitted = ProLIP().fit(task)
-    again = ProLIP(**fitted.settings.options).fit(task)
+    fitted = Anchored().fit(task)
+    again = Anchored(**fitted.settings.options).fit(task)
     assert again.settings == fitted.settings
+    assert (again.text_weight, again.text_share) == (fitted.text_weight, fitted.text_share)
+    assert "choice" not in again.report
     expected = fitted.logits(task.x[0])
     np.testing.assert_allclose(again.logits(task.x[0]), expected, atol=0.03 * np.abs(expected).max())
 
@@ -237,7 +232,7 @@ def test_a_chosen_scale_predicts_held_out_images_better():
     both = make_task(shots=8, noise=1.5, scale=200.0, views=2)
     fresh = Task(both.x[1], both.y, task.text, task.head, task.scale)
     losses = [
-        -log_softmax(logits(fresh, automatic(task, scale=scale)[0]))[np.arange(fresh.n), fresh.y].mean()
+        -log_softmax(Anchored(scale=scale).fit(task).logits(fresh.x[0]))[np.arange(fresh.n), fresh.y].mean()
         for scale in ("fixed", "auto")
     ]
     assert losses[1] < losses[0]
@@ -245,10 +240,11 @@ def test_a_chosen_scale_predicts_held_out_images_better():
 
 def test_many_classes_are_sampled(monkeypatch):
     task = make_task(shots=3, classes=12)
-    monkeypatch.setattr(module, "CLASSES", 5)
+    monkeypatch.setattr(module, "MAX_SEARCH_CLASSES", 5)
     choice = choose(task)
     assert choice.held_out is None
-    assert automatic(task)[0].weight.shape == task.head.weight.shape
+    assert Anchored().tune(task, Splits(task)).held_out is None
+    assert Anchored().fit(task).head.weight.shape == task.head.weight.shape
 
 
 def test_a_sample_of_classes_keeps_images_and_texts_together():
@@ -261,9 +257,26 @@ def test_a_sample_of_classes_keeps_images_and_texts_together():
         np.testing.assert_array_equal(few.x[0, few.y == k], task.x[0, task.y == label])
 
 
-def test_an_unknown_scale_is_refused():
-    with pytest.raises(UsageError, match="scale"):
-        choose(make_task(), scale="automatic")
+@pytest.mark.parametrize(
+    "options",
+    [{"scale": "automatic"}, {"lam": "1/N"}, {"lam": 0.0}, {"text_weight": -1.0}, {"text_share": "half"}],
+)
+def test_wrong_options_are_refused(options):
+    with pytest.raises(UsageError):
+        Anchored(**options)
+
+
+def test_the_share_nearest_to_the_expected_one_wins_among_those_that_are_as_likely():
+    shares, noise = (1.0, 0.5, 0.25), np.array([1.0, -1.0] * 8)
+    equal = np.stack([noise, noise + 0.1 * np.roll(noise, 1), noise])
+    assert [choose_text_share(equal, shares, shots) for shots in (1, 2.7, 16)] == [0, 1, 2]
+    clear = np.stack([noise, noise - 1, noise - 1])
+    assert [choose_text_share(clear, shares, shots) for shots in (1, 2.7, 16)] == [0, 0, 0]
+
+
+def test_the_paper_method_needs_a_validation_set_to_choose_lam():
+    with pytest.raises(UsageError):
+        ProLIP(lam="auto").fit(make_task())
 
 
 def test_a_validation_set_chooses_the_best_of_the_papers_grid():
@@ -276,7 +289,7 @@ def test_a_validation_set_chooses_the_best_of_the_papers_grid():
         embedded = task.linear.with_weight(solution.weight)(validation.x[0])
         expected.append(float(np.mean((embedded @ task.text.rows.T).argmax(axis=1) == validation.y)))
     assert found == dict(zip(lams, expected, strict=True))
-    fitted = ProLIP().fit(task, validation=validation)
+    fitted = ProLIP(lam="auto").fit(task, validation=validation)
     assert fitted.report["validation_accuracy"] == max(validation_accuracies(task, validation).values())
 
 
@@ -286,4 +299,4 @@ def test_the_papers_grid_warns_of_nothing():
     assert len(accuracies) == 7
     ties = [lam for lam in accuracies if accuracies[lam] == max(accuracies.values())]
     assert len(ties) > 1
-    assert ProLIP().fit(task, validation=task).report["lam"] == max(ties)
+    assert ProLIP(lam="auto").fit(task, validation=task).report["lam"] == max(ties)

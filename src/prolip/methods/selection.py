@@ -7,16 +7,20 @@ nothing to hold out, and a method falls back to its fixed default.
 A search over very many classes is run on a sample of them: what is searched for is a strength, not a class.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prolip.core import HeldOutPredictions, Task, Text
 from prolip.core.arrays import Array, cross_entropy
-from prolip.methods.common.method import Method
 from prolip.solvers.folds import assign_folds, some_classes
+
+if TYPE_CHECKING:
+    from prolip.methods.base import Method
 
 CLASSES = 100
 
@@ -29,6 +33,15 @@ class Split:
     x: Array
     y: Array
     source: str = "support"
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Where a method may choose: on a validation set, or on folds of the support set."""
+
+    task: Task
+    validation: Task | None = None
+    seed: int = 0  # of the folds
 
 
 @dataclass(frozen=True, order=True)

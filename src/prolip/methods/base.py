@@ -8,13 +8,15 @@ import time
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 from prolip.core import Fitted, HeldOutPredictions, InputError, Settings, Task, UsageError
 from prolip.core.arrays import to_python_scalar
+from prolip.methods.selection import Splits, cross_validate
+from prolip.solvers.threads import single_thread
 
 Progress = Callable[[int, int], None]  # (done, total)
 AnyFitted = TypeVar("AnyFitted", bound=Fitted)
@@ -47,6 +49,26 @@ class Shape:
         return cls(inputs, dim, task.classes, task.n, text)
 
 
+@dataclass(frozen=True, eq=False)
+class FitContext:
+    """What `solve` gets beside the task."""
+
+    progress: Progress | None = None
+    validation: Task | None = None  # to keep the best epoch on
+    start: Any = None  # what `tune` handed on
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """A method with nothing left to choose, and what the search for it found."""
+
+    method: Method
+    report: dict[str, Any] = field(default_factory=dict)  # of the search, for people to read
+    # Predictions for held-out support images under the choice, where the search has made them.
+    held_out: HeldOutPredictions | None = None
+    start: Any = None  # for `solve`
+
+
 class Method(ABC):
     """A way to adapt a CLIP-like model: a frozen dataclass of options, with the defaults of its authors."""
 
@@ -68,14 +90,54 @@ class Method(ABC):
         """The method with these options; each must be one of `options()`."""
         return cls(**options)
 
-    @abstractmethod
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
-        """Adapt to the support set; what comes back has its settings and report (`finish`).
+        """Adapt to the support set: check, tune, solve, report.
 
         `progress` is called with (done, total) where there are steps to count. `validation` are further
         labelled images of the same classes, to choose hyperparameters or the best epoch on: without it they
-        are chosen inside the support set, or fixed. Refused where there is nothing to choose (`begin`).
+        are chosen inside the support set, or fixed. Refused where there is nothing to choose.
         """
+        return self._fit(task, progress, validation)[0]
+
+    def fit_held_out(
+        self, task: Task, progress: Progress | None = None, seed: int = 0
+    ) -> tuple[Fitted, HeldOutPredictions]:
+        """Fit, and predict each image of the support set by a fit of the same options without its fold.
+
+        Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
+        """
+        if type(self).solve is Method.solve:
+            from prolip.methods import from_settings
+
+            fitted = self.fit(task, progress)
+            return fitted, cross_validate(from_settings(fitted.settings), task, seed=seed)
+        fitted, tuned = self._fit(task, progress)
+        if tuned.held_out is not None and seed == getattr(self, "seed", 0):
+            return fitted, tuned.held_out
+        return fitted, cross_validate(tuned.method, task, seed=seed)
+
+    def _fit(
+        self, task: Task, progress: Progress | None = None, validation: Task | None = None
+    ) -> tuple[Fitted, Tuning]:
+        started = self.begin(task, validation)
+        with single_thread():
+            tuned = self.tune(task, Splits(task, validation, getattr(self, "seed", 0)))
+            fitted = tuned.method.solve(task, FitContext(progress, validation, tuned.start))
+        report = {"scale": getattr(fitted, "scale", task.scale), "parameters": tuned.method.parameters(task)}
+        report |= {**tuned.report, **fitted.report, "seconds": time.perf_counter() - started}
+        settings = fitted.settings if fitted.settings.method else tuned.method.to_settings()
+        return dataclasses.replace(fitted, settings=settings, report=plain(report)), tuned
+
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Choose what the options leave open, on held-out images; by default there is nothing to choose."""
+        return Tuning(self)
+
+    def solve(self, task: Task, context: FitContext) -> Fitted:
+        """Fit with options that leave nothing open. The only function that a method has to write.
+
+        What comes back may have a `report` of the training, and `settings` where training settled an option.
+        """
+        raise NotImplementedError
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], pictures: Sequence[Any]) -> Task:
         """Return the task as the method takes it: with its encoder and images, where it trains a tower."""
@@ -86,10 +148,7 @@ class Method(ABC):
         return False
 
     def begin(self, task: Task, validation: Task | None = None) -> float:
-        """The clock at the start of a fit, for `finish`.
-
-        A validation set that would be ignored, or that has other classes, is refused.
-        """
+        """Refuse a validation set that would be ignored, or has other classes; the time at the start."""
         if validation is not None and not self.chooses():
             raise UsageError(
                 f"{self.name} has nothing to choose on a validation set with these options: leave out "
@@ -109,7 +168,7 @@ class Method(ABC):
         """How many numbers are trained on this task: the paper's "# params"."""
         return self.count(Shape.of(task))
 
-    def settle(self, **chosen: Any) -> Settings:
+    def to_settings(self, **chosen: Any) -> Settings:
         """Its name and all its options, with what a fit chose in their place, as JSON has them."""
         from prolip.methods.common.plugins import name_of
 
@@ -117,28 +176,10 @@ class Method(ABC):
         return Settings(name_of(type(self)), plain(options))
 
     def finish(self, fitted: AnyFitted, task: Task, started: float, **figures: Any) -> AnyFitted:
-        """A fitted model with its settings and report: what `fit` returns.
-
-        Call it on the method with what was chosen as its options (`dataclasses.replace`); with the task at
-        the scale that the model answers at; and with the clock as `begin` gave it. Figures that the model has
-        already stay in its report, beside these.
-        """
+        """A fitted model with its settings and report."""
         report = {"scale": task.scale, "parameters": self.parameters(task), **figures, **fitted.report}
         report["seconds"] = time.perf_counter() - started
-        return dataclasses.replace(fitted, settings=self.settle(), report=plain(report))
-
-    def fit_held_out(
-        self, task: Task, progress: Progress | None = None, seed: int = 0
-    ) -> tuple[Fitted, HeldOutPredictions]:
-        """The fit, and what models of the same options say about images that they were not fitted on.
-
-        Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
-        """
-        from prolip.methods import from_settings
-        from prolip.methods.common.cross_validation import cross_validate
-
-        fitted = self.fit(task, progress)
-        return fitted, cross_validate(from_settings(fitted.settings), task, seed=seed)
+        return dataclasses.replace(fitted, settings=self.to_settings(), report=plain(report))
 
 
 def plain(value: Any) -> Any:
