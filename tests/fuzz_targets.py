@@ -710,10 +710,10 @@ def craft(
 def _joined(first: Tally, second: Tally) -> Tally:
     return Tally(
         first.name,
+        first.found + second.found,
+        first.examples + second.examples,
         first.inputs + second.inputs,
         first.refused + second.refused,
         max(first.seconds, second.seconds),
         max(first.megabytes, second.megabytes),
-        first.found + second.found,
-        first.examples + second.examples,
     )

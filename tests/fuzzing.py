@@ -15,16 +15,16 @@ import time
 import traceback
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from prolip.core import ProlipError
+from tally import Faults
 
 SECONDS, MEGABYTES = 20.0, 1500.0
 TOKENS = (
@@ -40,22 +40,13 @@ NUMBERS = (0, 1, 2, 255, 256, 32767, 65535, 65536, 10**6, 2**28, 2**31 - 1, 2**3
 
 
 @dataclass
-class Tally:
+class Tally(Faults):
     """Inputs of one kind, and what became of them."""
 
-    name: str
     inputs: int = 0
-    refused: int = 0  # with an error of ours
+    refused: int = 0  # with a ProlipError
     seconds: float = 0.0  # of the slowest
-    megabytes: float = 0.0  # at most, of the process, while one was read
-    found: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
-
-    def add(self, kind: str, example: str) -> None:
-        """Count something that went wrong; the first few are shown."""
-        self.found[kind] += 1
-        if len(self.examples) < 5:
-            self.examples.append(f"{kind}: {example}")
+    megabytes: float = 0.0  # peak of the process while one was read
 
     def __str__(self) -> str:
         problems = ", ".join(f"{kind} {count}" for kind, count in self.found.items()) or "no problem"

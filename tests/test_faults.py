@@ -44,7 +44,7 @@ NAMES = [
 ]
 
 
-def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
+def test_f2_a_second_process_may_not_write_the_same_predictions(tmp_path):
     path = tmp_path / "a.csv"
     code = (
         "import sys; from pathlib import Path; from prolip.api.prediction_file import PredictionFile\n"
@@ -63,7 +63,7 @@ def test_f2_a_second_process_is_told_who_writes_the_answers(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_f2_an_answer_is_in_the_file_as_soon_as_it_is_found(tmp_path, suffix):
+def test_f2_a_prediction_is_in_the_file_as_soon_as_it_is_made(tmp_path, suffix):
     path, seen = tmp_path / f"a.{suffix}", []
 
     def found():
@@ -130,7 +130,7 @@ def test_f9_every_image_has_its_row_whatever_it_is_called(
     assert len(np.load("z.npy")) == len(expected)
 
 
-def test_f13_names_are_no_markup_in_a_model_card(colour_model):
+def test_f13_names_are_not_markup_in_a_model_card(colour_model):
     config = {**keep.describe(colour_model.model_), "classes": NAMES, "templates": ["a <i>photo</i> of `{}`"]}
     config["held_out"] = {**config["held_out"], "per_class": [0.5] * len(NAMES)}
     card = model_card({**config, "model": "hf:a/b\nlicense: mine"}, {"prolip.json"}, "../<script>\n# x")
@@ -189,10 +189,10 @@ def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkey
     assert re.search("cannot write|name another place|too long|home directory|Not a directory", err)
 
 
-def test_a_saved_model_from_a_stranger_opens_nothing(prolip, colour_model, tmp_path, monkeypatch):
-    """With checksums that fit, it names a path; nothing but the user's word opens it."""
-    asked = []
-    monkeypatch.setattr("prolip.encoders.load", lambda name, device: asked.append(name))
+def test_an_untrusted_model_opens_nothing(prolip, colour_model, tmp_path, monkeypatch):
+    """Its checksums are valid and it names a path, which only an option of the user opens."""
+    loaded = []
+    monkeypatch.setattr("prolip.encoders.load", lambda name, device: loaded.append(name))
     config = {**keep.describe(colour_model.model_), "model": "hf:/etc", "fingerprint": "f"}
     from prolip.export.saved import SavedModel, write_model
 
@@ -208,7 +208,7 @@ def test_a_saved_model_from_a_stranger_opens_nothing(prolip, colour_model, tmp_p
     ):
         code, _, err = prolip(command[0], tmp_path / "model", *command[1:])
         assert (code, "would open or fetch 'hf:/etc'" in err, "--trust-base" in err) == (2, True, True), err
-    assert asked == []
+    assert loaded == []
 
 
 def test_an_encoder_that_is_loaded_can_be_the_base(colour_model, offline, tmp_path):
@@ -216,8 +216,8 @@ def test_an_encoder_that_is_loaded_can_be_the_base(colour_model, offline, tmp_pa
     assert FewShotClassifier.load(tmp_path / "model", base=offline).model_.encoder is offline
 
 
-def test_a_model_that_was_made_to_look_like_one_is_refused(colour_model, tmp_path):
-    """The shapes of one part against those of another, with checksums that fit."""
+def test_a_crafted_model_is_refused(colour_model, tmp_path):
+    """Shapes that contradict each other, with valid checksums."""
     from fuzz_targets import craft
 
     model, path = colour_model.model_, tmp_path / "model"
@@ -247,7 +247,7 @@ def test_a_model_that_was_made_to_look_like_one_is_refused(colour_model, tmp_pat
 
 @pytest.mark.parametrize("use", ["add", "merge", "measure", "fit"])
 def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
-    """A module that a file names is there to be imported, and is not, whatever is asked of the model."""
+    """A module that a file names could be imported, and is not, whatever is done with the model."""
     (tmp_path / "left_alone.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     recipe = replace(colour_model.model_.recipe, method="left_alone:Method")

@@ -64,7 +64,7 @@ def main() -> None:
             tallies += run(trials[kind])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    total = Tally("all", sum(tally.trials for tally in tallies))
+    total = Tally("all", trials=sum(tally.trials for tally in tallies))
     for tally in tallies:
         total.found.update(tally.found)
     show(total)

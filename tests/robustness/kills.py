@@ -1,28 +1,20 @@
 """Commands killed at every change of a file and at random moments, and several processes on one output."""
 
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from robustness.commands import Checks, Job, copy, prepare, prepare_towers, require, work
 from robustness.process import Child, Ran
+from tally import Faults
 
 
 @dataclass
-class Tally:
+class Tally(Faults):
     """Counts of trials of one kind and of what went wrong in them."""
 
-    name: str
     trials: int = 0
-    found: Counter[str] = field(default_factory=Counter)
-    examples: list[str] = field(default_factory=list)
-
-    def add(self, kind: str, example: str) -> None:
-        """Count something that went wrong, and keep the first few examples."""
-        self.found[kind] += 1
-        if len(self.examples) < 5:
-            self.examples.append(f"{kind}: {example}")
 
     def judge(self, ran: Ran, allowed: tuple[int, ...]) -> None:
         """Count a hang, a traceback, or an exit code that is not allowed."""
@@ -45,6 +37,15 @@ class Kills:
         if towers:
             prepare_towers(self.start)
         self.checks = Checks(encoder, self.start)
+
+    def chosen(self, kind: str, jobs: list[str] | None) -> Iterator[tuple[Job, Tally]]:
+        """Yield the jobs of these names (None: all) with a tally each, once an undisturbed run is known."""
+        for job in self.checks.jobs(onnx=False):
+            if jobs is None or job.name in jobs:
+                tally = Tally(f"{kind}: {job.name}")
+                if job.name not in self.checks.whole:
+                    self.measure(job, tally)
+                yield job, tally
 
     def measure(self, job: Job, tally: Tally) -> Ran:
         """Run a job undisturbed: how many changes it makes, and what it leaves."""
@@ -115,12 +116,7 @@ def at_once_trials(
 ) -> list[Tally]:
     """Run each job in several processes at once, `count` times."""
     tallies = []
-    for job in kills.checks.jobs(onnx=False):
-        if jobs is not None and job.name not in jobs:
-            continue
-        tally = Tally(f"{processes} at once: {job.name}")
-        if job.name not in kills.checks.whole:
-            kills.measure(job, tally)
+    for job, tally in kills.chosen(f"{processes} at once", jobs):
         for _ in range(count):
             kills.at_once(job, tally, processes)
         tallies.append(tally)

@@ -13,12 +13,7 @@ from robustness.process import NOBODY, PATIENCE, Child, Ran
 def full_disk_trials(kills: Kills, count: int, seed: int, jobs: list[str] | None = None) -> list[Tally]:
     """Limit the size of files, as a full disk does; then lift the limit and run the command again."""
     generator, tallies = random.Random(seed), []
-    for job in kills.checks.jobs(onnx=False):
-        if jobs is not None and job.name not in jobs:
-            continue
-        tally = Tally(f"full disk: {job.name}")
-        if job.name not in kills.checks.whole:
-            kills.measure(job, tally)
+    for job, tally in kills.chosen("full disk", jobs):
         for _ in range(count):
             copy(kills.start, kills.trial)
             tally.trials += 1
