@@ -17,6 +17,7 @@ THIRD_PARTY = {
     "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",
+    "models.callback",  # click.Group: what `prolip models` runs without a subcommand
     "block.forward",  # torch: wrapped for a while, then put back
     "model.ir_version",  # a message of protobuf
 }
