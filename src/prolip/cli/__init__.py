@@ -31,6 +31,7 @@ from prolip.cli import (
     models,
     predict,
     report,
+    search,
 )
 from prolip.cli.console import OUTPUT, detail, fail, warn
 from prolip.cli.parameters import Group
@@ -45,7 +46,7 @@ root = Group(
 for command in (
     demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
     classes.classes, grow.add, grow.curve, grow.suggest, export.export, export.convert, export.embed,
-    export.reproject, app.open_page, app.serve, models.models, methods.list_methods,
+    export.reproject, app.open_page, app.serve, search.search, models.models, methods.list_methods,
 ):  # fmt: skip
     root.add_command(command)
 # The commands of research are found by name: nothing else of the product knows them.

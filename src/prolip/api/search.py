@@ -1,0 +1,74 @@
+"""Images ranked by words, or by their likeness to another image, in the space that images and texts share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prolip.api.inputs import as_images
+from prolip.api.support import Progress, ReadOptions, Source
+from prolip.core import Projected, UsageError
+from prolip.core.arrays import Array, unit_rows
+from prolip.encoders import Encoder
+
+PROMPTS = ("{}", "a photo of {}.", "a picture of {}.")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """An image that was found."""
+
+    index: int  # place among the images
+    image: Any
+    score: float  # cosine between the image and the query
+
+
+def search(
+    encoder: Encoder,
+    images: Any,
+    *,
+    words: str | None = None,
+    like: Any = None,
+    top: int = 20,
+    fitted: Projected | None = None,
+    reading: ReadOptions = ReadOptions(),  # noqa: B008  (it is frozen)
+    progress: Progress | None = None,
+) -> list[SearchResult]:
+    """Rank images by words, by an image, or by both; the nearest first.
+
+    `fitted` is an adapted model on this encoder, whose projection is then used in place of the encoder's own.
+    """
+    if words is None and like is None:
+        raise UsageError("name what to search for: words, or an image that others should be like")
+    if words is not None and not words.strip():
+        raise UsageError("the words to search for are empty")
+    listed = as_images(images)
+    source = Source.of(encoder, reading)
+    found = source.features(listed, progress=progress)
+    embeddings = embed(encoder, found.features[0], fitted)
+    scores = embeddings @ query(source, words, like, fitted)
+    order = np.argsort(-scores, kind="stable")[:top]
+    return [SearchResult(found.kept[i], listed[found.kept[i]], float(scores[i])) for i in order]
+
+
+def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
+    """Return unit embeddings [n, D] of features [n, width]."""
+    return unit_rows(encoder.head(x)) if fitted is None else fitted.embed(x)
+
+
+def query(source: Source, words: str | None, like: Any, fitted: Projected | None = None) -> Array:
+    """Return the direction [D] of words and of an image: the mean, where both are given."""
+    encoder, rows = source.encoder, []
+    if words is not None:
+        rows.append(text_row(encoder, words))
+    if like is not None:
+        rows.append(embed(encoder, source.features([like]).features[0], fitted)[0])
+    return unit_rows(np.mean(rows, axis=0, keepdims=True))[0]
+
+
+def text_row(encoder: Encoder, words: str, prompts: Sequence[str] = PROMPTS) -> Array:
+    """Return the unit row [D] of words, the mean over prompts."""
+    return encoder.text([words], list(prompts)).rows[0]

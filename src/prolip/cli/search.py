@@ -1,0 +1,99 @@
+"""`prolip search`: images of a folder, ranked by words or by an image."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from prolip.cli import options
+from prolip.cli.console import OUTPUT, bar, print_json, say, table
+from prolip.cli.parameters import HTML, PATH, argument, command, flag, option
+
+
+@command("search")
+@argument("source", "DIR", "Images: a folder, a table or an archive.")
+@argument("words", "[WORDS]", "What to search for.", required=False)
+@option("--like", type=PATH, help="An image that others should be like; also together with words.")
+@option("--top", type=click.IntRange(1, 10_000), default=20, help="Number of images to show.")
+@option(
+    "--model", default="offline",
+    help="The encoder (see `prolip models`), or a saved model, whose tuned projection is then used.",
+)  # fmt: skip
+@flag("--yes", help="Download the model, if it is not here, without asking.")
+@option("--report", type=HTML, help="An .html file for a page of thumbnails.")
+@options.image_input
+def search(
+    source: str,
+    words: str | None,
+    like: Path | None,
+    top: int,
+    model: str,
+    yes: bool,
+    report: Path | None,
+    images: options.ImageInput,
+) -> None:
+    """Rank the images of a folder by words, or by their likeness to an image.
+
+    $ prolip search photos/ "red shoes" --model clip --report found.html
+    $ prolip search photos/ --like shoe.jpg
+    """
+    from prolip.api.search import search as rank
+    from prolip.api.support import ReadOptions, open_store
+    from prolip.core import Projected, UsageError
+    from prolip.io.files import readable
+
+    if words is None and like is None:
+        raise UsageError("name what to search for: words, or --like an image")
+    fitted = None
+    if Path(model).is_dir():
+        from prolip.api import FewShotClassifier
+
+        clf = FewShotClassifier.load(model, **images.settings())
+        encoder = clf.model_.encoder
+        if isinstance(clf.fitted_, Projected):
+            fitted = clf.fitted_
+    else:
+        from prolip import encoders
+        from prolip.cli.models import ensure_downloaded
+
+        ensure_downloaded(model, yes)
+        encoder = encoders.load(model, images.device)
+    from prolip.data import list_images
+
+    listed = list_images(source, absolute_paths=images.absolute_paths)
+    settings = images.settings()
+    reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"], settings["exact_decode"])
+    with bar("encoding") as progress:
+        found = rank(
+            encoder,
+            listed,
+            words=words,
+            like=like,
+            top=top,
+            fitted=fitted,
+            reading=reading,
+            progress=progress,
+        )
+    names = [readable(str(each.image)) for each in found]
+    if report is not None:
+        from prolip.io.writing import write_bytes
+        from prolip.report.search_page import search_page
+
+        short = [os.path.relpath(name, source) if Path(source).is_dir() else name for name in names]
+        title = " ".join(filter(None, [words, f"like {like.name}" if like else None]))
+        write_bytes(report, search_page(found, short, query=title, source=source).encode())
+    if OUTPUT.get().json:
+        print_json(
+            [{"image": name, "score": round(each.score, 6)} for name, each in zip(names, found, strict=True)]
+        )
+        return
+    table(
+        None,
+        ["image", "score"],
+        [[name, f"{e.score:.3f}"] for name, e in zip(names, found, strict=True)],
+        right=1,
+    )
+    if report is not None:
+        say(f"page written to {report}")
