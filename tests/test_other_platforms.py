@@ -86,7 +86,6 @@ def without_open_renames(monkeypatch, root):
     patch_paths(monkeypatch, ["rename", "replace", "unlink", "remove", "rmdir"], refuse)
     monkeypatch.setattr(Path, "unlink", unlink)
     monkeypatch.setattr(locks, "REMOVES_OPEN_FILES", False)
-    monkeypatch.setattr(writing, "_exchange", lambda a, b: False)
 
 
 def unlink(path, missing_ok=False):
@@ -557,19 +556,3 @@ def test_a_user_without_a_home_is_asked_for_a_cache_folder(monkeypatch):
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
     with pytest.raises(UsageError):
         files.cache_dir()
-
-
-@pytest.mark.parametrize("done", [False, True])
-def test_a_replacement_that_was_killed_between_its_two_steps_is_undone_or_ended(tmp_path, done):
-    """Where two names cannot be exchanged in one step."""
-    before, out = tmp_path / ".out.prolip-old", tmp_path / "out"
-    before.mkdir()
-    for name in ("a", "late"):
-        (before / name).write_text("old")
-    if done:
-        out.mkdir()
-        (out / "a").write_text("new")
-    assert writing.check_exchangeable(out) == out
-    found = {path.name: path.read_text() for path in out.iterdir()}
-    assert found == {"a": "new" if done else "old", "late": "old"}
-    assert not before.exists()

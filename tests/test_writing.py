@@ -15,7 +15,7 @@ from prolip.core import ProlipError, UsageError
 from prolip.io import writing
 from prolip.io.appending import appending
 from prolip.io.locks import MARK, LockedError, folder_lock
-from prolip.io.writing import check_place, write_atomic, write_files, write_folder
+from prolip.io.writing import WriteError, check_place, write_atomic, write_files, write_folder
 
 
 def fill(files):
@@ -42,7 +42,7 @@ def test_a_failure_leaves_the_old_file(tmp_path):
         made.write_text("half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(ProlipError, match="no space left"):
+    with pytest.raises(WriteError):
         write_atomic(path, fails)
     assert content(tmp_path) == {"a.txt": "old"}
 
@@ -82,28 +82,31 @@ def test_files_of_the_same_names_are_replaced_together_and_others_stay(tmp_path)
     assert not marked(tmp_path)
 
 
-def test_what_arrives_between_the_two_steps_is_kept(tmp_path, monkeypatch):
+def test_an_interrupted_replacement_never_mixes_old_and_new_files(tmp_path, monkeypatch):
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "a").write_text("old")
-    exchange = writing._exchange
+    write_folder(out, fill({"a": "old", "b": "old", "mine": "old"}))
+    moves = []
 
-    def late(a, b):
-        (out / "late").write_text("mine")
-        return exchange(a, b)
+    def stop(old, new):
+        moves.append((old, new))
+        if len(moves) == 2:
+            raise KeyboardInterrupt
+        old.replace(new)
 
-    monkeypatch.setattr(writing, "_exchange", late)
-    write_folder(out, fill({"a": "new"}), replace=True)
-    assert content(out) == {"a": "new", "late": "mine"}
+    monkeypatch.setattr(writing, "rename", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(out, fill({"a": "new", "b": "new"}), replace=True)
+    found = content(out)
+    assert found.pop("mine") == "old"
+    assert list(found.values()) == ["new"]
 
 
-def test_without_an_exchange_of_names_there_are_two_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing.ctypes, "CDLL", lambda *_, **__: object())
-    out = tmp_path / "out"
-    write_folder(out, fill({"a": "old", "b": "old"}))
-    write_folder(out, fill({"a": "new"}), replace=True)
-    assert content(out) == {"a": "new", "b": "old"}
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+def test_a_folder_of_the_same_name_is_left_alone(tmp_path):
+    (tmp_path / "out" / "b").mkdir(parents=True)
+    (tmp_path / "out" / "a").write_text("old")
+    with pytest.raises(writing.WriteError):
+        write_folder(tmp_path / "out", fill({"a": "new", "b": "new"}), replace=True)
+    assert (tmp_path / "out" / "a").read_text() == "old"
 
 
 def test_what_a_killed_writer_left_is_swept(tmp_path):
@@ -152,11 +155,11 @@ def test_places_that_cannot_be_written_are_told(tmp_path, name):
             write()
 
 
-def test_the_folder_one_stands_in_is_not_swapped(tmp_path, monkeypatch):
+def test_the_working_folder_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="name a folder inside"):
-        write_folder(Path(), fill({"a": "1"}), replace=True)
+    write_folder(Path(), fill({"a": "1"}), replace=True)
+    assert content(Path()) == {"a": "1"}
 
 
 HOLD = (
@@ -248,7 +251,7 @@ def test_a_write_that_fails_leaves_the_lines_before_it(tmp_path, monkeypatch):
             monkeypatch.setattr(os, "write", half)
             file.write("two\n")
 
-    with pytest.raises(ProlipError, match="no space left"):
+    with pytest.raises(WriteError):
         write()
     assert path.read_text() == "one\n"
 
@@ -266,14 +269,14 @@ def test_a_file_that_is_refused_is_left_as_it_is(tmp_path):
     def refuse(file):
         raise UsageError("not mine")
 
-    with pytest.raises(UsageError, match="not mine"), appending(path, refuse):
+    with pytest.raises(UsageError), appending(path, refuse):
         pass
     assert path.read_text() == "years of wo"
 
 
 def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(UsageError, match="not a regular file"), appending(tmp_path / "a.csv"):
+    with pytest.raises(UsageError), appending(tmp_path / "a.csv"):
         pass
 
 
@@ -334,7 +337,7 @@ def test_the_mask_is_kept_to_and_never_set(tmp_path, masked):
 def test_a_place_is_refused_before_any_work(tmp_path, name):
     (tmp_path / "file").write_text("")
     (tmp_path / "nowhere").symlink_to("gone")
-    with pytest.raises(ProlipError, match=r"cannot write|which is not there"):
+    with pytest.raises((WriteError, UsageError)):
         check_place(Path(name) if name.startswith("~") else tmp_path / name)
 
 

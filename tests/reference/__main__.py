@@ -26,7 +26,7 @@ def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator
     labels = [*(check.method for check in CHECKS), *TOWERS]
     for name in only:
         if not any(_names(name, label) for label in labels):
-            raise errors.unknown_name("line", name, labels)
+            raise errors.UnknownNameError("line", name, labels)
 
     def wanted(label: str) -> bool:
         return not only or any(_names(name, label) for name in only)

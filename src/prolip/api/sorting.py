@@ -12,7 +12,7 @@ from typing import Any
 from prolip.core import UsageError
 from prolip.io.files import lies_in
 from prolip.io.placing import How, folder_names, place
-from prolip.io.writing import temporary, write_error
+from prolip.io.writing import WriteError, temporary
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 
@@ -86,7 +86,7 @@ class Sorting:
                 ]
                 probes = {stack.enter_context(temporary(folder)).name: folder for folder in targets}
             except OSError as error:
-                raise write_error(self.root, error) from error
+                raise WriteError(self.root, error) from error
             for source in {place for each in sources for place in (each, *each.resolve().parents)}:
                 for probe, folder in probes.items():
                     if (source / probe).exists():

@@ -26,7 +26,7 @@ from prolip.core import InputError
 from prolip.io.appending import Lines, appending
 from prolip.io.files import file_state, fsync_folder
 from prolip.io.reading import parse_json, read_json
-from prolip.io.writing import write_bytes, write_error
+from prolip.io.writing import WriteError, write_bytes
 
 SNAPSHOT = "snapshot.json"
 JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.jsonl")
@@ -83,7 +83,7 @@ class Journal:
         try:
             self._lines.write(line.decode(), sync=True)
         except OSError as error:
-            raise write_error(self._path, error, "all earlier changes are saved") from error
+            raise WriteError(self._path, error, "all earlier changes are saved") from error
         self._size += len(line)
         self.history.apply(change)
 

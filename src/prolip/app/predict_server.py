@@ -32,7 +32,7 @@ from prolip.app.responses import EXCEPTION_HANDLERS, image_error, read_object
 from prolip.app.workers import LargeImageQueue
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import unknown_name
+from prolip.core.errors import UnknownNameError
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.features import BadImage
@@ -155,7 +155,7 @@ class PredictServer:
         names = list(self.models)
         name = str(fields.get("model", names[0]))
         if name not in names:
-            raise unknown_name("model", name, names)
+            raise UnknownNameError("model", name, names)
         top = str(fields.get("top", "1"))
         if not (top.isdecimal() and len(top) <= MAX_DIGITS and int(top)):
             raise UsageError(f"top must be a positive integer, got {top[:20]!r}")

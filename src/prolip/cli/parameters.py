@@ -119,9 +119,9 @@ class Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find a command, or suggest the nearest one."""
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            from prolip.core.errors import unknown_name
+            from prolip.core.errors import UnknownNameError
 
-            raise unknown_name("command", args[0], self.commands)
+            raise UnknownNameError("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
 

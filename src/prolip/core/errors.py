@@ -1,7 +1,7 @@
 """Errors that a user can act on.
 
 Each says what was wrong, with the value, and what to do. The command line prints the message alone and
-exits with `exit_code`; anything else that escapes is a defect of ours and keeps its traceback.
+exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 """
 
 import difflib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ProlipError(Exception):
-    """The base of every error that is the user's to mend."""
+    """The base of every error that a user can fix."""
 
     exit_code = 1
 
@@ -21,34 +21,45 @@ class UsageError(ProlipError):
     exit_code = 2
 
 
+class UnknownNameError(UsageError):
+    """A name does not exist; `suggestions` are the nearest ones that do."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        self.kind, self.name = kind, name
+        self.suggestions = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        some = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+        hint = (
+            f"did you mean {' or '.join(map(repr, self.suggestions))}?"
+            if self.suggestions
+            else f"known: {some}"
+        )
+        super().__init__(f"unknown {kind} {name!r}: {hint}")
+
+
 class InputError(ProlipError, ValueError):
     """The data is wrong: shapes, labels, images, values."""
 
 
 class ModelError(ProlipError):
-    """An encoder cannot be had: not installed, not reachable, not what it claims to be."""
+    """An encoder cannot be loaded: not installed, not reachable, or with other weights."""
 
 
 class SavedModelError(ProlipError):
-    """A saved folder is incomplete, altered, or newer than this version."""
+    """A saved model cannot be read; `problem` is "missing", "altered", "damaged" or "version"."""
+
+    def __init__(self, message: str, problem: str = "damaged") -> None:
+        super().__init__(message)
+        self.problem = problem
 
 
 def first_line(error: BaseException) -> str:
-    """The start of an error's message, or its kind if it has none."""
+    """Return the first line of an error's message, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """An error for a name that does not exist, with the nearest ones that do."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    some = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {some}"
-    return UsageError(f"unknown {kind} {name!r}: {hint}")
-
-
 def check_name(kind: str, name: Any, known: Collection[str]) -> None:
-    """Refuse a name that is not among those that are known."""
+    """Reject a name that does not exist."""
     if name not in known:
-        raise unknown_name(kind, str(name), known)
+        raise UnknownNameError(kind, str(name), known)

@@ -22,8 +22,15 @@ from typing import IO, NamedTuple
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.files import is_hidden, is_image
-from prolip.data.lazy import LazyImage
-from prolip.io.reading import MEGABYTE, Unreadable, UnsupportedCompression, open_member, open_regular
+from prolip.data.imageset import LazyImage
+from prolip.io.reading import (
+    MEGABYTE,
+    TooLarge,
+    Unreadable,
+    UnsupportedCompression,
+    open_member,
+    open_regular,
+)
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000
@@ -89,9 +96,9 @@ def open_archive(path: Path) -> ArchiveFolder:
         for parts, size, content in members(path):
             count, unpacked = count + 1, unpacked + size
             if count > MEMBERS:
-                raise Unreadable(path, f"it holds more than {MEMBERS:,} files")
+                raise TooLarge(path, f"it holds more than {MEMBERS:,} files")
             if unpacked > UNPACKED:
-                raise Unreadable(path, f"it unpacks to more than {UNPACKED >> 30} GB")
+                raise TooLarge(path, f"it unpacks to more than {UNPACKED >> 30} GB")
             if ".." not in parts and not any(map(is_hidden, parts)):
                 _put(root, parts, content)
     except ProlipError:
@@ -166,7 +173,7 @@ def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
         with gzip.open(file) as stream:
             while block := stream.read(_BLOCK):
                 if plain.tell() > limit:
-                    raise Unreadable(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
+                    raise TooLarge(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
                 plain.write(block)
         plain.seek(0)
     except BaseException:

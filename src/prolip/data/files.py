@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import LazyImage
 
 # Formats that are opened, by Pillow's names. Pillow knows more; what is left out either starts another
 # program (EPS), is no image (PDF, HDF5, MPEG) or is only a stub there.

@@ -12,8 +12,7 @@ from pathlib import Path
 from prolip.core.errors import InputError
 from prolip.data.archives import ArchiveFolder
 from prolip.data.files import images_below, is_image, listing
-from prolip.data.imageset import ImageSet
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import ImageSet, LazyImage
 from prolip.data.tables import TABLE_NAMES
 
 SPLITS: dict[str, tuple[str, ...]] = {

@@ -1,9 +1,10 @@
-"""Images with their labels, and how a class's folder name becomes words."""
+"""Images with their labels, and class names as prompts use them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
@@ -11,19 +12,37 @@ from prolip.core.names import normalize_name, spelled
 from prolip.io.files import readable
 
 
+@dataclass(frozen=True, eq=False)
+class LazyImage:
+    """A member of an archive, a cell of a table or an item of a dataset, read on access."""
+
+    name: str  # in predictions and messages
+    # Returns a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
+    load: Callable[[], Any]
+    size: int = 0  # bytes that it takes in memory, where that is known before it is read
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, like that of a path."""
+        return PurePosixPath(self.name).suffix
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class LookAlikeClasses(InputError):  # noqa: N818
-    """Two classes whose names differ only in characters that do not show, or in how those are encoded."""
+    """The names of two classes differ only in invisible characters, or in how characters are encoded."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(
             f"classes {spelled(first)} and {spelled(second)} have the same name, {normalize_name(first)!r}, "
-            "but for what does not show: rename or merge them"
+            "except for invisible characters: rename or merge them"
         )
         self.names = first, second
 
 
 def clean_name(raw: str) -> str:
-    """A class name as a prompt says it: normalised, and with spaces for underscores.
+    """Return a class name for prompts: normalised, and with spaces for underscores.
 
     Case stays as it is, as in the paper.
 
@@ -33,12 +52,12 @@ def clean_name(raw: str) -> str:
     'Maine Coon'
     """
     if not raw.replace("_", " ").strip():
-        raise InputError(f"class {raw!r} has no name left once underscores are spaces: rename it")
+        raise InputError(f"class {raw!r} consists of underscores: rename it")
     return normalize_name(raw.replace("_", " "))
 
 
 def class_names(raw: Iterable[str]) -> tuple[str, ...]:
-    """Clean names, in the same order; no two may be the same, or their prompts would be."""
+    """Check that the names differ as prompts use them, and return them in the same order."""
     seen: dict[str, str] = {}
     for name in raw:
         if readable(name) != name:
@@ -54,7 +73,7 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
 
 
 def name_key(name: str) -> str:
-    """What two spellings of a name share: case, underscores, hyphens and spaces do not count."""
+    """Return a name without case, underscores, hyphens and spaces, to compare spellings."""
     return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
@@ -65,7 +84,7 @@ class ImageSet:
     images: list[Any]  # paths of files, or `LazyImage` where an image is part of something larger
     labels: list[int]  # one per image
     classes: list[str]  # names of folders, or labels of a table, sorted; see `normalize_name`
-    root: Any = None  # what was read
+    root: Any = None  # the source
     split: str | None = None  # "train", "val" or "test", where the source has splits
 
     def __post_init__(self) -> None:
@@ -80,17 +99,17 @@ class ImageSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes as prompts say them."""
+        """The classes as prompts use them."""
         return class_names(self.classes)
 
     def subset(self, indices: Sequence[int]) -> ImageSet:
-        """These images, in this order; the classes stay."""
+        """Return these images, in this order, with the same classes."""
         return replace(
             self, images=[self.images[i] for i in indices], labels=[self.labels[i] for i in indices]
         )
 
     def counts(self) -> dict[str, int]:
-        """How many images each class has."""
+        """Return the number of images of each class."""
         counts = dict.fromkeys(self.classes, 0)
         for label in self.labels:
             counts[self.classes[label]] += 1
@@ -98,7 +117,7 @@ class ImageSet:
 
 
 def _distinct(raw: Iterable[str]) -> list[str]:
-    """Normalised names, in the same order; two that differ in nothing that shows are refused."""
+    """Normalise names, in the same order; two that look alike are an error."""
     seen: dict[str, str] = {}
     for name in raw:
         normalized = normalize_name(name)
@@ -109,7 +128,7 @@ def _distinct(raw: Iterable[str]) -> list[str]:
 
 
 class NamedSplits(NamedTuple):
-    """What a reader finds of a dataset; `imagenet_labels` are for ImageNet's variants."""
+    """The splits of a dataset and its class names; `imagenet_labels` are for ImageNet's variants."""
 
     splits: dict[str, ImageSet]
     names: list[str]

@@ -1,14 +1,12 @@
-"""The one door for images: whatever a user names or hands over, to an `ImageSet`, or to a list of images.
+"""Read images from whatever a user names or passes: as an `ImageSet`, or as a list of images.
 
-| what | reader |
+| source | reader |
 | --- | --- |
 | a folder per class; train/ val/ test/ of those | folders |
 | .csv, .tsv, .jsonl; metadata.csv and others in a folder | tables |
 | .parquet | parquet |
 | .zip, .tar, .tar.gz | archives |
-| a folder of `save_to_disk`, a `datasets.Dataset` or `DatasetDict` | hf_datasets |
-| a frame of pandas or polars, a table of pyarrow | frames |
-| a dataset of torchvision, a `Subset`, a `DataLoader` | indexed |
+| datasets and data frames in memory, a folder of `save_to_disk` | objects |
 """
 
 import os
@@ -17,19 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import InputError, UsageError, unknown_name
+from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data.archives import ArchiveFolder, is_archive, open_archive
 from prolip.data.files import existing, images_below, is_file, is_image
 from prolip.data.folders import SPLITS, Folder, choose_split, class_folders, split_of, splits_in, table_in
-from prolip.data.frames import frame_records, is_frame
-from prolip.data.hf_datasets import dataset_records, dataset_splits, is_dataset, is_saved_dataset, load_saved
-from prolip.data.imageset import ImageSet, class_names
-from prolip.data.indexed import indexed_records, is_indexed
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import ImageSet, LazyImage, class_names
+from prolip.data.objects import is_saved_dataset, load_saved_dataset, object_records
 from prolip.data.parquet import parquet_records
 from prolip.data.tables import TABLE_SUFFIXES, Find, Record, TableRow, files_in, read_rows, text_records
 
 Source = str | os.PathLike[str]
+Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
 
 
 def read_images(
@@ -40,111 +36,103 @@ def read_images(
     Parameters
     ----------
     source
-        A path or an object of the list above.
+        A path or an object of the table above.
     split
         "train", "val" or "test", where the source has splits; a source without any is read whole. None
         takes train where there are splits. `ImageSet.split` says what was taken.
     min_classes
-        Fewer classes are refused. Fitting needs two; an evaluation can do with one.
+        Fewer classes are an error. Fitting needs two; an evaluation can do with one.
     absolute_paths
         Whether a table may name files outside its own folder.
     """
     if split is not None and split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
+        raise UnknownNameError("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
         images = _from_path(existing(source), split, absolute_paths)
-    elif is_dataset(source):
-        images = _from_dataset(source, type(source).__name__, split, _anywhere())
-    elif is_frame(source):
-        images = _from_records(frame_records(source), _anywhere(), "the frame", split)
-    elif is_indexed(source):
-        images = _from_records(indexed_records(source), _anywhere(), type(source).__name__, split)
+    elif (records := object_records(source, type(source).__name__, _anywhere())) is not None:
+        images = _from_records(records, _anywhere(), type(source).__name__, split)
     else:
         raise UsageError(
             f"images with labels are a folder, a table or a dataset, not {type(source).__name__}"
         )
-    return _checked(images, min_classes)
+    if not len(images):
+        raise InputError(f"no images in {images.root} (a folder per class is expected)")
+    if len(images.classes) < min_classes:
+        raise InputError(
+            f"only {len(images.classes)} class in {images.root} ({images.classes[0]!r}): "
+            f"at least {min_classes} are needed"
+        )
+    class_names(images.classes)  # rejects names that would give the same prompt
+    return images
 
 
 def list_images(
     sources: Source | Iterable[Source], *, absolute_paths: bool = False
 ) -> list[Path | LazyImage]:
-    """Images without labels: files as they are named, folders with all that is in them, rows of tables."""
-    named = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-    found: list[Path | LazyImage] = []
-    for path in map(existing, named):
-        found += _listed(path, absolute_paths)
-    if not found:
-        raise InputError("no images were named")
-    return found
+    """List images without labels: files, all images below folders and in archives, rows of tables."""
+    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    images = [image for path in map(existing, paths) for image in _listed(path, absolute_paths)]
+    if not images:
+        raise InputError("no images were given")
+    return images
 
 
 def images_in(source: Any) -> list[Any] | None:
-    """The images of a frame or a dataset in memory; None of anything else."""
-    if is_dataset(source):
-        parts = dataset_splits(source) or {type(source).__name__: source}
-        records = [dataset_records(part, name, _anywhere()) for name, part in parts.items()]
-        return [row.image for each in records for row in _rows(each)]
-    if is_frame(source):
-        return [row.image for row in _rows(frame_records(source))]
-    if is_indexed(source):
-        return [row.image for row in _rows(indexed_records(source))]
-    return None
+    """Return the images of a frame or a dataset in memory; None for anything else."""
+    records = object_records(source, type(source).__name__, _anywhere())
+    return None if records is None else _images(records, _anywhere())
 
 
 def is_source(value: Any) -> bool:
-    """Whether this is an object that brings images and labels."""
-    return is_dataset(value) or is_frame(value) or is_indexed(value)
+    """Whether this is an object with images and labels."""
+    return object_records(value, "", _anywhere()) is not None
 
 
 def _from_path(path: Path, split: str | None, absolute_paths: bool) -> ImageSet:
-    if path.is_dir():
-        if is_saved_dataset(path):
-            return _from_dataset(load_saved(path), str(path), split, files_in(path, absolute_paths))
-        return _from_folder(path, split, absolute_paths)
-    if is_archive(path):
-        return _from_folder(open_archive(path), split, absolute_paths)
-    if path.suffix.lower() in TABLE_SUFFIXES:
-        return _from_table(path, path.parent, split, absolute_paths)
+    if (records := _records_at(path, absolute_paths)) is not None:
+        folder = "" if path.is_dir() else path.parent.name
+        return _from_records(records, files_in(path.parent, absolute_paths), str(path), split, folder)
+    if path.is_dir() or is_archive(path):
+        root = path if path.is_dir() else open_archive(path)
+        return _from_folder(root, split, absolute_paths)
     raise InputError(
         f"{path} is a file: give the folder that holds a folder per class, a table or an archive"
     )
 
 
+def _records_at(path: Path, absolute_paths: bool) -> Records | None:
+    """Return the records of a table or of a saved dataset; None of anything else."""
+    if path.is_dir() and is_saved_dataset(path):
+        return object_records(load_saved_dataset(path), str(path), files_in(path, absolute_paths))
+    if path.is_dir() or path.suffix.lower() not in TABLE_SUFFIXES:
+        return None
+    return {"": _table_records(path, files_in(path.parent, absolute_paths))}
+
+
 def _from_folder(root: Folder, split: str | None, absolute_paths: bool) -> ImageSet:
-    if table := table_in(root):
-        return _from_table(table, root, split, absolute_paths)
-    splits = splits_in(root)
-    if not splits:
-        return class_folders(root, None)
-    chosen = choose_split(splits, split, root)
-    folder = splits[chosen]
-    if table := table_in(folder):
-        return _from_table(table, folder, chosen, absolute_paths)
-    return class_folders(folder, chosen)
-
-
-def _from_table(table: Path | LazyImage, folder: Folder, split: str | None, absolute_paths: bool) -> ImageSet:
+    chosen, folder = split, root
+    if not (table := table_in(root)):
+        splits = splits_in(root)
+        if not splits:
+            return class_folders(root, None)
+        chosen = choose_split(splits, split, root)
+        folder = splits[chosen]
+        if not (table := table_in(folder)):
+            return class_folders(folder, chosen)
     find = _files(folder, absolute_paths)
-    return _from_records(_table_records(table, find), find, str(table), split, folder.name)
+    return _from_records({"": _table_records(table, find)}, find, str(table), chosen, folder.name)
 
 
-def _from_dataset(source: Any, place: str, split: str | None, find: Find) -> ImageSet:
-    if parts := dataset_splits(source):
-        known = {found: part for name, part in parts.items() if (found := split_of(name))}
-        chosen = choose_split(known or parts, split, place)
-        return _from_records(dataset_records(known[chosen], place, find), find, place, None, chosen)
-    return _from_records(dataset_records(source, place, find), find, place, split)
-
-
-def _from_records(
-    records: Iterator[Record], find: Find, place: str, split: str | None, home: str = ""
-) -> ImageSet:
-    """The images of records; `home` is the name of the folder around them, which may be that of a split."""
-    rows = read_rows(records, find)
+def _from_records(records: Records, find: Find, place: str, split: str | None, folder: str = "") -> ImageSet:
+    """Make an image set of records; the name of the folder around them may be that of a split."""
+    chosen = split_of(folder)
+    if "" not in records:
+        known = {found: each for name, each in records.items() if (found := split_of(name))}
+        chosen = choose_split(known or records, split, place)
+        records, split = {"": known[chosen]}, None
+    rows = read_rows(records[""], find)
     if not rows:
         raise InputError(f"no images in {place}: it has no rows")
-    chosen = split_of(home)
     if any(row.split for row in rows):
         splits = [_row_split(row) for row in rows]
         chosen = choose_split([s for s in SPLITS if s in splits], split, place)
@@ -164,23 +152,18 @@ def _row_split(row: TableRow) -> str:
 
 
 def _listed(path: Path, absolute_paths: bool) -> list[Any]:
-    """The images of one path, whatever it is."""
+    """List the images of one path, whatever it is."""
+    images: list[Any] = []
     if path.is_dir() or is_archive(path):
-        inside: list[Any] = list(images_below(path) if path.is_dir() else open_archive(path).images())
-        if not inside and is_saved_dataset(path):
-            saved, find = load_saved(path), files_in(path, absolute_paths)
-            parts = {f"{path}/{name}": part for name, part in dataset_splits(saved).items()}
-            records = [dataset_records(p, name, find) for name, p in (parts or {str(path): saved}).items()]
-            inside = [row.image for each in records for row in _rows(each)]
-        if not inside:
-            raise InputError(f"no images in {path} (suffixes like .jpg, .png, .webp are looked for)")
-        return inside
-    if path.suffix.lower() in TABLE_SUFFIXES:
-        find = _files(path.parent, absolute_paths)
-        rows = read_rows(_table_records(path, find), find, labelled=False)
-        if not rows:
+        images = list(images_below(path) if path.is_dir() else open_archive(path).images())
+    if not images and (records := _records_at(path, absolute_paths)) is not None:
+        images = _images(records, files_in(path.parent, absolute_paths))
+        if not images:
             raise InputError(f"no images in {path}: it has no rows")
-        return [row.image for row in rows]
+    if images:
+        return images
+    if path.is_dir() or is_archive(path):
+        raise InputError(f"no images in {path} (files with suffixes like .jpg, .png, .webp)")
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
     if not is_file(path):
@@ -188,8 +171,8 @@ def _listed(path: Path, absolute_paths: bool) -> list[Any]:
     return [path]
 
 
-def _rows(records: Iterator[Record]) -> list[TableRow]:
-    return read_rows(records, _anywhere(), labelled=False)
+def _images(records: Records, find: Find) -> list[Any]:
+    return [row.image for each in records.values() for row in read_rows(each, find, labelled=False)]
 
 
 def _table_records(table: Path | LazyImage, find: Find) -> Iterator[Record]:
@@ -207,25 +190,12 @@ def _files(folder: Folder, absolute_paths: bool) -> Find:
 
 
 def _member(folder: ArchiveFolder, name: str) -> LazyImage:
-    found = folder.find(name)
-    if found is None:
+    member = folder.find(name)
+    if member is None:
         raise InputError(f"{name!r:.200} is not a file in {folder}")
-    return found
+    return member
 
 
 def _anywhere() -> Find:
-    """Files of tables in memory: the user's own, relative to where the program runs."""
+    """Find the files of tables in memory: the user's own, relative to the working folder."""
     return files_in(Path(), absolute_paths=True)
-
-
-def _checked(images: ImageSet, min_classes: int) -> ImageSet:
-    """An image set whose classes can be told apart."""
-    if not len(images):
-        raise InputError(f"no images in {images.root} (a folder per class is looked for)")
-    if len(images.classes) < min_classes:
-        raise InputError(
-            f"only {len(images.classes)} class in {images.root} ({images.classes[0]!r}): "
-            f"at least {min_classes} are needed"
-        )
-    class_names(images.classes)  # refuses names that no prompt can tell apart
-    return images

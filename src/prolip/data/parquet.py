@@ -13,11 +13,11 @@ from threading import Lock
 from typing import IO, Any
 
 from prolip.core.errors import InputError, ProlipError
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import LazyImage
 from prolip.data.parquet_pages import check_pages
 from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
 from prolip.io.environment import require
-from prolip.io.reading import Unreadable, open_regular
+from prolip.io.reading import TooLarge, Unreadable, open_regular
 
 ROWS = 1_000_000
 
@@ -36,7 +36,7 @@ def parquet_records(table: Path, find: Find) -> Iterator[Record]:
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
             source = parquet.ParquetFile(file, read_dictionary=texts)
             if source.metadata.num_rows > ROWS:
-                raise Unreadable(table, f"it has more than {ROWS:,} rows: split it into several")
+                raise TooLarge(table, f"it has more than {ROWS:,} rows: split it into several")
             rows = _Rows(table, source, find, file.close)
             yield from _records(table, source, rows, pages)
     except ProlipError:

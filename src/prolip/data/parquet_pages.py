@@ -9,7 +9,7 @@ header says. Headers are structs of Thrift's compact protocol:
 from pathlib import Path
 from typing import IO, Any
 
-from prolip.io.reading import MEGABYTE, Unreadable
+from prolip.io.reading import MEGABYTE, TooLarge, Unreadable
 
 LIMIT = 512 * MEGABYTE  # bytes of a group of rows, unpacked
 _HEADER = MEGABYTE
@@ -38,7 +38,7 @@ def check_pages(file: IO[bytes], table: Path, columns: list[Any]) -> None:
                 raise Unreadable(table, "it is encoded as DELTA_BYTE_ARRAY: write it with plain encoding")
             total += max(0, unpacked)
             if total > LIMIT:
-                raise Unreadable(
+                raise TooLarge(
                     table, f"it has a group of rows of more than {LIMIT >> 20} MB: write smaller groups"
                 )
             if packed < 0:

@@ -18,7 +18,7 @@ from typing import Any
 from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
 from prolip.data.files import is_file
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import LazyImage
 from prolip.io.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
 
 TEXT_TABLES = (".csv", ".tsv", ".jsonl")

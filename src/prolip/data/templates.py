@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from prolip.core.arguments import as_text
-from prolip.core.errors import UsageError, unknown_name
+from prolip.core.errors import UnknownNameError, UsageError
 from prolip.data.imageset import name_key
 
 DEFAULT: tuple[str, ...] = ("a photo of a {}.",)
@@ -58,7 +58,7 @@ def templates_for(name: str) -> tuple[str, ...]:
     known = {name_key(dataset): templates for dataset, templates in TEMPLATES.items()}
     known |= {name_key(short): TEMPLATES[dataset] for short, dataset in _SHORT.items()}
     if (key := name_key(name)) not in known:
-        raise unknown_name("set of templates", name, [*TEMPLATES, *_SHORT])
+        raise UnknownNameError("set of templates", name, [*TEMPLATES, *_SHORT])
     return known[key]
 
 

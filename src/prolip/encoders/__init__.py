@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from prolip.core.arguments import as_text
-from prolip.core.errors import ModelError, unknown_name
+from prolip.core.errors import ModelError, UnknownNameError
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import MODELS, find_files, find_source, is_hub_name
@@ -69,7 +69,7 @@ def load(
     if short := name.partition("@")[0] in MODELS:
         kind, rest = "onnx", ""
     if kind not in kinds() or (colon and not rest and kind in ("offline", "arrays")):
-        raise unknown_name(
+        raise UnknownNameError(
             "model", name, [*kinds(), *MODELS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
         )
     check_device(device)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prolip.core.errors import ModelError, UsageError, first_line, unknown_name
+from prolip.core.errors import ModelError, UnknownNameError, UsageError, first_line
 from prolip.encoders.base import choose_device
 from prolip.encoders.hub import cached_revision, loading, require_folder
 from prolip.encoders.preprocess import Preprocess
@@ -111,7 +111,7 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
         if arch in known:
             break
     else:
-        raise unknown_name("open_clip architecture", parts[0], known)
+        raise UnknownNameError("open_clip architecture", parts[0], known)
     tags = open_clip.list_pretrained_tags_by_model(arch)
     if not tag:
         wanted = f"a tag (like {', '.join(tags[:5])}) or a file" if tags else "a file (no tag is published)"
@@ -119,7 +119,7 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
     if not open_clip.get_pretrained_cfg(arch, tag) and not Path(tag).expanduser().is_file():
         if "/" in tag or Path(tag).suffix or not tags:
             raise ModelError(f"there is no file of weights {tag}")
-        raise unknown_name(f"tag of {arch}", tag, tags)
+        raise UnknownNameError(f"tag of {arch}", tag, tags)
     return arch, tag
 
 

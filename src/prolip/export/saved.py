@@ -27,6 +27,7 @@ from prolip.core.errors import ProlipError, SavedModelError, UsageError
 from prolip.io.locks import MARK, folder_lock
 from prolip.io.reading import Unreadable, parse_tensors, read_bytes, read_json
 from prolip.io.writing import (
+    WriteError,
     Writer,
     as_json,
     as_safetensors,
@@ -34,7 +35,6 @@ from prolip.io.writing import (
     check_place,
     make_folders,
     write_atomic,
-    write_error,
     write_files,
 )
 
@@ -72,7 +72,7 @@ def _check_ours(path: Path, target: Path, card: bool) -> None:
     try:
         names = {file.name for file in target.iterdir()}
     except OSError as error:
-        raise write_error(path, error) from error
+        raise WriteError(path, error) from error
     if CONFIG in names:
         listed = _listed(target)
         if listed is None:
@@ -118,7 +118,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
                 _tidy(target, _listed(target) or {})
                 raise
     except OSError as error:
-        raise write_error(path, error) from error
+        raise WriteError(path, error) from error
 
 
 def _write(target: Path, model: SavedModel) -> None:
@@ -198,9 +198,9 @@ def read_model(path: Path) -> SavedModel:
 def read_manifest(path: Path) -> dict[str, Any]:
     """What prolip.json says, checked as far as it says it itself; without its own checksum."""
     if not path.is_dir():
-        raise SavedModelError(f"no saved model at {path}: there is no such folder")
+        raise SavedModelError(f"no saved model at {path}: there is no such folder", "missing")
     if not (path / CONFIG).exists():
-        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing")
+        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing", "missing")
     try:
         config = read_json(path / CONFIG)
     except Unreadable as error:
@@ -208,12 +208,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise SavedModelError(f"{path / CONFIG} is damaged: it is not the JSON of a saved model")
     if config["format"] > FORMAT:
-        raise SavedModelError(f"{path} was saved by a newer version: upgrade prolip")
+        raise SavedModelError(f"{path} was saved by a newer version: upgrade prolip", "version")
     if config["format"] < FORMAT:
-        raise SavedModelError(f"{path} was saved by an earlier version: fit it again")
+        raise SavedModelError(f"{path} was saved by an earlier version: fit it again", "version")
     checksum = config.pop("checksum", None)
     if checksum != _checksum(config):
-        raise SavedModelError(f"{path / CONFIG} was altered since it was saved: save the model again")
+        raise SavedModelError(
+            f"{path / CONFIG} was altered since it was saved: save the model again", "altered"
+        )
     files = config.get("files")
     if not isinstance(files, dict) or not all(
         name == CARD or ((known := _DATA.fullmatch(name)) and str(digest).startswith(known[2]))
@@ -231,7 +233,7 @@ def _read_data(path: Path, kind: str, files: dict[str, str]) -> dict[str, Array]
 def read_checked(file: Path, expected: str) -> dict[str, Array]:
     """The arrays of a safetensors file whose SHA-256 is known; an error where its content is another."""
     if not file.exists():
-        raise _Vanished(f"{file.parent} is not a complete saved model: {file.name} is missing")
+        raise _Vanished(f"{file.parent} is not a complete saved model: {file.name} is missing", "missing")
     try:
         payload = read_bytes(file)
     except Unreadable as error:
@@ -239,7 +241,7 @@ def read_checked(file: Path, expected: str) -> dict[str, Array]:
     found = hashlib.sha256(payload).hexdigest()
     if found != expected:
         raise SavedModelError(
-            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}"
+            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}", "altered"
         )
     return parse_tensors(payload, file)
 

@@ -16,7 +16,7 @@ from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES
 from prolip.export.fold import Folded, fold
 from prolip.io.onnx_graph import Graph
-from prolip.io.writing import check_exchangeable, follow, write_bytes, write_folder
+from prolip.io.writing import check_place, follow, write_bytes, write_folder
 
 TARGETS = (*LIBRARIES, "adapter", "onnx")
 
@@ -111,7 +111,7 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
 
 def check_empty(path: Path, force: bool) -> None:
     """Refuse a folder that holds files, unless it is forced, and what cannot be written or is no folder."""
-    target = check_exchangeable(path)
+    target = check_place(path)
     if target.is_dir():
         inside = sorted(file.name for file in target.iterdir())
         if inside and not force:

@@ -27,7 +27,7 @@ from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.encoders.preprocess import Preprocess

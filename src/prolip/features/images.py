@@ -26,7 +26,7 @@ from PIL import Image, UnidentifiedImageError
 
 from prolip.core.errors import InputError
 from prolip.data.files import IMAGE_FORMATS
-from prolip.data.lazy import LazyImage
+from prolip.data.imageset import LazyImage
 from prolip.features.decoder_limits import (
     FILE_LIMIT,
     HEADER_LIMIT,

@@ -10,7 +10,7 @@ from typing import IO
 from prolip.core.errors import UsageError
 from prolip.io.files import fsync
 from prolip.io.locks import lock_file, locked
-from prolip.io.writing import follow, make_folders, write_error
+from prolip.io.writing import WriteError, follow, make_folders
 
 Keep = Callable[[IO[bytes]], int]
 _BLOCK = 1 << 20
@@ -66,7 +66,7 @@ def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
                 if lines is not None and not lines.size:
                     target.unlink(missing_ok=True)
     except OSError as error:
-        raise write_error(path, error, "the lines before that are in the file") from error
+        raise WriteError(path, error, "the lines before that are in the file") from error
 
 
 def whole_lines(file: IO[bytes]) -> int:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.io.files import fsync, fsync_folder, portable_name
-from prolip.io.writing import make_folders, rename, temporary, write_error
+from prolip.io.writing import WriteError, make_folders, rename, temporary
 
 How = Literal["copy", "link", "move"]
 
@@ -57,7 +57,7 @@ def put(source: Path, target: Path, how: How) -> bool:
     except FileExistsError:  # made by another process since
         return False
     except OSError as error:
-        raise write_error(target, error, "what was there before stays") from error
+        raise WriteError(target, error, "what was there before stays") from error
     return True
 
 

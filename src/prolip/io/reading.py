@@ -60,6 +60,10 @@ class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is ca
         self.path, self.reason = path, reason
 
 
+class TooLarge(Unreadable):
+    """A file exceeds a limit, or would unpack to more than it."""
+
+
 class UnsupportedCompression(InputError):  # noqa: N818
     """A member of a .zip or .npz that is neither stored nor deflated; `method` is its number."""
 
@@ -82,7 +86,8 @@ def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[by
     if not stat.S_ISREG(found.st_mode):
         reason = "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
     elif found.st_size > limit:
-        reason = f"it has {_size(found.st_size)}, {_size(limit)} are the limit here"
+        os.close(handle)
+        raise TooLarge(place, f"it has {_size(found.st_size)}, the limit is {_size(limit)}")
     if reason is not None:
         os.close(handle)
         raise Unreadable(place, reason)
@@ -108,8 +113,9 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
 
 def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
     """What a JSON file holds."""
+    text = read_text(path, limit)
     try:
-        return parse_json(read_text(path, limit))
+        return parse_json(text)
     except ValueError as error:
         raise Unreadable(Path(path), f"it is not JSON: {error}") from error
 
@@ -180,7 +186,7 @@ def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """The lines of an open file, with their ends; only the last may lack one."""
     while line := file.readline(LINE_LIMIT):
         if len(line) == LINE_LIMIT:
-            raise Unreadable(path, f"it has a line of more than {_size(LINE_LIMIT)}")
+            raise TooLarge(path, f"it has a line of more than {_size(LINE_LIMIT)}")
         yield line
 
 
@@ -233,9 +239,9 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
     entries = archive.infolist()
     unpacked = sum(entry.file_size for entry in entries)
     if len(entries) > MEMBERS:
-        raise Unreadable(path, f"it holds {len(entries)} arrays, {MEMBERS} are the limit")
+        raise TooLarge(path, f"it holds {len(entries)} arrays, {MEMBERS} are the limit")
     if unpacked > max(UNPACKED, RATIO * size):
-        raise Unreadable(path, f"its {_size(size)} unpack to {_size(unpacked)}: save it uncompressed")
+        raise TooLarge(path, f"its {_size(size)} unpack to {_size(unpacked)}: save it uncompressed")
     arrays: dict[str, Array] = {}
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
@@ -290,14 +296,14 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
         raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
     # An empty array may still claim any number of empty rows.
     if min(shape, default=0) < 0 or math.prod(max(1, n) for n in shape) * max(1, dtype.itemsize) > size:
-        raise Unreadable(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
+        raise TooLarge(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
 
 
 def _load(file: IO[bytes], path: Path) -> Array:
     try:
         found: Array = npy.read_array(file, allow_pickle=False)
         if found.dtype.kind in "SU" and found.size > TEXTS:
-            raise Unreadable(path, f"it holds {found.size:,} texts, {TEXTS:,} are the limit: use numbers")
+            raise TooLarge(path, f"it holds {found.size:,} texts, {TEXTS:,} are the limit: use numbers")
         if found.dtype.kind == "S":
             found = np.char.decode(found, "utf-8")
         if found.dtype.kind == "U":

@@ -8,7 +8,7 @@ from typing import Any
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text
 from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
-from prolip.core.errors import UsageError, unknown_name
+from prolip.core.errors import UnknownNameError, UsageError
 from prolip.methods.base import Method, check_type
 from prolip.methods.common import plugins
 from prolip.methods.common.plugins import is_subclass
@@ -91,7 +91,7 @@ def get(name: str) -> type[Method]:
     is_place = plugins.PLACE.fullmatch(name)
     place = name if is_place else REGISTRY.get(name) or plugins.entry_points().get(name)
     if place is None:
-        raise unknown_name("method", name, names())
+        raise UnknownNameError("method", name, names())
     return plugins.load(place, Method)  # type: ignore[type-abstract]
 
 

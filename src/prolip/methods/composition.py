@@ -61,7 +61,7 @@ class Composition(Method):
 
     def __post_init__(self) -> None:
         if self.solver is not None and self.solver not in SOLVERS:
-            raise errors.unknown_name("solver", str(self.solver), SOLVERS)
+            raise errors.UnknownNameError("solver", str(self.solver), SOLVERS)
 
     @classmethod
     def options(cls) -> list[str]:

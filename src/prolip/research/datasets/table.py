@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from prolip.core.errors import unknown_name
+from prolip.core.errors import UnknownNameError
 from prolip.data.imageset import name_key
 
 SPLITS_FROM = "github.com/KaiyangZhou/CoOp, DATASETS.md"
@@ -104,4 +104,4 @@ def find_dataset(name: str) -> Dataset:
     for dataset in _ALL:
         if key in (name_key(dataset.name), name_key(dataset.title)):
             return dataset
-    raise unknown_name("dataset", name, DATASETS)
+    raise UnknownNameError("dataset", name, DATASETS)

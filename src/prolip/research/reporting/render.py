@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prolip.core.errors import unknown_name
+from prolip.core.errors import UnknownNameError
 from prolip.io.csv import csv_row
 from prolip.research.reporting.table import Cell, Table
 
@@ -23,7 +23,7 @@ def render(table: Table, style: str) -> str:
     """The table in "markdown", "latex" or "csv"."""
     styles: dict[str, Callable[[Table], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv}
     if style not in styles:
-        raise unknown_name("format", style, ["rich", *styles])
+        raise UnknownNameError("format", style, ["rich", *styles])
     return styles[style](table)
 
 

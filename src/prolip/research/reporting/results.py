@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import UsageError, unknown_name
+from prolip.core.errors import UnknownNameError, UsageError
 from prolip.research.catalogue.backbones import MODELS
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.published import Published, published
@@ -207,7 +207,9 @@ def _line(experiment: Experiment, name: str) -> Line:
     for line in experiment.lines:
         if name in (line.key, line.label):
             return line
-    raise unknown_name(f"line of the last run of {experiment.name}", name, [x.key for x in experiment.lines])
+    raise UnknownNameError(
+        f"line of the last run of {experiment.name}", name, [x.key for x in experiment.lines]
+    )
 
 
 def _mean(values: Iterable[Sequence[float]]) -> list[float]:

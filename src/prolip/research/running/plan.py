@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip import methods
-from prolip.core.errors import InputError, ProlipError, UsageError, unknown_name
+from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError
 from prolip.research.catalogue.backbones import MODELS
 from prolip.research.catalogue.experiment import Experiment, Line, tuples
 from prolip.research.datasets import DATASETS, find_dataset
@@ -145,7 +145,7 @@ def _wanted(experiment: Experiment, names: Sequence[str]) -> list[Line]:
             try:
                 methods.get(name)
             except UsageError as error:
-                raise unknown_name(
+                raise UnknownNameError(
                     f"line or method of {experiment.name}", name, known | {*methods.names()}
                 ) from error
             found.append(Line(name, name, Setting(name)))
