@@ -59,7 +59,7 @@ UNLABELLED_SETS = ("birds60", *PHOTOS, *DRAWN, *BACKBONES)
 METHODS = (
     *("zero_shot", "linear_probe", "linear_probe:features=pre", "lp_plus_plus", "cross_modal", "clap"),
     *("task_res", "clip_adapter", "tip_adapter", "tip_adapter_f", "tip_adapter_f_star", "gda"),
-    *("rla:lam=1/N", "prolip_text", "prolip:lam=1/N:scale=fixed", "prolip+rla", "prolip+tip_adapter_f"),
+    *("rla:lam=1/N", "prolip_text", "prolip", "prolip+rla", "prolip+tip_adapter_f"),
     *("prolip+task_res", DEFAULT),
 )
 
