@@ -34,7 +34,7 @@ def search(
     report: Path | None,
     images: options.ImageInput,
 ) -> None:
-    """Rank the images of a folder by words, or by their likeness to an image.
+    """Rank images by words, or by an example.
 
     $ prolip search photos/ "red shoes" --model clip --report found.html
     $ prolip search photos/ --like shoe.jpg
