@@ -618,19 +618,19 @@ class Targets:
         """A problem of bench that is whole is what was written."""
         from prolip.core import Head, Text
         from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
-        from prolip.research.running.problem_file import is_whole, read_problem, write_problem
+        from prolip.research.running.problem_file import is_intact, read_problem, write_problem
 
         split = EncodedSplit(self.y.tolist(), self.x[None], np.arange(12))
         texts = {"own": Text(self.text, tuple(self.names))}
         whole = EncodedDataset(
             "toy", tuple(self.names), Head(np.eye(8)), 10.0, texts, {"train": split, "test": split},
-            model="offline", templates={"own": ("a {}.",)},
+            encoder="offline", templates={"own": ("a {}.",)},
         )  # fmt: skip
         path = self.folder / "problem.safetensors"
         write_problem(whole, path)
 
         def read(file: Path) -> bytes:
-            sound = is_whole(file)
+            sound = is_intact(file)
             found = read_problem(str(file)).splits["train"].x.tobytes()
             return found if sound else self.x[None].tobytes()
 
@@ -660,32 +660,28 @@ class Targets:
     def results(self, count: int, generator: random.Random) -> Tally:
         """A file of results, used as a run and a table use it."""
         from prolip.research.catalogue import experiment
-        from prolip.research.protocols.protocols import Setting, Trial
-        from prolip.research.running.plan import Choices, Plan, PlannedUnit
+        from prolip.research.protocols.run import Run
+        from prolip.research.running.plan import Plan
         from prolip.research.running.result_store import ResultStore
-        from prolip.research.running.unit import Unit
 
         path = self.folder / "results.sqlite"
         path.unlink(missing_ok=True)
-        units = [
-            Unit("validation_free", "toy", "offline", Trial(Setting("zero_shot"), 1, k)) for k in range(9)
-        ]
-        planned = [PlannedUnit("zero_shot", "offline", unit) for unit in units]
-        whole = Plan(experiment("validation_free"), Choices(), {}, tuple(planned))
+        runs = tuple(Run("zero_shot", shots=1, seed=k, line="zero_shot", model="offline") for k in range(9))
+        whole = Plan(experiment("validation_free"), ("toy",), ("offline",), (1,), (1,), 1, runs=runs)
         with ResultStore(path) as store:
             number = store.add_plan(whole, [f"key{k}" for k in range(9)])
             for k in range(5):
-                store.finish(f"key{k}", {"accuracy": k / 10}, 0.1)
+                store.finish(f"key{k}", {"accuracy": k / 10}, None, 0.1)
 
         def read(file: Path) -> None:
             for journal in file.parent.glob("results.sqlite-*"):
                 journal.unlink()
             with ResultStore(file) as store:
-                store.counts(number)
+                store.status(number)
                 store.last_plan("validation_free")
                 store.timings()
-                for key, _ in store.claim(number, 2):
-                    store.finish(key, {"accuracy": 0.5}, 0.1)
+                for key in store.claim(number, 2):
+                    store.finish(key, {"accuracy": 0.5}, None, 0.1)
 
         return fuzz_bytes("SQLite results", path, read, count, generator)
 

@@ -54,7 +54,7 @@ def test_against_a_line(prolip, ran):
     assert (code, "did you mean 'zero_shot'?" in err) == (2, True)
 
 
-def test_a_dry_run_tells_and_does_nothing(prolip, photos, tmp_path, ran):
+def test_a_dry_run_estimates_and_does_nothing(prolip, photos, tmp_path, ran):
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1-3", "--shots", "1", "2",
              "--methods", "zero_shot", "prolip", "--views", "1", "--results")  # fmt: skip
     found = json.loads(prolip("bench", "run", "validation_free", *words, ran, "--dry-run", "--json")[1])
@@ -66,7 +66,7 @@ def test_a_dry_run_tells_and_does_nothing(prolip, photos, tmp_path, ran):
     assert not none.exists()
 
 
-def test_off_a_terminal_progress_is_told_in_lines(prolip, photos, tmp_path, monkeypatch):
+def test_off_a_terminal_progress_is_printed_in_lines(prolip, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.research.commands.bench.LINE_SECONDS", 0.0)
     monkeypatch.setattr("prolip.cli.console.LINE_SECONDS", 0.0)
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "--methods",
@@ -99,10 +99,10 @@ def test_a_failed_run_says_so_and_exits_1(prolip, photos, tmp_path):
     ("words", "message"),
     [
         (("bench", "run", "nothing"), "unknown experiment"),
-        (("bench", "table", "views", "--results", "absent.sqlite"), "no results"),
+        (("bench", "table", "views", "--results", "absent.sqlite"), "absent.sqlite does not exist"),
         (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
         (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range, did you mean 1-3?"),
-        (("bench", "run", "views", "--seeds", "1-9999999999"), "at most 10,000 are taken"),
+        (("bench", "run", "views", "--seeds", "1-9999999999"), "the limit is 10,000"),
         (("bench", "run", "parameters"), "nothing to run"),
         (("datasets", "no-such-folder"), "does not exist"),
     ],
@@ -123,14 +123,14 @@ def test_datasets_lists_and_looks(prolip, tmp_path):
     assert "missing" in prolip("datasets", tmp_path)[1]
 
 
-def test_results_that_cannot_be_written_are_told(prolip, photos, tmp_path):
+def test_results_that_cannot_be_written_are_reported(prolip, photos, tmp_path):
     words = ("--data", photos.parent, "--datasets", "photos", "--methods", "zero_shot", "--jobs", "0")
     code, _, err = prolip("bench", "run", "validation_free", *words, "--results", tmp_path)
     assert (code, "it is a folder" in err) == (1, True)
 
 
 @pytest.mark.filterwarnings("default")
-def test_more_shots_than_images_are_told(prolip, photos, tmp_path):
+def test_more_shots_than_images_are_reported(prolip, photos, tmp_path):
     words = (
         "--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "6", "8", "32",
         "--methods", "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite", "--json",

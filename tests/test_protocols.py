@@ -14,10 +14,8 @@ from prolip.data.sampling import (
     sample_support,
     sample_train_val,
 )
-from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit, NotEncodedError
 from prolip.research.protocols.protocols import (
-    Setting,
-    Trial,
     base_to_new,
     few_shot,
     few_shot_validation,
@@ -26,11 +24,12 @@ from prolip.research.protocols.protocols import (
     total_harmonic_means,
     transfer,
 )
+from prolip.research.protocols.run import Run
 
 CLASSES, WIDTH, DIM = 5, 12, 8
 
 
-def make_problem(name="toy", classes=CLASSES, seed=0, val=True, paired=False, views=2):
+def make_dataset(name="toy", classes=CLASSES, seed=0, val=True, paired=False, views=2):
     """Gaussian classes, and texts that point roughly at them."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, WIDTH)).astype(np.float32)
@@ -54,19 +53,19 @@ PROLIP = {"lam": 0.1}
 
 
 def test_few_shot_is_a_fit_on_the_drawn_images():
-    problem = make_problem()
-    found = few_shot(problem, Trial(Setting("prolip", PROLIP, views=2, scale=0.5), shots=4, seed=3))
+    dataset = make_dataset()
+    found = few_shot(dataset, Run("prolip", PROLIP, shots=4, seed=3, views=2, scale=0.5))
 
-    labels = problem.splits["train"].labels
+    labels = dataset.splits["train"].labels
     random.seed(3)
     by_label = {}
     for place, label in enumerate(labels):
         by_label.setdefault(label, []).append(place)
     chosen = [place for places in by_label.values() for place in random.sample(places, 4)]
-    x = problem.splits["train"].x[:, chosen]
-    task = Task(x, [labels[i] for i in chosen], problem.texts["own"], problem.head, 10.0)
-    logits = methods.create("prolip", **PROLIP).fit(task).logits(problem.splits["test"].x[0])
-    hits = logits.argmax(axis=1) == problem.splits["test"].labels
+    x = dataset.splits["train"].x[:, chosen]
+    task = Task(x, [labels[i] for i in chosen], dataset.texts["own"], dataset.head, 10.0)
+    logits = methods.create("prolip", **PROLIP).fit(task).logits(dataset.splits["test"].x[0])
+    hits = logits.argmax(axis=1) == dataset.splits["test"].labels
 
     assert found["accuracy"] == pytest.approx(hits.mean())
     assert found["lam"] == 0.1
@@ -74,28 +73,29 @@ def test_few_shot_is_a_fit_on_the_drawn_images():
 
 
 def test_all_the_data_are_all_the_shots():
-    problem = make_problem()
-    assert sample_support(problem.splits["train"].labels, None, 1) == sample_support(
-        problem.splits["train"].labels, None, 2
+    dataset = make_dataset()
+    assert sample_support(dataset.splits["train"].labels, None, 1) == sample_support(
+        dataset.splits["train"].labels, None, 2
     )
-    found = few_shot(problem, Trial(Setting("prolip", {"lam": "1/N"}), shots=None))
+    found = few_shot(dataset, Run("prolip", {"lam": "1/N"}, shots=None))
     assert found["lam"] == pytest.approx(1 / 12)
 
 
 def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
-    problem = make_problem()
-    trial = Trial(Setting("prolip", grid=({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001})), shots=4, seed=2)
-    found = few_shot_validation(problem, trial)
+    dataset = make_dataset()
+    grid = ({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001})
+    run = Run("prolip", shots=4, seed=2, grid=grid, protocol="few_shot_validation")
+    found = few_shot_validation(dataset, run)
 
-    train, val, part = sample_train_val(problem.splits["train"].labels, problem.splits["val"].labels, 4, 2)
+    train, val, part = sample_train_val(dataset.splits["train"].labels, dataset.splits["val"].labels, 4, 2)
     assert part == "val"
-    x, y = problem.splits["val"].take(val)
+    x, y = dataset.splits["val"].take(val)
     accuracies = []
-    for options in trial.setting.grid:
-        fitted = methods.create("prolip", **options).fit(trial.task(problem, train))
+    for options in run.grid:
+        fitted = methods.create("prolip", **options).fit(run.task(dataset, train))
         accuracies.append((fitted.predict(x[0]) == y).mean())
     best = accuracies.index(max(accuracies))
-    assert found["chosen"] == trial.setting.grid[best]
+    assert found["chosen"] == run.grid[best]
     assert found["validation_accuracy"] == pytest.approx(max(accuracies))
     assert accuracies[1] == accuracies[2]  # a tie: the later one is never chosen
     assert best != 2
@@ -124,7 +124,7 @@ def test_imagenet_draws_twice_as_many_and_splits_them():
 
 
 def test_too_few_images_for_a_pair_are_refused():
-    with pytest.raises(InputError, match="class 1 has 3"):
+    with pytest.raises(InputError):
         sample_paired([0] * 4 + [1] * 3, 2, seed=1)
 
 
@@ -139,14 +139,14 @@ def test_base_shots_are_drawn_over_all_classes_then_filtered():
 
 
 def test_base_to_new_measures_each_half_among_its_own_classes():
-    problem = make_problem()
-    found = base_to_new(problem, Trial(Setting("prolip", PROLIP), shots=4, seed=1))
+    dataset = make_dataset()
+    found = base_to_new(dataset, Run("prolip", PROLIP, shots=4, seed=1, protocol="base_to_new"))
 
-    chosen = sample_base_support(problem.splits["train"].labels, CLASSES, 4, 1)
-    x, y = problem.splits["train"].take(chosen)
-    text = problem.texts["own"]
-    fitted = methods.create("prolip", **PROLIP).fit(Task(x, y, text.rows[:3], problem.head, 20.0))
-    test_x, test_y = problem.splits["test"].all()
+    chosen = sample_base_support(dataset.splits["train"].labels, CLASSES, 4, 1)
+    x, y = dataset.splits["train"].take(chosen)
+    text = dataset.texts["own"]
+    fitted = methods.create("prolip", **PROLIP).fit(Task(x, y, text.rows[:3], dataset.head, 20.0))
+    test_x, test_y = dataset.splits["test"].all()
     base = (fitted.predict(test_x[test_y < 3]) == test_y[test_y < 3]).mean()
     new_rows = fitted.with_text(text.rows[3:])
     new = (new_rows.predict(test_x[test_y >= 3]) == test_y[test_y >= 3] - 3).mean()
@@ -162,9 +162,9 @@ def test_total_harmonic_means():
     assert harmonic_mean(0.0, 0.0) == 0.0
 
 
-def test_transfer_asks_an_open_model_about_the_target_classes():
-    source, target = make_problem("source"), make_problem("target", classes=3, seed=0)
-    found = transfer(source, Trial(Setting("zero_shot"), shots=1), [target])
+def test_transfer_measures_an_open_model_on_the_target_classes():
+    source, target = make_dataset("source"), make_dataset("target", classes=3, seed=0)
+    found = transfer(source, Run("zero_shot", shots=1), [target])
     x, y = target.splits["test"].all()
     z = unit_rows(source.head(x))
     expected = ((z @ target.texts["own"].rows.T).argmax(axis=1) == y).mean()
@@ -172,30 +172,28 @@ def test_transfer_asks_an_open_model_about_the_target_classes():
     assert found["accuracy"] == found["targets"]["source"]
 
 
-def test_a_closed_model_is_asked_for_the_columns_of_imagenets_variants():
-    source = make_problem("imagenet")
-    target = make_problem("imagenet_a", classes=2)
+def test_a_closed_model_is_measured_on_the_columns_of_imagenets_variants():
+    source = make_dataset("imagenet")
+    target = make_dataset("imagenet_a", classes=2)
     object.__setattr__(target, "imagenet_labels", (3, 1))
     assert shared_classes(source, target) == [3, 1]
 
 
 def test_a_closed_model_needs_shared_classes():
-    source, target = make_problem("source"), make_problem("target", classes=2)
-    object.__setattr__(target, "classes", ("class 4", "a stranger"))
-    with pytest.raises(InputError, match="a stranger"):
+    source, target = make_dataset("source"), make_dataset("target", classes=2)
+    object.__setattr__(target, "classes", ("class 4", "another"))
+    with pytest.raises(InputError, match="'another'"):
         shared_classes(source, target)
     object.__setattr__(target, "classes", ("class 4", "class 0"))
     assert shared_classes(source, target) == [4, 0]
 
 
 def test_templates_choose_the_text():
-    problem = make_problem()
-    own, photo = (
-        few_shot(problem, Trial(Setting("zero_shot", template=t), shots=1)) for t in ("own", "photo")
-    )
+    dataset = make_dataset()
+    own, photo = (few_shot(dataset, Run("zero_shot", shots=1, template=t)) for t in ("own", "photo"))
     assert photo["accuracy"] > own["accuracy"]  # these texts are the class centres themselves
-    with pytest.raises(InputError, match="own, photo"):
-        problem.text("none")
+    with pytest.raises(NotEncodedError):
+        dataset.text("none")
 
 
 def test_only_what_was_drawn_needs_features():
@@ -203,7 +201,7 @@ def test_only_what_was_drawn_needs_features():
     x, y = part.take([2, 1])
     assert np.array_equal(x[0], part.x[0][[1, 0]])
     assert y.tolist() == [0, 1]
-    with pytest.raises(InputError, match="no features"):
+    with pytest.raises(NotEncodedError):
         part.take([0])
-    with pytest.raises(InputError, match="2 views are asked for"):
+    with pytest.raises(NotEncodedError):
         part.take([1], views=2)

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from pictures import blotch
-from prolip.research.catalogue.backbones import MODELS
+from prolip.research.catalogue.published import MODELS
 from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS
 from prolip.research.datasets.check import check_datasets
 from tiny_models import TOWERS, write_folder

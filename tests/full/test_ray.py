@@ -1,4 +1,4 @@
-"""The same units and the same features on a local Ray cluster, though a worker is killed in the middle."""
+"""The same results and the same features on a local Ray cluster, though a worker is killed in the middle."""
 
 import os
 import signal
@@ -14,7 +14,8 @@ import pytest
 
 from prolip.features import FeatureStore, extract
 from prolip.research.running.result_store import ResultStore
-from prolip.research.running.unit_loop import local_pool, run_plan
+from prolip.research.running.run import local_pool, run_jobs
+from prolip.research.running.workers import RayPool
 from test_bench import TinyEncoder, accuracies, planned
 from test_features import noise
 
@@ -120,13 +121,11 @@ def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
     assert '"already": 18' in out
 
 
-def test_units_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
-    from prolip.research.running.ray_pool import RayPool
-
+def test_runs_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
     with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
-        plan, prepared, _ = planned(photos, here)
-        run_plan(here, plan, prepared.files_of, local_pool(0))
-        other, prepared, _ = planned(photos, there)
-        assert run_plan(there, other, prepared.files_of, RayPool("local", cpus=2)).done == 13
+        plan, jobs, _ = planned(photos, here)
+        run_jobs(here, plan, jobs, local_pool(0))
+        other, jobs, _ = planned(photos, there)
+        assert run_jobs(there, other, jobs, RayPool("local", cpus=2)).done == 13
         assert accuracies(here, plan) == accuracies(there, other)

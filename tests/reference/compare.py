@@ -12,8 +12,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.data import sample_few_shot
 from prolip.methods.base import Shape
-from prolip.research.catalogue.backbones import PROJECTIONS
-from prolip.research.catalogue.published import published
+from prolip.research.catalogue.published import PROJECTIONS, published
 from prolip.solvers.threads import single_thread
 from reference import closed_forms as forms
 from reference import recipes

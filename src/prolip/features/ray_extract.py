@@ -68,7 +68,7 @@ def extract_on_ray(
             progress(known + encoded + len(bad), len(names))
 
     report(bad)
-    with _cluster(ray, address) if missing else nullcontext():
+    with ray_cluster(ray, address) if missing else nullcontext():
         for result in _extractions(ray, (model, device), missing, views, exact_decode, workers):
             failed = result if isinstance(result, list) else result.bad
             if isinstance(result, Extraction):
@@ -166,11 +166,12 @@ class _Encode:
 
 
 @contextmanager
-def _cluster(ray: Any, address: str) -> Iterator[None]:
-    """Join or start a cluster; one that was initialised before stays."""
+def ray_cluster(ray: Any, address: str, **options: Any) -> Iterator[None]:
+    """Join a cluster, or start one with these options of `ray.init`; an initialised one stays."""
     started = not ray.is_initialized()
     if started:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address=address, **quiet, **options)
     try:
         yield
     finally:

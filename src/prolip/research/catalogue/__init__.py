@@ -9,6 +9,6 @@ EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in (*MAIN_TEXT
 
 
 def experiment(name: str) -> Experiment:
-    """An experiment by name."""
+    """Return an experiment by name."""
     check_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

@@ -1,7 +1,7 @@
-"""Lines that several experiments share, and how lines are written.
+"""Lines that several experiments share, and functions that create lines.
 
 The paper trains with Adam. Where it reports a mean over learning rates, the exact solver, which has none,
-goes to what those runs approach. A line with a published figure beside it runs the program behind that
+computes the minimum that those runs approach. A line with a published figure runs the program behind that
 figure; lines called "exact" are ours, and have none.
 """
 
@@ -9,117 +9,119 @@ import math
 from itertools import product
 from typing import Any
 
-from prolip.research.catalogue import phrases
+from prolip.data import templates_for
 from prolip.research.catalogue.experiment import Line, Options
-from prolip.research.protocols.protocols import Setting
+from prolip.research.datasets import ELEVEN
 
 LRS = (1e-5, 1e-4, 1e-3, 1e-2)
 
-# The authors' grid and its order: learning rates outside, lam inside, both from large to small. Of equal
-# validation accuracies the first wins.
+# The authors' grid and its order: learning rates outside, lam inside, both from large to small. The first of
+# equal validation accuracies wins.
 GRID_LRS = tuple(10.0**-k for k in range(2, 9))
 GRID_LAMS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.0)
-GRID = tuple({"lr": lr, "lam": lam} for lr, lam in product(GRID_LRS, GRID_LAMS))
+AUTHORS_GRID = tuple({"lr": lr, "lam": lam} for lr, lam in product(GRID_LRS, GRID_LAMS))
 GRID_EXACT = tuple({"lam": lam} for lam in GRID_LAMS if lam)  # without a penalty there is no minimum
 
 
 def power(lr: float) -> str:
-    """A learning rate as the published tables write it."""
+    """Format a learning rate as the published tables do."""
     return f"1e-{round(-math.log10(lr))}"
 
 
 def adam(lam: str | float, **more: Any) -> Options:
-    """The paper's recipe."""
+    """Return options of the paper's training."""
     return {"solver": "adam", "lam": lam, **more}
 
 
 def exact(lam: str | float = "1/N", **more: Any) -> Options:
-    """The minimum itself."""
+    """Return options of the exact minimum."""
     return {"solver": "exact", "lam": lam, **more}
 
 
 OVER_LRS: tuple[Options, ...] = tuple({"lr": lr} for lr in LRS)
 
 
-def line(
-    key: str,
-    label: str,
-    method: str,
-    options: Options | None = None,
-    *,
-    grid: tuple[Options, ...] = (),
-    scale: float = 1.0,
-    **more: Any,
-) -> Line:
-    """A line; `more` are fields of `Line`."""
-    return Line(key, label, Setting(method, options or {}, grid, scale=scale), **more)
-
-
 def named(method: str, label: str, **more: Any) -> Line:
-    """A line that the paper calls by the same name."""
-    return line(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
+    """Create a line that the paper calls by the same name; `more` are fields of `Line`."""
+    return Line(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
 
 
 def each_lr(method: str, label: str, options: Options, key: str | None = None) -> tuple[Line, ...]:
-    """A line for each learning rate, and their mean."""
+    """Create a line for each learning rate, for the table alone, and their mean."""
     key = key or label.lower().replace(", ", "_").replace(" ", "_")
     each = {f"lr={power(lr)}": {**options, "lr": lr} for lr in LRS}
     lines = [
-        named(method, f"{label}, {rate}", key=f"{key}_{rate.replace('=', '')}", options=mine)
+        named(method, f"{label}, {rate}", key=f"{key}_{rate.replace('=', '')}", options=mine, in_figure=False)
         for rate, mine in each.items()
     ]
     return (*lines, named(method, label, key=key, options=options, over=OVER_LRS))
 
 
 def sums(solver: str, options: Options, alone: Options) -> tuple[Line, ...]:
-    """ProLIP alone, and with each of the others, by one solver."""
-    end, how = ("_adam", "Adam") if solver == "adam" else ("", "exact")
-    mine = {**options, "solver": "adam"} if solver == "adam" else options
-    others = {"rla": "RLA", "tip_adapter_f": "Tip-Adapter-F", "task_res": "TaskRes"}
-    recipe = solver == "adam"
-    lines = [
-        line(
-            f"prolip+{name}{end}",
-            f"ProLIP + {label}, {how}",
-            f"prolip+{name}",
-            mine,
-            paper=f"ProLIP + {label}" if recipe else None,
-        )
-        for name, label in others.items()
-    ]
-    paper = "ProLIP" if recipe else None
-    return (line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper=paper), *lines)
+    """Create lines of ProLIP alone, and with each of the others, by one solver."""
+    adam = solver == "adam"
+    end, how = ("_adam", "Adam") if adam else ("", "exact")
+    base = Line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper="ProLIP" if adam else None)
+    options = {**options, "solver": "adam"} if adam else options
+    lines = [base]
+    for name, label in (("rla", "RLA"), ("tip_adapter_f", "Tip-Adapter-F"), ("task_res", "TaskRes")):
+        key, label = f"prolip+{name}", f"ProLIP + {label}"
+        paper = label if adam else None
+        lines.append(Line(f"{key}{end}", f"{label}, {how}", key, options, paper=paper, base=base.key))
+    return tuple(lines)
 
+
+# Options that authors have for single datasets: prompts, epochs, rates. CoOp's zero-shot prompts are each
+# dataset's own, and a single one for ImageNet. KgCoOp's teacher is these, with another one for textures;
+# ProGrad starts from and is guided by a phrase of each dataset, with the class name at its end.
+_PROMPTS = {name: templates_for(name)[0] for name in ELEVEN} | {"imagenet": "a photo of a {}."}
+_KGCOOP = _PROMPTS | {"dtd": "a photo of a {}, a type of texture."}
+_PROGRAD = _PROMPTS | {
+    "oxford_pets": "a type of pet, a photo of a {}.",
+    "flowers102": "a type of flower, a photo of a {}.",
+    "fgvc_aircraft": "a type of aircraft, a photo of a {}.",
+    "food101": "a type of food, a photo of {}.",
+    "dtd": "a texture of {}.",
+}
+
+_COOP_OPTIONS: dict[str, Options] = {"imagenet": {"epochs": 50}}
+_PLOT_OPTIONS: dict[str, Options] = {"imagenet": {"pooled": True}}
+_KGCOOP_OPTIONS: dict[str, Options] = {name: {"teacher": prompt} for name, prompt in _KGCOOP.items()}
+_PROGRAD_OPTIONS: dict[str, Options] = {
+    name: {"teacher": prompt, "init": prompt.partition(" {}")[0], **_COOP_OPTIONS.get(name, {})}
+    for name, prompt in _PROGRAD.items()
+}
+_TASK_RES_OPTIONS: dict[str, Options] = {"imagenet": {"lr": 2e-4}, "flowers102": {"alpha": 1.0}}
 
 ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
-COOP = named("coop", "CoOp", by_dataset=phrases.COOP)
+COOP = named("coop", "CoOp", by_dataset=_COOP_OPTIONS)
 COCOOP = named("cocoop", "CoCoOp")
-PLOT = named("plot", "PLOT", by_dataset=phrases.PLOT)
-PROGRAD = named("prograd", "ProGrad", by_dataset=phrases.PROGRAD)
+PLOT = named("plot", "PLOT", by_dataset=_PLOT_OPTIONS)
+PROGRAD = named("prograd", "ProGrad", by_dataset=_PROGRAD_OPTIONS)
 TASK_RES = (
-    named("task_res", "TaskRes", options={"solver": "adam"}, by_dataset=phrases.TASK_RES),
-    line("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
+    named("task_res", "TaskRes", options={"solver": "adam"}, by_dataset=_TASK_RES_OPTIONS),
+    Line("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
 )
-PROLIP = line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP")
-EXACT = line("prolip", "ProLIP, exact", "prolip", exact())
+PROLIP = Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP")
+EXACT = Line("prolip", "ProLIP, exact", "prolip", exact())
 
 VALIDATED = (
     ZERO,
     COOP,
     PLOT,
-    named("kgcoop", "KgCoOp", by_dataset=phrases.KGCOOP),
+    named("kgcoop", "KgCoOp", by_dataset=_KGCOOP_OPTIONS),
     PROGRAD,
     named("clip_adapter", "CLIP-Adapter", options={"solver": "sgd"}),
-    line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
+    Line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
     TIP,
     named("tip_adapter_f_star", "Tip-Adapter-F*"),
     named("linear_probe", "LP"),
     named("lp_plus_plus", "LP++"),
-    named("prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=GRID),
-    line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
+    named("prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=AUTHORS_GRID),
+    Line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
 )
 VALIDATED_ADAM = VALIDATED[-2]
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
-FIXED = (line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)
+FIXED = (Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)

@@ -2,13 +2,13 @@
 
 from itertools import product
 
-from prolip.research.catalogue.experiment import Experiment
+from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.lines import (
+    AUTHORS_GRID,
     COCOOP,
     COOP,
     EXACT,
     FIXED,
-    GRID,
     LRS,
     OVER_LRS,
     PLOT,
@@ -21,7 +21,6 @@ from prolip.research.catalogue.lines import (
     adam,
     each_lr,
     exact,
-    line,
     named,
     power,
     sums,
@@ -44,8 +43,8 @@ _VARIANTS = (
         for lam in ("1/N", "1/N^2", "0")
         for entry in each_lr("prolip", f"ProLIP, lam={lam}", adam(lam), key=f"lam{lam}")
     ),
-    line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
-    line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
+    Line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
+    Line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
 )
 
 MAIN_TEXT = (
@@ -59,18 +58,18 @@ MAIN_TEXT = (
     Experiment(
         "sensitivity", "Sensitivity to learning rate and lam", "Figure 4 and Table 10", "few_shot",
         _SENSITIVITY,
-        published="sensitivity", plot="sensitivity",
+        published="sensitivity", plot="heat_map",
     ),
     Experiment(
         "validation_free", "Few-shot classification without a validation set", "Table 2b", "few_shot",
         (
             ZERO, PROGRAD, PLOT,
             named("task_res", "TaskRes", options={"solver": "sgd"}), TASK_RES[1], TIP,
-            line("cross_modal", "Cross-modal LP, exact", "cross_modal"),
+            Line("cross_modal", "Cross-modal LP, exact", "cross_modal"),
             named("clap", "CLAP", options={"solver": "sgd"}),
-            line("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
+            Line("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
             PROLIP, EXACT,
-            line("prolip_auto", "ProLIP, lam from the support set", "prolip", exact("auto")),
+            Line("anchored", "Anchored regression (our default)", "anchored"),
         ),
         published="validation_free",
     ),
@@ -78,7 +77,7 @@ MAIN_TEXT = (
         "variants", "ProLIP without a validation set: lam as a function of N", "Table 2a and Table 11",
         "few_shot",
         _VARIANTS,
-        published="variants", plot="variants",
+        published="variants", band="learning rates",
     ),
     Experiment(
         "rla", "Regularized Linear Adapter against CLIP-Adapter", "Figure 5 and Table 19", "few_shot",
@@ -89,10 +88,10 @@ MAIN_TEXT = (
                 for entry in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
             ),
             *each_lr("rla", "RLA", adam("1/N")), *each_lr("prolip", "ProLIP", adam("1/N")),
-            line("rla_exact", "RLA, exact", "rla", exact()),
-            line("prolip_exact", "ProLIP, exact", "prolip", exact()),
+            Line("rla_exact", "RLA, exact", "rla", exact()),
+            Line("prolip_exact", "ProLIP, exact", "prolip", exact()),
         ),
-        published="rla", plot="variants",
+        published="rla", band="learning rates",
     ),
     Experiment(
         "cross_dataset", "From 4-shot ImageNet to ten other datasets", "Table 3", "transfer",
@@ -115,14 +114,15 @@ MAIN_TEXT = (
     Experiment(
         "base_to_new", "Base-to-new generalization", "Tables 5a, 12a and 17: RN50, 4 shots", "base_to_new",
         (ZERO, COOP, COCOOP, PROGRAD, *FIXED),
-        layout="base_to_new", shots=(4,), published="base_to_new_rn50", plot="base_to_new",
+        layout="base_to_new", shots=(4,), published="base_to_new_rn50",
+        published_per_dataset="base_to_new_per_dataset_rn50", plot="bars",
     ),
     Experiment(
         "base_to_new_vit", "Base-to-new generalization", "Tables 5b, 12b and 18: ViT-B/16, 16 shots",
         "base_to_new",
         (ZERO, COOP, COCOOP, named("maple", "MaPLe"), *FIXED),
         layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
-        published="base_to_new_vit", plot="base_to_new",
+        published="base_to_new_vit", published_per_dataset="base_to_new_per_dataset_vit", plot="bars",
         note='Every dataset with "a photo of a {}.", as the authors\' README says of these figures.',
     ),
     Experiment(
@@ -142,7 +142,10 @@ MAIN_TEXT = (
         "siglip", "ProLIP with SigLIP", "Table 7", "few_shot_validation",
         (
             named("zero_shot", "Zero-shot", paper="SigLIP (0-shot)"),
-            named("prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"}, grid=GRID),
+            named(
+                "prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"},
+                grid=AUTHORS_GRID,
+            ),
             *(
                 named(
                     "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam), over=OVER_LRS[1:],
@@ -157,7 +160,7 @@ MAIN_TEXT = (
     Experiment(
         "complementarity", "Complementarity to other methods", "Table 8", "few_shot",
         (ZERO, *sums("exact", {"prolip.lam": "1/N"}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4))),
-        published="complementarity", plot="gains",
+        published="complementarity",
         note="The paper's recipe is Adam's. The exact sum goes to its minimum where it has one.",
     ),
     Experiment(

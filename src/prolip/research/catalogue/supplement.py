@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from prolip.research.catalogue.experiment import Experiment
+from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.lines import (
     EXACT,
     FIXED,
@@ -15,7 +15,6 @@ from prolip.research.catalogue.lines import (
     adam,
     each_lr,
     exact,
-    line,
     named,
 )
 
@@ -30,7 +29,7 @@ SUPPLEMENT = (
     Experiment(
         "grid_search", "What the grid search chooses", "Figure 6", "few_shot_validation",
         (VALIDATED_ADAM,),
-        layout="chosen", plot="chosen",
+        layout="chosen", plot="heat_map",
         note="The ProLIP runs of few_shot_validation: how often each learning rate and lam was the best.",
     ),
     Experiment(
@@ -41,7 +40,7 @@ SUPPLEMENT = (
                 "prolip_text", "ProLIP (text), Adam", key="prolip_text_adam", options=adam("1/N"),
                 over=OVER_LRS, paper="ProLIP (text)",
             ),
-            line("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
+            Line("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
             PROLIP, EXACT,
         ),
         published="text_projector",
@@ -61,12 +60,12 @@ SUPPLEMENT = (
         "lora_base_to_new", "CLIP-LoRA, base-to-new", "Table 15", "base_to_new",
         (ZERO, named("clip_lora", "CLIP-LoRA"), *FIXED),
         layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo", published="lora",
-        columns={"H_t2": "base-to-new"}, plot="base_to_new",
+        columns={"H_t2": "base-to-new"}, plot="bars",
     ),
     Experiment(
         "normalisation", "Tuning normalisation parameters", "Table 16", "few_shot",
         (
-            line("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
+            Line("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
             replace(PROLIP, paper="{model} ProLIP"), EXACT,
         ),
         models=("RN50", "ViT-B/16"), shots=(16,), published="normalisation", plot="bars",
@@ -74,15 +73,15 @@ SUPPLEMENT = (
     Experiment(
         "views", "Number of augmented views", "Figure 7", "few_shot",
         tuple(
-            line(f"views{n}", f"{n} view{'s' if n > 1 else ''}", "prolip", exact(), views=n)
+            Line(f"views{n}", f"{n} view{'s' if n > 1 else ''}", "prolip", exact(), views=n)
             for n in (1, 2, 5, 10, 20, 50, 100, 300)
         ),
-        plot="views", note="The first view is the centre crop. Views beyond --views are left out.",
+        note="The first view is the centre crop. Views beyond --views are left out.",
     ),
     Experiment(
         "umap", "The test set's features before and after 16 shots", "Figure 8", "manifold",
-        (line("prolip", "ProLIP, exact", "prolip", exact()),),
-        layout="manifold", datasets=("eurosat",), shots=(16,), seeds=(1,), plot="manifold",
+        (Line("prolip", "ProLIP, exact", "prolip", exact()),),
+        layout="manifold", datasets=("eurosat",), shots=(16,), seeds=(1,), plot="scatter",
     ),
     Experiment(
         "more_shots", "32 shots and all the data", 'supplement, "More few-shot settings"', "few_shot",
@@ -92,7 +91,7 @@ SUPPLEMENT = (
     Experiment(
         "temperature", "Effect of the temperature", "Table 20", "few_shot",
         tuple(
-            line(
+            Line(
                 f"temp{factor:g}",
                 f"{factor:g} x the model's scale",
                 "prolip",
@@ -107,18 +106,18 @@ SUPPLEMENT = (
     Experiment(
         "templates", "Each dataset's own template against one for all", "Table 21", "few_shot",
         (
-            ZERO, line("zero_shot_photo", 'Zero-shot, "a photo of a {}."', "zero_shot", template="photo"),
-            line("prolip", "ProLIP, exact", "prolip", exact()),
-            line("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", exact(), template="photo"),
+            ZERO, Line("zero_shot_photo", 'Zero-shot, "a photo of a {}."', "zero_shot", template="photo"),
+            Line("prolip", "ProLIP, exact", "prolip", exact()),
+            Line("prolip_photo", 'ProLIP, exact, "a photo of a {}."', "prolip", exact(), template="photo"),
         ),
         layout="datasets", note="The paper lists the templates; what they are worth is measured here.",
     ),
     Experiment(
         "newer", "Newer methods in closed form", "each project's own figures", "few_shot_validation",
         (
-            replace(ZERO, paper=None), line("gda", "GDA", "gda", paper="{model} GDA"),
-            line("proker", "ProKeR", "proker", paper="{model} ProKeR"),
-            line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
+            replace(ZERO, paper=None), Line("gda", "GDA", "gda", paper="{model} GDA"),
+            Line("proker", "ProKeR", "proker", paper="{model} ProKeR"),
+            Line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
             replace(PROLIP, protocol="few_shot", paper=None), replace(EXACT, protocol="few_shot"),
         ),
         models=("RN50", "ViT-B/16"), published="newer",

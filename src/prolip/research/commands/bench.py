@@ -26,9 +26,7 @@ from prolip.research.commands.bench_options import (
 if TYPE_CHECKING:
     from prolip.research.reporting.table import Table
     from prolip.research.running.plan import Plan
-    from prolip.research.running.run import Resources
-    from prolip.research.running.unit_loop import Status
-
+    from prolip.research.running.result_store import PlanStatus
 
 STYLES = ["rich", "markdown", "latex", "csv"]
 
@@ -51,12 +49,12 @@ def list_experiments(name: str | None) -> None:
         table(None, ["experiment", "in the paper", ""], rows, right=9)
         return
     chosen, lacking = find(name), missing_methods(find(name))
-    lines = [(line.key, line.label, line.setting.method) for line in chosen.lines]
+    lines = [(line.key, line.label, line.method) for line in chosen.lines]
     if OUTPUT.get().json:
         names = ("key", "label", "method")
         print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
         return
-    rows = [[*x[:2], f"{x[2]} (not here)" if x[2] in lacking else x[2]] for x in lines]
+    rows = [[*x[:2], f"{x[2]} (not available)" if x[2] in lacking else x[2]] for x in lines]
     table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
     if chosen.note:
         console().print(f"\n{chosen.note}", markup=False)
@@ -66,8 +64,8 @@ def list_experiments(name: str | None) -> None:
 @experiment
 @selection
 @machine
-@flag("--retry", help="Run again what failed.")
-@flag("--dry-run", help="Print what there is to do, and do nothing.")
+@flag("--retry", help="Run failed runs again.")
+@flag("--dry-run", help="Print how many runs there are and how long they take, and run nothing.")
 def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run: bool) -> None:
     """Run an experiment. It can be stopped at any time; the next run continues it.
 
@@ -75,61 +73,72 @@ def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run:
     $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
     """
     from prolip.data.files import existing
-    from prolip.features import FeatureStore
     from prolip.research.catalogue import experiment as find
     from prolip.research.running.plan import make_plan
-    from prolip.research.running.run import Resources
 
     with _hints(name):
-        plan = make_plan(find(name), selection.choices(), existing(machine.data))
-    for lacking in plan.left_out:
-        warn(f"{lacking} is not in this version: its lines are left out")
-    store = FeatureStore(machine.store)
-    resources = Resources(machine.data, machine.results, machine.jobs, machine.ray, machine.device, store)
+        plan = make_plan(find(name), existing(machine.data), **selection.plan_options())
+    for missing in plan.unavailable:
+        warn(f"{missing} is not available in this installation: its lines are skipped")
     if dry_run:
-        _print_forecast(plan, resources)
+        _print_dry_run(plan, machine)
     else:
-        _run(plan, resources, retry)
+        _run(plan, machine, retry)
 
 
-def _run(plan: Plan, resources: Resources, retry: bool) -> None:
-    """Run a plan, and print how it went and its table."""
-    from prolip.research.running.run import run
+def _run(plan: Plan, machine: Machine, retry: bool) -> None:
+    """Run a plan, and print a summary and its table."""
+    from prolip.features import FeatureStore
+    from prolip.research.running.run import run_plan
 
-    name, results = plan.experiment.name, resources.results
+    name, results = plan.experiment.name, machine.results
     with _progress("encoding", "images") as encoded, _progress("running", "runs") as ran:
-        counts = run(
+
+        def encoding(what: str, done: int, total: int) -> None:
+            encoded(done, total, f"encoding {what}: {done} of {total} images", "")
+
+        def progress(status: PlanStatus, rate: float, seconds_left: float | None) -> None:
+            ran(status.finished, status.total, *_describe(status, rate, seconds_left))
+
+        status = run_plan(
             plan,
-            resources,
-            lambda what, done, n: encoded(done, n, f"encoding {what}: {done} of {n} images", ""),
-            lambda s: ran(s.counts.done + s.counts.failed, s.counts.total, *_words_of(s)),
-            retry,
+            machine.data,
+            results,
+            jobs=machine.jobs,
+            ray=machine.ray,
+            device=machine.device,
+            store=FeatureStore(machine.store),
+            retry=retry,
+            encoding=encoding,
+            progress=progress,
         )
     if OUTPUT.get().json:
-        about = {"done": counts.done, "failed": counts.failed, "results": str(results)}
-        print_json({"experiment": name, **about})
+        counts = {"done": status.done, "failed": status.failed, "results": str(results)}
+        print_json({"experiment": name, **counts})
     else:
-        say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
-        if counts.failed:
+        say(f"{status.done} runs done, {status.failed} failed; results in {results}")
+        if status.failed:
             say(f"why: prolip bench failures {name} --results {results}; once that is fixed: --retry")
         _print_table(_table(name, results, None))
-    if counts.failed:
+    if status.failed:
         raise click.exceptions.Exit(1)
 
 
-def _print_forecast(plan: Plan, resources: Resources) -> None:
-    from prolip.research.running.run import forecast
+def _print_dry_run(plan: Plan, machine: Machine) -> None:
+    from prolip.io.environment import cores
+    from prolip.research.running.run import dry_run
 
-    found = forecast(plan, resources)
+    workers = cores() if machine.jobs is None else machine.jobs
+    found = dry_run(plan, machine.results, workers)
     if OUTPUT.get().json:
         print_json({"experiment": plan.experiment.name, **vars(found)})
         return
     say(f"{found.units} runs, of which {found.done} are done already")
     if found.done < found.units:
-        guess = f"; a guess for {found.guessed}, as none like them has been timed" if found.guessed else ""
-        on = "one process" if resources.workers < 2 else f"{resources.workers} processes"
+        guess = f"; a guess for {found.guessed}, as no similar run has been timed" if found.guessed else ""
+        on = "one process" if workers < 2 else f"{workers} processes"
         say(f"the others take about {_time(found.seconds)} on {on}{guess}")
-        say("encoding images that are not in the feature store comes on top")
+        say("encoding images that are not in the feature store takes additional time")
 
 
 @command("table", json=False)
@@ -139,7 +148,7 @@ def _print_forecast(plan: Plan, resources: Resources) -> None:
 @results_file
 def show_table(name: str, style: str, against: str | None, results: Path) -> None:
     """Print the table of the last run, with the published figures."""
-    from prolip.research.reporting.render import render
+    from prolip.research.reporting.table import render
 
     found = _table(name, results, against)
     if style == "rich":
@@ -155,11 +164,11 @@ def show_table(name: str, style: str, against: str | None, results: Path) -> Non
 def plot(name: str, out: Path | None, results: Path) -> None:
     """Draw the figure of the last run."""
     from prolip.research.reporting import figures
-    from prolip.research.reporting.results import Results as Found
+    from prolip.research.reporting.results import Results
 
     path = out or results.parent / f"{name}.png"
     with _hints(name):
-        figures.save(figures.draw(Found.read(name, results)), path)
+        figures.save(figures.draw(Results.read(name, results)), path)
     say(f"written: {path}")
 
 
@@ -170,18 +179,17 @@ def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
-    from prolip.research.reporting.results import Results as Found
+    from prolip.research.reporting.results import Results
 
     with _hints(name):
-        failed = [unit for unit in Found.read(name, results).units if unit.status == "failed"]
+        failed = [one for one in Results.read(name, results).runs if one.status == "failed"]
     if OUTPUT.get().json:
-        print_json([{"unit": asdict(unit.planned.unit), "error": unit.error} for unit in failed])
+        print_json([{"unit": asdict(one.run), "error": one.error} for one in failed])
         return
-    for found in failed:
-        unit = found.planned.unit
-        trial, setting = unit.trial, unit.trial.setting
-        head = f"{setting.method} {setting.options} on {unit.dataset}, {trial.shots} shots, seed {trial.seed}"
-        console().print(f"{head}\n{found.error}\n", markup=False, soft_wrap=True)
+    for one in failed:
+        run = one.run
+        head = f"{run.method} {run.options} on {run.dataset}, {run.shots} shots, seed {run.seed}"
+        console().print(f"{head}\n{one.error}\n", markup=False, soft_wrap=True)
     say(f"{len(failed)} runs failed")
 
 
@@ -192,18 +200,17 @@ for subcommand in (list_experiments, run, show_table, plot, failures):
 
 def _table(name: str, results: Path, against: str | None) -> Table:
     from prolip.research.catalogue import EXPERIMENTS
-    from prolip.research.reporting.build_table import build
-    from prolip.research.reporting.parameters import parameters
-    from prolip.research.reporting.results import Results as Found
+    from prolip.research.reporting.build_table import build, parameters
+    from prolip.research.reporting.results import Results
 
     if name == "parameters":
         return parameters(EXPERIMENTS[name])
     with _hints(name):
-        return build(Found.read(name, results, against))
+        return build(Results.read(name, results, against))
 
 
 def _print_table(found: Table) -> None:
-    from prolip.research.reporting.render import rich_table
+    from prolip.research.reporting.table import rich_table
 
     console().print(rich_table(found))
     for note in found.notes:
@@ -213,7 +220,7 @@ def _print_table(found: Table) -> None:
 
 @contextmanager
 def _hints(name: str) -> Iterator[None]:
-    """Say after an error which command or option helps."""
+    """Add to an error which command or option helps."""
     from prolip.research.catalogue import experiment as find
     from prolip.research.reporting.results import NotRunError
     from prolip.research.running.plan import NoDatasetsError
@@ -222,18 +229,18 @@ def _hints(name: str) -> Iterator[None]:
         yield
     except NotRunError as error:
         if not find(name).lines:
-            raise NotRunError(f"{name} are a table: prolip bench table {name}") from None
+            raise NotRunError(f"{name} is only a table: prolip bench table {name}") from None
         raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
     except NoDatasetsError as error:
         raise NoDatasetsError(
-            f"{error}; `prolip datasets ROOT` says what is there. Folders of your own images do as well: "
+            f"{error}; `prolip datasets ROOT` lists them. Folders of your own images work as well: "
             "--datasets FOLDER ..."
         ) from None
 
 
 @contextmanager
 def _progress(what: str, unit: str) -> Iterator[Callable[[int, int, str, str], None]]:
-    """A bar on a terminal; elsewhere, for a log, a line every ten seconds."""
+    """Show a bar on a terminal; elsewhere print a line every ten seconds."""
     last = time.monotonic()
     with bar(what, unit) as drawn:
 
@@ -249,13 +256,12 @@ def _progress(what: str, unit: str) -> Iterator[Callable[[int, int, str, str], N
         yield advance
 
 
-def _words_of(status: Status) -> tuple[str, str]:
-    """How a run goes: for a log, and beside a bar."""
-    counts, left = status.counts, status.seconds_left
-    failed = f", {counts.failed} failed" if counts.failed else ""
-    ahead = "" if left is None else f", about {_time(left)} left"
-    line = f"{counts.done} of {counts.total} runs done{failed}, {60 * status.rate:.0f} a minute{ahead}"
-    return line, f"{failed}{ahead}".removeprefix(", ")
+def _describe(status: PlanStatus, rate: float, seconds_left: float | None) -> tuple[str, str]:
+    """Return the progress of a run as a line for a log, and as a note beside a bar."""
+    failed = f", {status.failed} failed" if status.failed else ""
+    left = "" if seconds_left is None else f", about {_time(seconds_left)} left"
+    line = f"{status.done} of {status.total} runs done{failed}, {60 * rate:.0f} a minute{left}"
+    return line, f"{failed}{left}".removeprefix(", ")
 
 
 def _time(seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,10 +12,7 @@ from prolip.cli import options
 from prolip.cli.options import shared
 from prolip.cli.parameters import PATH, POSITIVE, Command, argument, option
 
-if TYPE_CHECKING:
-    from prolip.research.running.plan import Choices
-
-MAX_SEEDS = 10_000  # in a range: the paper has ten, and a mistyped one would fill the memory
+MAX_SEEDS = 10_000  # in a range: a mistyped one would fill the memory
 experiment = argument("name", "EXPERIMENT", "A name from `prolip bench list`.")
 results_file = option(
     "--results",
@@ -26,7 +23,7 @@ results_file = option(
 
 
 class SeveralValues(Command):
-    """A command whose options take several values: `--datasets a b` is `--datasets a --datasets b`."""
+    """A command with options of several values: `--datasets a b` is `--datasets a --datasets b`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the option before each of its values."""
@@ -50,7 +47,7 @@ def _several(name: str, help: str, **attributes: Any) -> Any:
 class Selection:
     """The part of an experiment to run."""
 
-    datasets: tuple[str, ...] = _several("--datasets", "Datasets, or folders of images in --data instead.")
+    datasets: tuple[str, ...] = _several("--datasets", "Datasets, or folders of images in --data.")
     model: tuple[str, ...] = _several(
         "--model", "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder.",
         show_default="the paper's for its datasets, offline for others",
@@ -65,20 +62,20 @@ class Selection:
     )
     template: tuple[str, ...] = _several("--template", "Prompt to use instead of the datasets' own.")
 
-    def choices(self) -> Choices:
-        """Return the selection as the planner takes it."""
+    def plan_options(self) -> dict[str, Any]:
+        """Return the selection as keyword arguments of `make_plan`."""
         from prolip.data import as_templates
-        from prolip.research.running.plan import Choices
 
-        return Choices(
-            _words(self.datasets),
-            _words(self.model),
-            self.methods,
-            tuple(None if word == "full" else _number(word, "shots") for word in _words(self.shots)),
-            tuple(seed for word in _words(self.seeds) for seed in _range(word)),
-            self.views,
-            as_templates(list(self.template)) if self.template else (),
-        )
+        shots = [None if word == "full" else _number(word, "shots") for word in _words(self.shots)]
+        return {
+            "datasets": _words(self.datasets),
+            "models": _words(self.model),
+            "lines": self.methods,
+            "shots": shots,
+            "seeds": [seed for word in _words(self.seeds) for seed in _range(word)],
+            "views": self.views,
+            "templates": as_templates(list(self.template)) if self.template else (),
+        }
 
 
 @dataclass(frozen=True)
@@ -134,5 +131,5 @@ def _range(text: str) -> list[int]:
     if stop < start:
         raise UsageError(f"--seeds: {text!r} is an empty range, did you mean {stop}-{start}?")
     if stop - start >= MAX_SEEDS:
-        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,}, at most {MAX_SEEDS:,} are taken")
+        raise UsageError(f"--seeds: {text!r} are {stop - start + 1:,} seeds; the limit is {MAX_SEEDS:,}")
     return list(range(start, stop + 1))

@@ -1,4 +1,4 @@
-"""`prolip datasets`: the paper's datasets, and what of them is on this disk."""
+"""`prolip datasets`: the paper's datasets, and which of them are on disk."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from prolip.cli.parameters import PATH, argument, command
 @command("datasets")
 @argument("root", "[ROOT]", "Folder that holds the datasets' folders.", type=PATH, required=False)
 def datasets(root: Path | None) -> None:
-    """List the paper's datasets, and what of them is on this disk.
+    """List the paper's datasets, or check which of them are in a folder.
 
     $ prolip datasets ~/data
     """
@@ -35,7 +35,7 @@ def datasets(root: Path | None) -> None:
     if not found:
         table(None, ["dataset", "folder", "from", "classes", *splits], rows, right=3)
         console().print("\nSplit files and layout: github.com/KaiyangZhou/CoOp, DATASETS.md")
-        hint("Now: [bold]prolip datasets ROOT[/] says which of them are in a folder.")
+        hint("Now: [bold]prolip datasets ROOT[/] checks which of them are in a folder.")
         return
     table(None, ["dataset", "", "classes", *splits], rows, right=2)
     for item in found.values():

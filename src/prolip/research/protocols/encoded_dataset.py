@@ -1,78 +1,113 @@
-"""A dataset on cached features: all that a protocol needs, and no images.
+"""A dataset on cached features: all that a protocol needs.
 
-A split of a dataset ("train", "val", "test") knows the labels of every image in its pool, because sampling
-draws from all of them, and the features of those images that some experiment asks for.
+A split ("train", "val", "test") has the labels of every image, because sampling draws from all of them, and
+the features of the images that some run needs.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from prolip.core import Head, InputError, Text
+from prolip import encoders
+from prolip.core import Fitted, Head, InputError, Text
 from prolip.core.arrays import Array
+from prolip.encoders import Encoder
+from prolip.features import LazyImages, extract
+
+
+class NotEncodedError(InputError):
+    """A dataset lacks the features, views, texts or images that a run needs."""
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedSplit:
-    """Labels of a pool, and features of some of its images."""
+    """Labels of a split, and features of some of its images."""
 
-    labels: list[int]  # of every image of the pool, in its order
+    labels: list[int]  # of every image, in the split's order
     x: Array  # features [V, m, width] of m of the images
-    places: Array  # their places in the pool [m], rising
+    indices: Array  # their indices in the split [m], increasing
 
     @classmethod
     def whole(cls, x: Array, labels: Sequence[int]) -> EncodedSplit:
-        """A pool whose every image is encoded; x is [n, width] or [V, n, width]."""
+        """Return a split with features of every image; x is [n, width] or [V, n, width]."""
         return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
     def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Array, Array]:
-        """Features [views, k, width] and labels [k] of images by their places in the pool."""
+        """Return features [views, k, width] and labels [k] of images by their indices in the split."""
         rows = self.rows(chosen)
         if views > len(self.x):
-            raise InputError(f"{views} views are asked for, {len(self.x)} are encoded")
+            raise NotEncodedError(f"the run needs {views} views, {len(self.x)} are encoded")
         return self.x[:views, rows], np.array([self.labels[i] for i in chosen])
 
     def rows(self, chosen: Sequence[int]) -> Array:
-        """Rows of `x` that hold images of the pool, by their places."""
+        """Return the rows of `x` that hold these images of the split."""
         wanted = np.asarray(chosen, np.int64)
-        rows = np.searchsorted(self.places, wanted).clip(max=max(0, len(self.places) - 1))
-        if not len(self.places) or not np.array_equal(self.places[rows], wanted):
-            raise InputError("some of the images that were drawn have no features: prepare the dataset again")
+        rows = np.searchsorted(self.indices, wanted).clip(max=max(0, len(self.indices) - 1))
+        if not len(self.indices) or not np.array_equal(self.indices[rows], wanted):
+            raise NotEncodedError("some of the drawn images have no features: prepare the dataset again")
         return rows
 
     def all(self) -> tuple[Array, Array]:
-        """The first view [n, width] and the labels [n] of a whole pool."""
+        """Return the first view [n, width] and the labels [n] of the whole split."""
         x, y = self.take(range(len(self.labels)))
         return x[0], y
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedDataset:
-    """A dataset, seen through one encoder."""
+    """A dataset, encoded by one encoder."""
 
     name: str
-    classes: tuple[str, ...]  # as prompts say them
+    classes: tuple[str, ...]  # as prompts have them
     head: Head | None  # of the encoder
     scale: float
     texts: dict[str, Text]  # class rows by template set: "own" (the dataset's), "photo" ("a photo of a {}.")
-    splits: dict[str, EncodedSplit]  # "train", "val" and "test", as far as there are any
+    splits: dict[str, EncodedSplit]  # "train", "val" and "test", those that exist
     # Training and validation shots of a class are one draw of 2N images, as the authors do on ImageNet.
     paired: bool = False
     # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
     # For methods that train through a tower:
-    model: str = ""  # the encoder's name
+    encoder: str = ""  # the encoder's name
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`
     paths: dict[str, list[str]] = field(default_factory=dict)  # the images behind the features, by split
-    device: str = "auto"  # where towers run
+    device: str = "auto"  # of the encoder
 
     def text(self, template: str = "own") -> Text:
-        """Class rows [K, D] of a set of templates."""
+        """Return the class rows [K, D] of a set of templates."""
         if template not in self.texts:
-            raise InputError(
-                f"{self.name} was prepared with templates {', '.join(self.texts)}, not {template!r}"
-            )
+            raise NotEncodedError(f"{self.name} has templates {', '.join(self.texts)}, not {template!r}")
         return self.texts[template]
+
+    def load_encoder(self) -> Encoder:
+        """Load the encoder, once in a process."""
+        if not self.encoder:
+            raise NotEncodedError(f"{self.name} has features only, and this run needs the encoder")
+        return _load(self.encoder, self.device)
+
+    def images(self, split: str, chosen: Sequence[int]) -> Sequence[object]:
+        """Return images by their indices in a split; they are loaded on access."""
+        if not self.encoder:
+            raise NotEncodedError(f"{self.name} has features only, and this run needs the images")
+        return LazyImages([self.paths[split][row] for row in self.splits[split].rows(chosen).tolist()])
+
+    def test_split(self, fitted: Fitted) -> tuple[Array, Array]:
+        """Return the test features [n, width] for a fitted model, and the labels [n].
+
+        Where training changed the image tower, the images are encoded again.
+        """
+        x, y = self.splits["test"].all()
+        if not self.encoder or type(fitted).encoder_for is Fitted.encoder_for:
+            return x, y
+        base = self.load_encoder()
+        reader = fitted.encoder_for(base)
+        return (x if reader is base else extract(reader, self.paths["test"]).features[0]), y
+
+
+@functools.lru_cache(maxsize=1)
+def _load(encoder: str, device: str) -> Encoder:
+    return encoders.load(encoder, device)

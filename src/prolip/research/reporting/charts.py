@@ -1,4 +1,4 @@
-"""Charts of experiments: lines, panels, bars, maps and clouds of points, in the style of `plot_style`."""
+"""The four kinds of charts, in one style: lines, bars, heat maps and scatter plots."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prolip.research.reporting.plot_style import COLOURS, DARK, GREY, new_figure
+from prolip.io.environment import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Okabe and Ito's colours, for any kind of colour vision; white text is readable on the first three.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DARK_COLOURS = 3
+GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
+# After the last colour, lines differ by stroke and marker.
+STROKES = (("-", "o"), ("--", "s"), (":", "^"))
+
 
 class Mark(NamedTuple):
-    """A figure to draw: mean and deviation in percent; `partial` if runs are missing, then it is hollow."""
+    """A figure to draw: mean and deviation in percent; it is hollow if runs are missing."""
 
     mean: float | None
     std: float | None = None
@@ -22,23 +29,19 @@ class Mark(NamedTuple):
 
 Marks = Sequence[Mark]
 
-# Beyond the colours, lines differ by stroke and marker.
-STYLES = (("-", "o"), ("--", "s"), (":", "^"))
-
 
 @dataclass(frozen=True)
 class Panel:
-    """What one pair of axes shows."""
+    """The content of one pair of axes."""
 
     series: Mapping[str, Marks]  # for each line or set of bars: the figure at each tick
-    title: str = ""  # above the axes
-    # The paper's figures by the name of the line.
-    published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    title: str = ""
+    published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # the paper's figures
     levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines, like zero-shot accuracy
 
 
 @dataclass(frozen=True)
-class Cloud:
+class ScatterRow:
     """Points of one dataset at several stages."""
 
     stages: Mapping[str, Any]  # points [n, 2] by title
@@ -46,52 +49,35 @@ class Cloud:
     names: Sequence[str]  # of the classes
 
 
-def lines(
-    ticks: Sequence[str],
-    panels: Sequence[Panel],
-    xlabel: str,
-    ylabel: str = "accuracy, %",
-    title: str = "",
-    columns: int = 4,
-    share: bool = False,
-) -> Figure:
-    """A line for each of several methods, in one panel, or several in rows of `columns`.
+def new_figure(width: float, height: float) -> Figure:
+    """Create an empty figure in our style, in inches."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingPackageError("drawing", "matplotlib", "plot") from error
+    from matplotlib.figure import Figure
 
-    Bands are one deviation to either side; crosses in a line's colour are the paper's figures. With `share`,
-    all panels have one vertical scale.
-    """
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    names = list(dict.fromkeys(name for panel in panels for name in (*panel.levels, *panel.series)))
-    tall = 0.26 * len(names) + 1.2  # what the legend needs
-    size = (9.0, 4.2) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
-    figure = new_figure(size[0], max(size[1], tall))
-    grid = figure.subplots(rows, columns, sharey=share, squeeze=False)
-    order = list(dict.fromkeys(name for panel in panels for name in panel.series))
-    for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw_lines(axes, ticks, panel, order)
-        axes.set_title(panel.title, fontsize=11)
-    for i, axes in enumerate(grid.flat):
-        axes.set_visible(i < len(panels))
-        if i + columns >= len(panels):
-            axes.set_xlabel(xlabel)
-        if i % columns == 0:
-            axes.set_ylabel(ylabel)
-    _head(figure, grid[0, 0], title, len(panels))
-    _legend(figure, grid.flat[: len(panels)])
-    return figure
+    matplotlib.rcParams.update(
+        {
+            "font.size": 11,
+            "axes.titlesize": 11,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.color": "#e6e6e6",
+            "axes.axisbelow": True,
+            "legend.frameon": False,
+        }
+    )
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-def _head(figure: Figure, axes: Any, title: str, panels: int) -> None:
-    """The title of a whole figure, at its left."""
-    if panels == 1:
-        axes.set_title(title, loc="left", fontsize=11)
-    elif title:
+def _finish(figure: Figure, axes: Sequence[Any], title: str) -> None:
+    """Add the title of the whole figure, and a legend with each name once."""
+    if len(axes) == 1:
+        axes[0].set_title(title, loc="left")
+    else:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-
-
-def _legend(figure: Figure, axes: Iterable[Any]) -> None:
-    """Each name once, whichever panel has it."""
     found: dict[str, Any] = {}
     for one in axes:
         for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
@@ -99,67 +85,79 @@ def _legend(figure: Figure, axes: Iterable[Any]) -> None:
     figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=9)
 
 
+def lines(
+    ticks: Sequence[str], panels: Sequence[Panel], xlabel: str, ylabel: str = "accuracy, %", title: str = ""
+) -> Figure:
+    """Draw a line for each series, in one or several panels.
+
+    Bands are one deviation to either side; crosses in a line's colour are the paper's figures.
+    """
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    order = list(dict.fromkeys(name for panel in panels for name in panel.series))
+    names = {*order, *(name for panel in panels for name in panel.levels)}
+    size = (9.0, 4.2) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
+    figure = new_figure(size[0], max(size[1], 0.26 * len(names) + 1.2))  # high enough for the legend
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for i, axes in enumerate(grid.flat):
+        axes.set_visible(i < len(panels))
+        if i + columns >= len(panels):
+            axes.set_xlabel(xlabel)
+        if i % columns == 0:
+            axes.set_ylabel(ylabel)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        axes.set_title(panel.title)
+        _draw_lines(axes, ticks, panel, order)
+    _finish(figure, list(grid.flat)[: len(panels)], title)
+    return figure
+
+
 def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str]) -> None:
-    places = list(range(len(ticks)))
     for i, (name, level) in enumerate(panel.levels.items()):
-        axes.axhline(
-            level, color=GREY, linestyle=(0, (5, 3) if not i else (1, i + 1)), linewidth=1.2, label=name
-        )
+        dashes = (0, (1, i + 1) if i else (5, 3))
+        axes.axhline(level, color=GREY, linestyle=dashes, linewidth=1.2, label=name)
     for name, marks in panel.series.items():
         turn, i = divmod(order.index(name), len(COLOURS))
-        _band(axes, places, marks, COLOURS[i], STYLES[turn % len(STYLES)], name)
-        for place, value in zip(places, panel.published.get(name, ()), strict=False):
+        (stroke, marker), colour = STROKES[turn % len(STROKES)], COLOURS[i]
+        known = [(x, mark) for x, mark in enumerate(marks) if mark.mean is not None]
+        if known:
+            xs, means = [x for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
+            low, high = (
+                [m + sign * (mark.std or 0.0) for m, (_, mark) in zip(means, known, strict=True)]
+                for sign in (-1, 1)
+            )
+            axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+            axes.plot(xs, means, marker=marker, markersize=4.5, linestyle=stroke, color=colour, label=name)
+            if hollow := [(x, mark.mean) for x, mark in known if mark.partial]:
+                style = {"marker": marker, "markersize": 5, "markerfacecolor": "white"}
+                axes.plot(*zip(*hollow, strict=True), linestyle="", color=colour, **style)
+        for x, value in enumerate(panel.published.get(name, ())):
             if value is not None:
-                axes.plot(place, value, "x", color=COLOURS[i], markersize=8, markeredgewidth=2)
+                axes.plot(x, value, "x", color=colour, markersize=8, markeredgewidth=2)
     if panel.published:
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
-    axes.set_xticks(places, ticks)
-
-
-def _band(axes: Any, places: list[int], marks: Marks, colour: str, style: tuple[str, str], name: str) -> None:
-    known = [(place, mark) for place, mark in zip(places, marks, strict=True) if mark.mean is not None]
-    if not known:
-        return
-    xs, means = [x for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
-    stds = [mark.std or 0.0 for _, mark in known]
-    low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
-    axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-    stroke, marker = style
-    axes.plot(xs, means, marker=marker, markersize=4.5, linestyle=stroke, color=colour, label=name)
-    hollow = [i for i, (_, mark) in enumerate(known) if mark.partial]
-    if hollow:
-        places, values = [xs[i] for i in hollow], [means[i] for i in hollow]
-        axes.plot(
-            places, values, marker=marker, markersize=5, linestyle="", color=colour, markerfacecolor="white"
-        )
+    axes.set_xticks(range(len(ticks)), ticks)
 
 
 def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Figure:
-    """Groups of bars, panels one above the other; the paper's figures are dark lines."""
-    most = max(len(panel.series) for panel in panels)
-    count = len(groups) * most
+    """Draw groups of bars, panels one above the other; the paper's figures are dark lines."""
+    count = len(groups) * max(len(panel.series) for panel in panels)
     step = 0.3 if count <= 40 else 0.17  # inches for a bar
-    high = 4.4 if len(panels) == 1 else 2.7 * len(panels) + 0.6
-    figure = new_figure(max(9.0, step * count + 4.5), high)
+    height = 4.4 if len(panels) == 1 else 2.7 * len(panels) + 0.6
+    figure = new_figure(max(9.0, step * count + 4.5), height)
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
-    slanted = len(groups) > 6
+    turned = {"rotation": 25, "ha": "right"} if len(groups) > 6 else {}
     for axes, panel in zip(grid.flat, panels, strict=True):
         _draw_bars(axes, panel, figures=count <= 40)
-        axes.set_xticks(
-            range(len(groups)), groups, rotation=25 if slanted else 0, ha="right" if slanted else "center"
-        )
-        axes.set_xlim(-0.6, len(groups) - 0.4)
+        axes.set_xticks(range(len(groups)), groups, **turned)
+        axes.set(xlim=(-0.6, len(groups) - 0.4), ylim=(0, 105), ylabel="accuracy, %", title=panel.title)
         axes.grid(visible=False, axis="x")
-        axes.set_ylabel("accuracy, %")
-        axes.set_ylim(0, 105)
-        axes.set_title(panel.title, fontsize=11)
-    _head(figure, grid[0, 0], title, len(panels))
-    _legend(figure, grid.flat)
+    _finish(figure, list(grid.flat), title)
     return figure
 
 
 def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
-    """Bars and the paper's lines; `figures` writes each value at the foot of its bar, clear of the lines."""
+    """Draw bars and the paper's lines; `figures` writes each value at the foot of its bar."""
     width = 0.82 / len(panel.series)
     for i, (name, marks) in enumerate(panel.series.items()):
         offset = (i - (len(panel.series) - 1) / 2) * width
@@ -176,71 +174,69 @@ def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
             label=name,
         )
         for x, mark in known if figures else ():
-            ink = "white" if i % len(COLOURS) < DARK and not mark.partial else "#222222"
+            ink = "white" if i % len(COLOURS) < DARK_COLOURS and not mark.partial else BLACK
             axes.text(x, 1.5, f"{mark.mean:.0f}", ha="center", va="bottom", fontsize=8, color=ink)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]
-                axes.plot(ends, [paper] * 2, color="#222222", linewidth=2, label="published")
+                axes.plot(ends, [paper] * 2, color=BLACK, linewidth=2, label="published")
 
 
 def heat_maps(
-    titles: Sequence[str],
-    counts: Sequence[Any],
+    maps: Mapping[str, Any],
     rows: Sequence[str],
     columns: Sequence[str],
     labels: tuple[str, str],
     title: str = "",
+    decimals: int = 0,
 ) -> Figure:
-    """Counts [rows, columns], a map for each title, each in percent of its own sum."""
-    figure = new_figure(max(6.0, 3.0 * len(titles) + 0.6), 4.2)
+    """Draw figures [rows, columns], a map for each title, on one colour scale; NaN is left empty."""
+    import numpy as np
+
+    wide = min(5, len(maps))
+    high = -(-len(maps) // wide)
+    figure = new_figure(max(6.0, 3.0 * wide + 0.6), 0.4 * len(rows) * high + 1.5)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    for i, (name, values) in enumerate(zip(titles, counts, strict=True)):
-        axes = figure.add_subplot(1, len(titles), i + 1)
-        share = 100 * values / max(values.sum(), 1)
-        axes.imshow(share, cmap="Blues", vmin=0, vmax=max(float(share.max()), 1.0))
+    everything = np.stack(list(maps.values()))
+    low, top = float(np.nanmin(everything)), float(np.nanmax(everything))
+    for i, (name, values) in enumerate(maps.items()):
+        axes = figure.add_subplot(high, wide, i + 1)
+        axes.imshow(values, cmap="Blues", vmin=low, vmax=max(top, low + 1.0), aspect="auto")
         axes.grid(visible=False)
-        axes.set_xticks(range(len(columns)), columns, fontsize=8, rotation=60)
-        axes.set_yticks(range(len(rows)), rows if not i else [""] * len(rows), fontsize=8)
-        axes.set_title(name, fontsize=11)
-        axes.set_xlabel(labels[1])
-        if not i:
-            axes.set_ylabel(labels[0])
-        for r, row in enumerate(share):
-            for k, value in enumerate(row):
-                if value >= 0.5:
-                    colour = "white" if value > 0.6 * share.max() else "#222222"
-                    axes.text(k, r, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+        axes.set_xticks(range(len(columns)), columns, rotation=45, fontsize=8)
+        axes.set_yticks(range(len(rows)), rows if i % wide == 0 else [""] * len(rows), fontsize=8)
+        axes.set(xlabel=labels[1], ylabel=labels[0] if i % wide == 0 else "", title=name)
+        for (r, k), value in np.ndenumerate(values):
+            text = "" if np.isnan(value) else f"{value:.{decimals}f}"
+            colour = "white" if value > low + 0.6 * (top - low) else BLACK
+            axes.text(k, r, "" if text == "0" else text, ha="center", va="center", fontsize=7, color=colour)
     return figure
 
 
-def scatters(clouds: Sequence[Cloud]) -> Figure:
-    """Points in the colours of their classes: a row of pictures for each cloud."""
+def scatters(rows: Iterable[ScatterRow]) -> Figure:
+    """Draw points in the colours of their classes, a row of panels for each dataset."""
     from matplotlib import colormaps
 
-    figure = new_figure(12.2, 4.8 * len(clouds))
-    for part, cloud in zip(figure.subfigures(len(clouds), 1, squeeze=False).flat, clouds, strict=True):
-        palette = colormaps["tab20" if len(cloud.names) > 10 else "tab10"]
-        grid = part.subplots(1, len(cloud.stages), squeeze=False)
-        for axes, (title, points) in zip(grid.flat, cloud.stages.items(), strict=True):
-            for k, name in enumerate(cloud.names):
-                mine = [point for point, label in zip(points, cloud.labels, strict=True) if label == k]
-                xs, ys = zip(*mine, strict=True) if mine else ((), ())
+    rows = list(rows)
+    figure = new_figure(12.2, 4.8 * len(rows))
+    for part, row in zip(figure.subfigures(len(rows), 1, squeeze=False).flat, rows, strict=True):
+        palette = colormaps["tab20" if len(row.names) > 10 else "tab10"]
+        grid = part.subplots(1, len(row.stages), squeeze=False)
+        for axes, (title, points) in zip(grid.flat, row.stages.items(), strict=True):
+            for k, name in enumerate(row.names):
+                mine = [point for point, label in zip(points, row.labels, strict=True) if label == k]
                 axes.scatter(
-                    xs,
-                    ys,
-                    s=16 if len(cloud.labels) < 1000 else 6,
+                    *(zip(*mine, strict=True) if mine else ((), ())),
+                    s=16 if len(row.labels) < 1000 else 6,
                     color=palette(k % palette.N),
                     marker="os^Dv"[k // palette.N % 5],
                     alpha=0.8,
                     linewidths=0,
                     label=name,
                 )
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[], title=title)
             axes.grid(visible=False)
-            axes.set_title(title, fontsize=11)
         handles = grid.flat[0].get_legend_handles_labels()
-        wide = 1 + (len(cloud.names) - 1) // 22
-        part.legend(*handles, loc="outside right upper", fontsize=8, markerscale=2, ncols=wide)
+        columns = 1 + (len(row.names) - 1) // 22
+        part.legend(*handles, loc="outside right upper", fontsize=8, markerscale=2, ncols=columns)
     return figure

@@ -1,6 +1,6 @@
-"""The results of a run as the store has them, averaged as the paper averages, and the paper's own figures.
+"""The results of a run, averaged as in the paper, and the paper's own figures.
 
-Nothing is planned here: which units belong to which line is read from the plan that was run.
+Nothing is planned here: the stored plan assigns runs to lines.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import UnknownNameError, UsageError
-from prolip.research.catalogue.backbones import MODELS
 from prolip.research.catalogue.experiment import Experiment, Line
-from prolip.research.catalogue.published import Published, published
+from prolip.research.catalogue.published import MODELS, Published, published
 from prolip.research.datasets import DATASETS
-from prolip.research.running.plan import Choices, Plan
-from prolip.research.running.result_store import ResultStore, UnitResult
+from prolip.research.running.plan import Plan
+from prolip.research.running.result_store import ResultStore, RunResult
 
 # Other names of the same weights.
 _SAME = {"open_clip:RN50-quickgelu/openai": "RN50", "open_clip:RN101-quickgelu/openai": "RN101"}
 
 DrawKey = tuple[str, int | None, int | None]  # dataset, shots, seed
-Measure = Callable[[dict[str, Any]], "tuple[float | None, ...]"]  # of one run
+Measure = Callable[[dict[str, Any]], "tuple[float | None, ...]"]  # of the result of one run
 Statistic = Callable[[Sequence[Sequence[float]]], float]  # over datasets
 
 
@@ -34,20 +33,18 @@ class NotRunError(UsageError):
 
 
 def mean_first(values: Sequence[Sequence[float]]) -> float:
-    """The mean over datasets of what was measured."""
+    """Compute the mean of the first figure over datasets."""
     return statistics.fmean(value[0] for value in values)
 
 
 def accuracy(result: dict[str, Any]) -> tuple[float | None, ...]:
-    """What most tables show of a run."""
+    """Return the accuracy of a run."""
     return (result.get("accuracy"),)
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of a line: its runs on a model, datasets and shots, what of each, and how it is summed
-    up over datasets (and over shots, where there are several).
-    """
+class Query:
+    """A figure of a line: which of its runs, what to take from each, and how to average over datasets."""
 
     model: str
     datasets: Collection[str]
@@ -58,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure in percent: its mean, its deviation over seeds, and how many runs it lacks."""
+    """A figure in percent: its mean, its deviation over seeds, and the number of missing runs."""
 
     mean: float | None
     std: float | None = None
@@ -67,7 +64,7 @@ class Estimate:
 
     @classmethod
     def over(cls, values: Sequence[float], missing: int, mean: float | None = None) -> Estimate:
-        """From one value for each seed; `mean` where it is not theirs."""
+        """Create an estimate from one value per seed; `mean` where it is not theirs."""
         if not values:
             return cls(None, missing=missing)
         std = statistics.pstdev(values) if len(values) > 1 else None
@@ -85,74 +82,68 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The results of a plan, and how to look them up; `against` is a line that others are compared with."""
+    """The results of a plan; `against` is a line that others are compared with."""
 
     plan: Plan
-    units: Sequence[UnitResult]
+    runs: Sequence[RunResult]
     against: Line | None = None
 
     @classmethod
     def read(cls, experiment: str, path: Path, against: str | None = None) -> Results:
-        """Of the last run of an experiment; `against` is a line's key or label."""
+        """Read the last run of an experiment; `against` is a line's key or label."""
         if not path.is_file():
-            raise NotRunError(f"there are no results in {path} yet")
+            raise NotRunError(f"{path} does not exist yet")
         with ResultStore(path) as store:
             found = store.last_plan(experiment)
         if found is None:
-            raise NotRunError(f"{experiment} has not been run, as far as {path} knows")
+            raise NotRunError(f"{path} has no run of {experiment}")
         return cls(*found, None if against is None else _line(found[0].experiment, against))
 
     @property
     def experiment(self) -> Experiment:
-        """As it stood when the run began."""
+        """The experiment, as it was when the run began."""
         return self.plan.experiment
 
     @property
-    def choices(self) -> Choices:
-        """The datasets, shots, seeds and methods that the run was narrowed to."""
-        return self.plan.choices
-
-    @property
     def lines(self) -> tuple[Line, ...]:
-        """Those that were run, in order."""
+        """The lines that were run, in order."""
         return self.experiment.lines
 
     @property
-    def done(self) -> list[tuple[UnitResult, dict[str, Any]]]:
-        """Units that have a result, and the result."""
-        return [(unit, unit.result) for unit in self.units if unit.result is not None]
+    def done(self) -> list[tuple[RunResult, dict[str, Any]]]:
+        """Runs that have a result, and the result."""
+        return [(run, run.result) for run in self.runs if run.result is not None]
 
-    def of(self, line: Line, model: str, shots: Collection[int | None] | None = None) -> list[UnitResult]:
-        """The units of a line; where it is trained, with these numbers of shots (None: all)."""
+    def of(self, line: Line, model: str, shots: Collection[int | None] | None = None) -> list[RunResult]:
+        """Return the runs of a line; if it is trained, with these numbers of shots (None: all)."""
         return [
-            unit
-            for unit in self.units
-            if (unit.planned.line, unit.planned.model) == (line.key, model)
-            and (shots is None or not line.trained or unit.planned.unit.trial.shots in shots)
+            one
+            for one in self.runs
+            if (one.run.line, one.run.model) == (line.key, model)
+            and (shots is None or not line.trained or one.run.shots in shots)
         ]
 
-    def draws(self, line: Line, asked: Question) -> tuple[dict[DrawKey, list[float]], int]:
-        """What each draw gave, in percent, as a mean over the line's settings; and how many runs lack.
+    def draws(self, line: Line, query: Query) -> tuple[dict[DrawKey, list[float]], int]:
+        """Return the figures of each draw in percent, as a mean over the line's settings, and missing runs.
 
         A line that is not trained has one draw for a dataset, without shots and seed.
         """
         found: dict[DrawKey, list[list[float]]] = defaultdict(list)
         missing = 0
-        for run in self.of(line, asked.model, asked.shots):
-            unit = run.planned.unit
-            if unit.dataset not in asked.datasets:
+        for one in self.of(line, query.model, query.shots):
+            if one.run.dataset not in query.datasets:
                 continue
-            values = (None,) if run.result is None else asked.measure(run.result)
+            values = (None,) if one.result is None else query.measure(one.result)
             if None in values:
                 missing += 1
                 continue
-            shots, seed = (unit.trial.shots, unit.trial.seed) if line.trained else (None, None)
-            found[unit.dataset, shots, seed].append([100 * value for value in values if value is not None])
+            shots, seed = (one.run.shots, one.run.seed) if line.trained else (None, None)
+            found[one.run.dataset, shots, seed].append([100 * v for v in values if v is not None])
         return {draw: _mean(values) for draw, values in found.items()}, missing
 
-    def estimate(self, line: Line, asked: Question) -> Estimate:
-        """Over seeds, then over datasets; and its deviation over seeds."""
-        draws, missing = self.draws(line, asked)
+    def estimate(self, line: Line, query: Query) -> Estimate:
+        """Average over seeds, then over datasets, with the deviation over seeds."""
+        draws, missing = self.draws(line, query)
         if not draws:
             return Estimate(None, missing=missing)
         settings: dict[Any, list[list[float]]] = defaultdict(list)
@@ -160,12 +151,12 @@ class Results:
         for (dataset, shots, seed), values in draws.items():
             settings[dataset, shots].append(values)
             seeds[seed].append(values)
-        mean = asked.statistic([_mean(values) for values in settings.values()])
-        return Estimate.over([asked.statistic(values) for values in seeds.values()], missing, mean)
+        mean = query.statistic([_mean(values) for values in settings.values()])
+        return Estimate.over([query.statistic(values) for values in seeds.values()], missing, mean)
 
-    def gain(self, line: Line, other: Line, asked: Question) -> Estimate:
-        """The difference between two lines on the same datasets, shots and seeds, over seeds."""
-        (ours, lacking), (theirs, more) = self.draws(line, asked), self.draws(other, asked)
+    def gain(self, line: Line, other: Line, query: Query) -> Estimate:
+        """Average the difference between two lines on the same datasets, shots and seeds, over seeds."""
+        (ours, missing), (theirs, more) = self.draws(line, query), self.draws(other, query)
         if line.trained != other.trained:  # the one that is not trained is the same for every draw
             fixed, drawn = (ours, theirs) if other.trained else (theirs, ours)
             spread = {draw: fixed[draw[0], None, None] for draw in drawn if (draw[0], None, None) in fixed}
@@ -174,18 +165,28 @@ class Results:
         for draw in ours.keys() & theirs.keys():
             pairs[draw[2]].append((ours[draw], theirs[draw]))
         gains = [
-            asked.statistic([pair[0] for pair in mine]) - asked.statistic([pair[1] for pair in mine])
+            query.statistic([pair[0] for pair in mine]) - query.statistic([pair[1] for pair in mine])
             for mine in pairs.values()
         ]
-        return Estimate.over(gains, lacking + more)
+        return Estimate.over(gains, missing + more)
+
+    def deviation_over_settings(self, line: Line, query: Query) -> Estimate:
+        """Average over the settings of a line, with the deviation over them."""
+        found: dict[str, list[float]] = defaultdict(list)
+        runs = self.of(line, query.model, query.shots)
+        for one in runs:
+            if one.result is not None:
+                found[str(one.run.options)].append(100 * one.result["accuracy"])
+        means = [statistics.fmean(values) for values in found.values()]
+        return Estimate.over(means, sum(one.result is None for one in runs))
 
     def comparable(self, model: str, datasets: Sequence[str] | None = None) -> bool:
-        """Whether figures on these datasets (None: all of the experiment's) could equal the paper's."""
+        """Return whether figures on these datasets (None: all of the experiment's) can equal the paper's."""
         title = paper_model(model)
-        if title is None or title not in self.experiment.models or self.choices.templates:
+        if title is None or title not in self.experiment.models or self.plan.templates:
             return False
         if datasets is None:
-            return set(self.choices.datasets) == {*self.experiment.datasets, *self.experiment.targets}
+            return set(self.plan.datasets) == {*self.experiment.datasets, *self.experiment.targets}
         return all(name in DATASETS for name in datasets)
 
     @property
@@ -194,13 +195,18 @@ class Results:
         return published(self.experiment.published) if self.experiment.published else None
 
     def figure(self, line: Line, model: str, column: str, dataset: str | None = None) -> float | None:
-        """The paper's figure for a line and column; `dataset` as the paper writes it."""
+        """Return the paper's figure for a line and column; `dataset` as the paper writes it."""
         if self.paper is None or line.paper is None:
             return None
         title = paper_model(model) or self.experiment.models[0]
         norm = "BatchNorm" if title.startswith("RN") else "LayerNorm"
         name = line.paper.format(model=title, norm=norm) if "{model}" in line.paper else line.paper
         return self.paper.value(name, self.experiment.columns.get(column, column), dataset)
+
+    def group(self, model: str, dataset: str = "") -> str:
+        """Return the heading of rows or panels: the dataset, and the model where there are several."""
+        several = len(self.plan.models) > 1
+        return ", ".join([model] * several + [dataset] * bool(dataset))
 
 
 def _line(experiment: Experiment, name: str) -> Line:
@@ -213,17 +219,22 @@ def _line(experiment: Experiment, name: str) -> Line:
 
 
 def _mean(values: Iterable[Sequence[float]]) -> list[float]:
-    """Of several measurements, figure by figure."""
+    """Average several measurements, figure by figure."""
     return [statistics.fmean(figures) for figures in zip(*values, strict=True)]
 
 
 def paper_model(model: str) -> str | None:
-    """The paper's name for an encoder, if it is one of the paper's."""
+    """Return the paper's name for an encoder, if it is one of the paper's."""
     if model in MODELS:
         return model
     return _SAME.get(model) or next((title for title, name in MODELS.items() if name == model), None)
 
 
 def title_of(dataset: str) -> str:
-    """A dataset as the paper writes it."""
+    """Return a dataset's name as the paper writes it."""
     return DATASETS[dataset].title if dataset in DATASETS else dataset
+
+
+def shots_name(shots: int | None) -> str:
+    """Return the heading of a column of shots."""
+    return "full" if shots is None else str(shots)

@@ -1,1 +1,1 @@
-"""Running an experiment: the plan, its features, the units, and the store of their results."""
+"""Running an experiment: its plan, its features, workers, and the store of results."""

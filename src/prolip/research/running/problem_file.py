@@ -1,4 +1,4 @@
-"""A problem as one safetensors file with a checksum: what workers read, and what travels to a cluster."""
+"""An encoded dataset as one safetensors file with a checksum, which workers map into memory."""
 
 import hashlib
 import json
@@ -14,14 +14,18 @@ from prolip.io.reading import open_regular, parse_json
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 
-_PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "model", "templates", "paths")
-# Of a file that is not what was written, whatever it is; `Unreadable` is a ValueError.
+_PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
+# Errors of a damaged file, whatever the damage.
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
+class DamagedFileError(InputError):
+    """A file of features is not what was written."""
+
+
 def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]:
-    """The encoder's head, the class rows, and what they were made from."""
+    """Return the encoder's head, the class rows, and the text features and projection behind them."""
     named: dict[str, Array | None] = {}
     if head is not None:
         named |= {"head.weight": head.weight, "head.bias": head.bias}
@@ -32,79 +36,79 @@ def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
-def write_problem(problem: EncodedDataset, path: Path) -> None:
-    """Write a problem, whole or not at all."""
-    tensors = model_tensors(problem.head, problem.texts)
-    for name, part in problem.splits.items():
-        tensors[f"{name}.x"], tensors[f"{name}.places"] = part.x, part.places
-        tensors[f"{name}.labels"] = np.array(part.labels, np.int64)
-    projection = next(iter(problem.texts.values())).projection
-    about = {name: getattr(problem, name) for name in _PLAIN}
-    about |= {"texts": sorted(problem.texts), "splits": list(problem.splits)}
-    about["residual"] = problem.head is not None and problem.head.residual
-    about["text_residual"] = projection is not None and projection.residual
-    text = json.dumps(about)
+def write_problem(dataset: EncodedDataset, path: Path) -> None:
+    """Write an encoded dataset atomically."""
+    tensors = model_tensors(dataset.head, dataset.texts)
+    for name, split in dataset.splits.items():
+        tensors[f"{name}.x"], tensors[f"{name}.indices"] = split.x, split.indices
+        tensors[f"{name}.labels"] = np.array(split.labels, np.int64)
+    projection = next(iter(dataset.texts.values())).projection
+    config = {name: getattr(dataset, name) for name in _PLAIN}
+    config |= {"texts": sorted(dataset.texts), "splits": list(dataset.splits)}
+    config["residual"] = dataset.head is not None and dataset.head.residual
+    config["text_residual"] = projection is not None and projection.residual
+    text = json.dumps(config)
     write_tensors(path, tensors, {"problem": text, "sha256": _checksum(text, tensors)})
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a file is there and is what was written."""
+def is_intact(path: Path) -> bool:
+    """Return whether a file exists and matches its checksum."""
     try:
-        tensors, metadata = _open(_map(path))
+        tensors, metadata = _map(path)
         return metadata["sha256"] == _checksum(metadata["problem"], tensors)
     except _DAMAGE:
         return False
 
 
-def _map(path: Path) -> Array:
-    open_regular(path).close()  # a pipe would hang
-    return np.memmap(path, np.uint8, "r")
-
-
-def _checksum(about: str, tensors: dict[str, Array]) -> str:
-    return hashlib.sha256(f"{sha256_tensors(tensors.items())} {about}".encode()).hexdigest()
-
-
 def read_problem(source: str | Array, device: str = "auto") -> EncodedDataset:
-    """A problem from its file, or from the file's bytes as an array; towers will run on `device`.
+    """Read an encoded dataset from its file, or from the file's bytes; its towers will run on `device`.
 
-    A file is mapped, so that of many views only those that a unit asks for are read.
+    A file is mapped, so that of many views only those that a run needs are read.
     """
     try:
-        return _problem(*_open(_map(Path(source)) if isinstance(source, str) else source), device)
+        tensors, metadata = _map(Path(source)) if isinstance(source, str) else _views(source)
+        return _restore(tensors, parse_json(metadata["problem"]), device)
     except _DAMAGE as error:
-        name = source if isinstance(source, str) else "what the cluster sent"
-        raise InputError(f"{name} is damaged: start the run again, and it is made anew") from error
+        name = source if isinstance(source, str) else "the data from the cluster"
+        raise DamagedFileError(f"{name} is damaged: start the run again, which writes it again") from error
 
 
-def _problem(tensors: dict[str, Array], metadata: dict[str, str], device: str) -> EncodedDataset:
-    about: dict[str, Any] = parse_json(metadata["problem"])
+def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> EncodedDataset:
     heads = {
         name: Head(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), residual)
-        for name, residual in (("head", about["residual"]), ("text_head", about["text_residual"]))
+        for name, residual in (("head", config["residual"]), ("text_head", config["text_residual"]))
         if f"{name}.weight" in tensors  # a black box has none
     }
-    plain = {name: about[name] for name in _PLAIN}
-    classes, places = tuple(about["classes"]), about["imagenet_labels"]
-    plain |= {"classes": classes, "imagenet_labels": None if places is None else tuple(places)}
-    plain["templates"] = {name: tuple(prompts) for name, prompts in about["templates"].items()}
+    classes, labels = tuple(config["classes"]), config["imagenet_labels"]
+    plain = {name: config[name] for name in _PLAIN}
+    plain |= {"classes": classes, "imagenet_labels": None if labels is None else tuple(labels)}
+    plain["templates"] = {name: tuple(prompts) for name, prompts in config["templates"].items()}
     texts = {}
-    for name in about["texts"]:
+    for name in config["texts"]:
         rows, features = tensors[f"text.{name}.rows"], tensors.get(f"text.{name}.features")
         texts[name] = Text(rows, classes, features, heads.get("text_head"))
     splits = {
         name: EncodedSplit(
-            tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.places"]
+            tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.indices"]
         )
-        for name in about["splits"]
+        for name in config["splits"]
     }
     return EncodedDataset(**plain, head=heads.get("head"), texts=texts, splits=splits, device=device)
 
 
-def _open(content: Array) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors of a safetensors file, as views of its bytes, and its metadata.
+def _checksum(config: str, tensors: dict[str, Array]) -> str:
+    return hashlib.sha256(f"{sha256_tensors(tensors.items())} {config}".encode()).hexdigest()
 
-    The file is the length of a JSON header in 8 bytes, the header, and the tensors at the places it tells.
+
+def _map(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    open_regular(path).close()  # a pipe would hang
+    return _views(np.memmap(path, np.uint8, "r"))
+
+
+def _views(content: Array) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the tensors of a safetensors file, as views of its bytes, and its metadata.
+
+    The safetensors library copies tensors into memory, and every worker would have its own copy.
     """
     start = 8 + int.from_bytes(content[:8].tobytes(), "little")
     header = parse_json(content[8:start].tobytes().decode())
@@ -113,7 +117,7 @@ def _open(content: Array) -> tuple[dict[str, Array], dict[str, str]]:
     for name, entry in header.items():
         first, last = entry["data_offsets"]
         if not 0 <= first <= last <= len(content) - start:
-            raise ValueError(f"{name} lies outside of the file")
+            raise ValueError(f"{name} is outside of the file")
         values = content[start + first : start + last].view(_DTYPES[entry["dtype"]])
         tensors[name] = values.reshape(entry["shape"])
     return tensors, metadata

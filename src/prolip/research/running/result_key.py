@@ -1,8 +1,8 @@
-"""The key of a result: whatever decides it is in the key, so that no two different results share a row.
+"""The key of a result. It covers everything that decides the result, so that different results differ in it.
 
-That is the unit itself, its inputs (pictures, texts, the encoder's weights and preprocessing: `prepare` has
+That is the run itself, its inputs (images, texts, the encoder's weights and preprocessing: `prepare` has
 their digest), the code that runs and the libraries that compute. Code and libraries of the towers count only
-where a unit runs one: for the others their work is done, and the features' fingerprint stands for it.
+where a run uses one; for other runs the fingerprint of the features covers them.
 """
 
 import functools
@@ -14,41 +14,35 @@ from pathlib import Path
 
 import prolip
 from prolip import methods
-from prolip.research.running.unit import Unit
+from prolip.research.protocols.run import Run
 
-_SOURCES = (
-    "core", "solvers", "methods", "evaluate", "data/sampling.py", "research/protocols",
-    "research/running/execute.py",
-)  # fmt: skip
+_SOURCES = ("core", "solvers", "methods", "evaluate", "data/sampling.py", "research/protocols")
 _LIBRARIES = ("numpy", "scipy", "onnxruntime")
 _TOWER_SOURCES = ("encoders", "features", "research/towers")
 _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "peft", "pillow")
-_MANIFOLD_SOURCES = ("research/running/manifold.py",)
 _MANIFOLD_LIBRARIES = ("umap-learn", "scikit-learn", "numba", "pynndescent")
 
 
-def result_key(unit: Unit, inputs: str) -> str:
-    """SHA-256 over the unit, the code and the libraries, and a digest of its inputs."""
-    return hashlib.sha256(f"{unit.as_json()}\n{code_version(unit)}\n{inputs}".encode()).hexdigest()
+def result_key(run: Run, inputs: str) -> str:
+    """Return the SHA-256 of the run, the code, the libraries, and a digest of the inputs."""
+    return hashlib.sha256(f"{run.to_json()}\n{code_version(run)}\n{inputs}".encode()).hexdigest()
 
 
-def runs_a_tower(unit: Unit) -> bool:
-    """Whether the unit needs the encoder itself, and not only its features."""
-    method = methods.get(unit.trial.setting.method)
-    return unit.protocol.startswith("test_time_") or method.trains_tower
+def runs_a_tower(run: Run) -> bool:
+    """Return whether the run needs the encoder itself, and not only its features."""
+    return run.protocol.startswith("test_time_") or methods.get(run.method).trains_tower
 
 
-def code_version(unit: Unit) -> str:
-    """A digest of the sources and libraries that decide a unit's result; it needs no version control."""
-    return _version(unit.trial.setting.method, runs_a_tower(unit), unit.protocol == "manifold")
+def code_version(run: Run) -> str:
+    """Return a digest of the sources and libraries that decide a run's result."""
+    return _version(run.method, runs_a_tower(run), run.protocol == "manifold")
 
 
 @functools.cache
 def _version(method: str, tower: bool, manifold: bool) -> str:
     digest = hashlib.sha256()
     root = Path(prolip.__file__).parent
-    sources = (*_SOURCES, *_TOWER_SOURCES * tower, *_MANIFOLD_SOURCES * manifold)
-    for place in (*(root / source for source in sources), *_plugins(method)):
+    for place in (*(root / source for source in (*_SOURCES, *_TOWER_SOURCES * tower)), *_plugins(method)):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(f"{file.relative_to(place.parent).as_posix()}\0".encode() + file.read_bytes())
     for library in (*_LIBRARIES, *_TOWER_LIBRARIES * tower, *_MANIFOLD_LIBRARIES * manifold):
@@ -58,12 +52,12 @@ def _version(method: str, tower: bool, manifold: bool) -> str:
 
 
 def _plugins(method: str) -> list[Path]:
-    """Where the code of methods from other packages is: a package's folder, or a file."""
+    """Return where the code of methods from other packages is: a package's folder, or a file."""
     found = []
     for name in method.split("+"):
-        top = methods.get(name).__module__.partition(".")[0]
-        module = importlib.import_module(top)
-        if top != "prolip" and module.__file__:
+        package = methods.get(name).__module__.partition(".")[0]
+        module = importlib.import_module(package)
+        if package != "prolip" and module.__file__:
             file = Path(module.__file__)
             found.append(file.parent if file.name == "__init__.py" else file)
     return found

@@ -1,15 +1,16 @@
-"""Plans and results in SQLite: units that wait, run, are done or failed, for any number of runners at once.
+"""Plans and results in SQLite, for any number of runners at once.
 
-A plan is written down whole when its run begins: the experiment as it stood, and every unit with its line.
-Tables, figures and counts are read from there, joined with results on the unit's key.
+A plan is stored when it is first run: the experiment, and every run with its line. Tables, figures and counts
+are read from there, joined with results by the run's key.
 
-A runner claims units in a transaction and puts its name on them. It says now and then that it is alive; the
-units of one that is not are claimed again. A result is written once: whoever comes second finds it done.
-Killed at any moment, a runner loses the units in its hands and nothing else.
+A runner claims runs in a transaction under its own name, and updates a time stamp while it is alive; runs of
+a runner that is not are claimed again. A result is written once. A runner that is killed loses the runs in
+progress and nothing else.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -27,303 +28,286 @@ from typing import Any, TypeVar, cast
 from prolip.core.errors import ProlipError
 from prolip.io.reading import open_regular
 from prolip.io.writing import check_place, make_folders
-from prolip.research.running.plan import Plan, PlannedUnit
+from prolip.research.protocols.run import Run
+from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version
-from prolip.research.running.unit import Unit
 
-STALE = 60.0  # seconds without a sign of life
-ATTEMPTS = 3  # times that a unit may take its process down before it counts as failed
-_VERSION = 2
+STALE = 60.0  # seconds after which a runner on another machine counts as dead
+ATTEMPTS = 3  # number of times that a run may kill its process before it counts as failed
+_VERSION = 3
 
-_DAMAGE = (sqlite3.Error, UnicodeError, LookupError, TypeError)  # values that no one wrote
+_DAMAGE = (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-Value = TypeVar("Value")
+StoreMethod = TypeVar("StoreMethod", bound=Callable[..., Any])
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS units (
+CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY,
-    unit TEXT NOT NULL,
+    run TEXT NOT NULL,
     code TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('waiting', 'running', 'done', 'failed')),
     owner TEXT,
-    beat REAL,
+    alive REAL,
     attempts INTEGER NOT NULL DEFAULT 0,
     result TEXT,
     error TEXT,
-    seconds REAL,
-    finished REAL
+    seconds REAL
 );
 CREATE TABLE IF NOT EXISTS plans (
     id INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL,
-    plan TEXT NOT NULL,
-    created REAL NOT NULL
+    plan TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS planned (
     plan INTEGER NOT NULL REFERENCES plans (id),
     place INTEGER NOT NULL,
-    key TEXT NOT NULL REFERENCES units (key),
+    key TEXT NOT NULL REFERENCES runs (key),
     line TEXT NOT NULL,
     model TEXT NOT NULL,
     PRIMARY KEY (plan, place)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS waiting ON units (status);
+CREATE INDEX IF NOT EXISTS waiting ON runs (status);
 """
 
 
-@dataclass(frozen=True)
-class UnitResult:
-    """A unit of a plan and what became of it."""
+class ResultStoreError(ProlipError):
+    """A file of results cannot be read or written, or is damaged."""
 
-    planned: PlannedUnit
-    status: str
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run of a plan, with its result or error."""
+
+    run: Run
+    status: str  # "waiting", "running", "done" or "failed"
     result: dict[str, Any] | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How far a plan is; `spent` and `left` are seconds: of units that ended, and a guess for the others."""
+class PlanStatus:
+    """Numbers of runs of a plan; seconds that its finished runs took, and an estimate for the others."""
 
     done: int
     failed: int
     running: int
     waiting: int
-    spent: float = 0.0
-    left: float | None = None
+    seconds: float = 0.0
+    seconds_left: float | None = None
+
+    @property
+    def finished(self) -> int:
+        """Runs that are done or failed."""
+        return self.done + self.failed
 
     @property
     def total(self) -> int:
-        """Units of the plan."""
-        return self.done + self.failed + self.running + self.waiting
+        """All runs of the plan."""
+        return self.finished + self.running + self.waiting
 
 
-def _told(method: Method) -> Method:
-    """A method whose failures, of a damaged file or a full disk, are told in one line."""
+def _translate_errors(method: StoreMethod) -> StoreMethod:
+    """Raise errors of a damaged file or a full disk as a `ResultStoreError`."""
 
     @wraps(method)
     def call(self: ResultStore, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
-        except _DAMAGE as error:
-            raise self._unusable(error) from error
+        except (*_DAMAGE, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ResultStoreError(f"{self.path} cannot be used: {why}; choose another file") from error
 
-    return cast(Method, call)
+    return cast(StoreMethod, call)
 
 
 class ResultStore:
-    """The file of results, made if it is not there."""
+    """A file of results, created if it does not exist."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        try:
-            target = check_place(self.path)
-            make_folders(target.parent)
-            if target.exists():
-                open_regular(target).close()  # a pipe would hang
+        self._open()
+
+    @_translate_errors
+    def _open(self) -> None:
+        target = check_place(self.path)
+        make_folders(target.parent)
+        if target.exists():
+            open_regular(target).close()  # a pipe would hang
+        with ExitStack() as stack:
             self._db = sqlite3.connect(target, timeout=60.0, isolation_level=None)
-            with ExitStack() as stack:
-                stack.callback(self._db.close)
-                self._set_up()
-                stack.pop_all()
-        except (*_DAMAGE, OSError) as error:
-            raise self._unusable(error) from error
-
-    def _set_up(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if version not in (0, _VERSION):
-            raise ProlipError(f"{self.path} was written by another version of prolip ({version})")
-        self._db.executescript(_SCHEMA)
-        self._db.execute(f"PRAGMA user_version = {_VERSION}")
-
-    def _unusable(self, error: Exception) -> ProlipError:
-        why = error.strerror if isinstance(error, OSError) else error
-        return ProlipError(f"{self.path} cannot be used for results: {why}; name another file")
+            stack.callback(self._db.close)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if version not in (0, _VERSION):
+                raise ResultStoreError(f"{self.path} was written by another version of prolip ({version})")
+            self._db.executescript(_SCHEMA)
+            self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            stack.pop_all()
 
     def __enter__(self) -> ResultStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give back what is still claimed, and close the file."""
+        """Release claimed runs, and close the file."""
         with closing(self._db):
             self.release()
 
-    # Plans
-
-    @_told
+    @_translate_errors
     def add_plan(self, plan: Plan, keys: Sequence[str]) -> int:
-        """Write down a plan and the key of each of its units; those that are known keep their results."""
+        """Store a plan and the keys of its runs, and return its number; known runs keep their results."""
         with self._transaction():
             number = self._db.execute(
-                "INSERT INTO plans (experiment, plan, created) VALUES (?, ?, ?)",
-                (plan.experiment.name, json.dumps(plan.as_json()), time.time()),
+                "INSERT INTO plans (experiment, plan) VALUES (?, ?)",
+                (plan.experiment.name, json.dumps(plan.to_json())),
             ).lastrowid
-            units = list(zip(keys, plan.units, strict=True))
+            runs = list(zip(keys, plan.runs, strict=True))
             self._db.executemany(
-                "INSERT INTO units (key, unit, code, status) VALUES (?, ?, ?, 'waiting') "
+                "INSERT INTO runs (key, run, code, status) VALUES (?, ?, ?, 'waiting') "
                 "ON CONFLICT DO NOTHING",
-                [(key, p.unit.as_json(), code_version(p.unit)) for key, p in units],
+                [(key, run.to_json(), code_version(run)) for key, run in runs],
             )
             self._db.executemany(
                 "INSERT INTO planned (plan, place, key, line, model) VALUES (?, ?, ?, ?, ?)",
-                [(number, place, key, p.line, p.model) for place, (key, p) in enumerate(units)],
+                [(number, place, key, run.line, run.model) for place, (key, run) in enumerate(runs)],
             )
         assert number is not None
         return number
 
-    @_told
-    def last_plan(self, experiment: str) -> tuple[Plan, list[UnitResult]] | None:
-        """The newest plan of an experiment, and what has become of its units, in its order."""
+    @_translate_errors
+    def last_plan(self, experiment: str) -> tuple[Plan, list[RunResult]] | None:
+        """Return the newest plan of an experiment, and the results of its runs, in its order."""
         found = self._db.execute(
             "SELECT id, plan FROM plans WHERE experiment = ? ORDER BY id DESC LIMIT 1", (experiment,)
         ).fetchone()
         if found is None:
             return None
         results = self.results(found[0])
-        read = self._parse(
-            lambda text: Plan.from_json(json.loads(text), [result.planned for result in results]), found[1]
-        )
-        return read, results
+        return Plan.from_json(json.loads(found[1]), [result.run for result in results]), results
 
-    @_told
-    def results(self, plan: int) -> list[UnitResult]:
-        """The units of a plan, in its order."""
+    @_translate_errors
+    def results(self, plan: int) -> list[RunResult]:
+        """Return the results of a plan's runs, in its order."""
         found = self._db.execute(
-            "SELECT line, model, unit, status, result, error FROM planned JOIN units USING (key) "
+            "SELECT line, model, run, status, result, error FROM planned JOIN runs USING (key) "
             "WHERE plan = ? ORDER BY place",
             (plan,),
         )
-        results = []
-        for line, model, unit, status, result, error in found:
-            planned = PlannedUnit(line, model, self._parse(Unit.from_json, unit))
-            parsed = self._parse(json.loads, result) if result else None
-            results.append(UnitResult(planned, status, parsed, error))
-        return results
+        return [
+            RunResult(
+                dataclasses.replace(Run.from_json(run), line=line, model=model),
+                status,
+                json.loads(result) if result else None,
+                error,
+            )
+            for line, model, run, status, result, error in found
+        ]
 
-    @_told
-    def counts(self, plan: int) -> Counts:
-        """How far a plan is; a unit that several of its lines share counts once."""
+    @_translate_errors
+    def status(self, plan: int) -> PlanStatus:
+        """Count the runs of a plan; a run that several of its lines share counts once.
+
+        Remaining seconds are estimated by the mean of the same line, or of all lines.
+        """
         found = self._db.execute(
-            "SELECT line, status, count(*), sum(seconds) FROM units JOIN "
+            "SELECT line, status, count(*), sum(seconds) FROM runs JOIN "
             "(SELECT key, min(line) AS line FROM planned WHERE plan = ? GROUP BY key) USING (key) "
             "GROUP BY line, status",
             (plan,),
         ).fetchall()
-        number = dict.fromkeys(("done", "failed", "running", "waiting"), 0)
-        ahead: dict[str, int] = {}
+        counts = dict.fromkeys(("done", "failed", "running", "waiting"), 0)
         means: dict[str, float] = {}
         for line, status, count, seconds in found:
-            number[status] += count
+            counts[status] += count
             if status == "done":
                 means[line] = (seconds or 0.0) / count
-            elif status != "failed":
-                ahead[line] = ahead.get(line, 0) + count
         spent = sum(seconds or 0.0 for _, status, _, seconds in found if status in ("done", "failed"))
-        usual = sum(means.values()) / len(means) if means else None
-        left = None if usual is None else sum(means.get(line, usual) * n for line, n in ahead.items())
-        return Counts(**number, spent=spent, left=left)
+        left = None
+        if means:
+            mean = sum(means.values()) / len(means)
+            ahead = [(line, n) for line, status, n, _ in found if status in ("running", "waiting")]
+            left = sum(means.get(line, mean) * n for line, n in ahead)
+        return PlanStatus(**counts, seconds=spent, seconds_left=left)
 
-    @_told
-    def timings(self) -> list[tuple[Unit, str, float]]:
-        """Every unit that is done, with the version of its code and its seconds."""
-        found = self._db.execute("SELECT unit, code, seconds FROM units WHERE status = 'done'")
-        return [(self._parse(Unit.from_json, unit), code, seconds) for unit, code, seconds in found]
+    @_translate_errors
+    def timings(self) -> list[tuple[Run, str, float]]:
+        """Return every run that is done, with the version of its code and its seconds."""
+        found = self._db.execute("SELECT run, code, seconds FROM runs WHERE status = 'done'")
+        return [(Run.from_json(run), code, seconds) for run, code, seconds in found]
 
-    @_told
+    @_translate_errors
     def retry(self, plan: int) -> int:
-        """Let the failed units of a plan run again; how many they are."""
+        """Let the failed runs of a plan run again, and return their number."""
         return self._db.execute(
-            "UPDATE units SET status = 'waiting', error = NULL, owner = NULL, attempts = 0 "
+            "UPDATE runs SET status = 'waiting', error = NULL, owner = NULL, attempts = 0 "
             "WHERE status = 'failed' AND key IN (SELECT key FROM planned WHERE plan = ?)",
             (plan,),
         ).rowcount
 
-    # Units
-
-    @_told
-    def claim(self, plan: int, count: int) -> list[tuple[str, Unit]]:
-        """Up to `count` units of a plan to run now: waiting ones, then those of runners that are gone."""
+    @_translate_errors
+    def claim(self, plan: int, count: int) -> list[str]:
+        """Claim up to `count` waiting runs of a plan, those of dead runners included; return their keys."""
         with self._transaction():
-            self._free_abandoned()
+            self._release_abandoned()
             found = self._db.execute(
-                "SELECT key, unit FROM units JOIN planned USING (key) WHERE plan = ? AND status = 'waiting' "
+                "SELECT key FROM runs JOIN planned USING (key) WHERE plan = ? AND status = 'waiting' "
                 "GROUP BY key ORDER BY min(place) LIMIT ?",
                 (plan, count),
             ).fetchall()
             self._db.executemany(
-                "UPDATE units SET status = 'running', owner = ?, beat = ?, attempts = attempts + 1 "
+                "UPDATE runs SET status = 'running', owner = ?, alive = ?, attempts = attempts + 1 "
                 "WHERE key = ?",
-                [(self.owner, time.time(), key) for key, _ in found],
+                [(self.owner, time.time(), key) for (key,) in found],
             )
-        return [(key, self._parse(Unit.from_json, unit)) for key, unit in found]
+        return [key for (key,) in found]
 
-    @_told
-    def finish(self, key: str, result: dict[str, Any], seconds: float) -> None:
-        """Keep the result of a unit, which is not run again."""
-        self._end(key, "done", json.dumps(result), None, seconds)
-
-    @_told
-    def fail(self, key: str, error: str, seconds: float = 0.0) -> None:
-        """A unit has failed: keep the traceback."""
-        self._end(key, "failed", None, error, seconds)
-
-    def _end(self, key: str, status: str, result: str | None, error: str | None, seconds: float) -> None:
+    @_translate_errors
+    def finish(self, key: str, result: dict[str, Any] | None, error: str | None, seconds: float) -> None:
+        """Store the result of a run, or its error; a result that exists is not changed."""
+        status, text = ("failed", None) if result is None else ("done", json.dumps(result))
         self._db.execute(
-            "UPDATE units SET status = ?, result = ?, error = ?, owner = NULL, seconds = ?, finished = ? "
+            "UPDATE runs SET status = ?, result = ?, error = ?, owner = NULL, seconds = ? "
             "WHERE key = ? AND status != 'done'",
-            (status, result, error, seconds, time.time(), key),
+            (status, text, error, seconds, key),
         )
 
-    @_told
-    def died(self, key: str, reason: str) -> None:
-        """The process that ran a unit is gone: let it run again, but not for ever."""
-        (attempts,) = self._db.execute("SELECT attempts FROM units WHERE key = ?", (key,)).fetchone()
+    @_translate_errors
+    def worker_died(self, key: str, reason: str) -> None:
+        """Let a run wait again after its process died; after several times it is failed."""
+        (attempts,) = self._db.execute("SELECT attempts FROM runs WHERE key = ?", (key,)).fetchone()
         if attempts >= ATTEMPTS:
-            self.fail(key, f"its process died {attempts} times: {reason}")
+            self.finish(key, None, f"its process died {attempts} times: {reason}", 0.0)
         else:
             self._db.execute(
-                "UPDATE units SET status = 'waiting', owner = NULL WHERE key = ? AND owner = ?",
+                "UPDATE runs SET status = 'waiting', owner = NULL WHERE key = ? AND owner = ?",
                 (key, self.owner),
             )
 
-    @_told
-    def beat(self) -> None:
-        """Say that this runner is alive."""
+    @_translate_errors
+    def keep_alive(self) -> None:
+        """Update the time stamp of the runs that this runner has claimed."""
         self._db.execute(
-            "UPDATE units SET beat = ? WHERE owner = ? AND status = 'running'", (time.time(), self.owner)
+            "UPDATE runs SET alive = ? WHERE owner = ? AND status = 'running'", (time.time(), self.owner)
         )
 
-    @_told
-    def release(self) -> None:
-        """Give back the units that are claimed."""
-        self._give_back([self.owner])
+    @_translate_errors
+    def release(self, *owners: str) -> None:
+        """Release the runs that this runner (or others) claimed; this attempt does not count."""
+        self._db.executemany(
+            "UPDATE runs SET status = 'waiting', owner = NULL, attempts = attempts - 1 "
+            "WHERE owner = ? AND status = 'running'",
+            [(owner,) for owner in owners or (self.owner,)],
+        )
 
-    def _free_abandoned(self) -> None:
-        """Units whose runner is dead (on this machine: its process is gone; elsewhere: it fell silent)."""
+    def _release_abandoned(self) -> None:
+        """Release runs whose runner is dead."""
         owners = self._db.execute(
-            "SELECT owner, max(beat) FROM units WHERE status = 'running' AND owner != ? GROUP BY owner",
+            "SELECT owner, max(alive) FROM runs WHERE status = 'running' AND owner != ? GROUP BY owner",
             (self.owner,),
         ).fetchall()
-        gone = [owner for owner, beat in owners if not _alive(owner, beat)]
-        self._give_back(gone)
-
-    def _give_back(self, owners: Sequence[str]) -> None:
-        """A runner that stops says nothing against its units: the attempt does not count."""
-        self._db.executemany(
-            "UPDATE units SET status = 'waiting', owner = NULL, attempts = attempts - 1 "
-            "WHERE owner = ? AND status = 'running'",
-            [(owner,) for owner in owners],
-        )
-
-    def _parse(self, parse: Callable[[str], Value], text: str) -> Value:
-        try:
-            return parse(text)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ProlipError(f"{self.path} is damaged: a result in it cannot be read ({error})") from error
+        if dead := [owner for owner, alive in owners if not _is_alive(owner, alive)]:
+            self.release(*dead)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -337,13 +321,14 @@ class ResultStore:
         self._db.execute("COMMIT")
 
 
-def _alive(owner: str, beat: float | None) -> bool:
+def _is_alive(owner: str, alive: float | None) -> bool:
+    """Return whether a runner's process exists, or on another machine has updated its time stamp lately."""
     host, pid, _ = owner.rsplit(":", 2) if re.fullmatch(r".*:\d{1,9}:\w+", owner) else ("", "", "")
-    if host == socket.gethostname() and os.name == "posix":  # elsewhere signal 0 is not harmless
+    if host == socket.gethostname() and os.name == "posix":  # on Windows, os.kill ends the process
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:
             return False
         except PermissionError:
             return True
-    return beat is not None and time.time() - beat < STALE
+    return alive is not None and time.time() - alive < STALE

@@ -1,75 +1,136 @@
-"""Run a plan: encode what it needs, write it down, run what is not done. Or say what that would take."""
+"""Run a plan: encode what it needs, store it, run what is not done. Or estimate what that would take."""
 
 import statistics
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prolip.core.errors import first_line
 from prolip.features import FeatureStore
+from prolip.io.environment import cores
+from prolip.research.protocols.run import Run
 from prolip.research.running.plan import Plan
-from prolip.research.running.prepare import Progress, prepare
+from prolip.research.running.prepare import EncodingProgress, prepare
 from prolip.research.running.result_key import code_version, runs_a_tower
-from prolip.research.running.result_store import Counts, ResultStore
-from prolip.research.running.unit import Unit
-from prolip.research.running.unit_loop import Status, local_pool, run_plan
-from prolip.solvers.threads import cores
+from prolip.research.running.result_store import PlanStatus, ResultStore
+from prolip.research.running.workers import (
+    Job,
+    JobPool,
+    Processes,
+    RayPool,
+    RunOutcome,
+    ThisProcess,
+)
 
-# Seconds of a unit where none has been timed: on features, and through a tower. Orders of magnitude.
+_ALIVE_SECONDS = 5.0
+_WAIT_SECONDS = 0.5
+# Seconds of a run where none has been timed: on features, and through a tower. Orders of magnitude.
 _GUESS, _GUESS_TOWER = 1.0, 300.0
 
-
-@dataclass(frozen=True)
-class Resources:
-    """Where and by what a plan is run."""
-
-    root: Path  # of the datasets
-    results: Path  # the file of results
-    jobs: int | None = None  # processes; None is one per core, 0 runs in this one
-    ray: str | None = None  # address of a Ray cluster; "local" starts one here
-    device: str = "auto"  # of the encoder
-    store: FeatureStore | None = None  # where features are kept
-
-    @property
-    def workers(self) -> int:
-        """Processes of a local run."""
-        return cores() if self.jobs is None else self.jobs
+# Gets the status, runs per second, and the seconds left if they can be estimated.
+RunProgress = Callable[[PlanStatus, float, float | None], None]
 
 
-def run(
+def run_plan(
     plan: Plan,
-    resources: Resources,
-    encoding: Progress | None = None,
-    progress: Callable[[Status], None] | None = None,
+    root: Path,
+    results: Path,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    device: str = "auto",
+    store: FeatureStore | None = None,
     retry: bool = False,
-) -> Counts:
-    """Run what is not done, and say how it stands; `retry` runs failed units again."""
-    units = [planned.unit for planned in plan.units]
-    prepared = prepare(
-        units,
-        resources.root,
-        templates=plan.choices.templates,
-        device=resources.device,
-        store=resources.store,
-        progress=encoding,
-    )
-    with ResultStore(resources.results) as results:
-        number = results.add_plan(plan, prepared.keys)
-        if retry:
-            results.retry(number)
-        if resources.ray is None:
-            pool = local_pool(min(resources.workers, len(units)), resources.device)
-        else:
-            from prolip.research.running.ray_pool import RayPool
+    encoding: EncodingProgress | None = None,
+    progress: RunProgress | None = None,
+) -> PlanStatus:
+    """Run what is not done of a plan, on the datasets in `root`; `retry` runs failed runs again.
 
-            pool = RayPool(resources.ray, device=resources.device)
-        return run_plan(results, number, prepared.files_of, pool, progress)
+    `jobs` is the number of processes: None is one per core, 0 runs in this one. `ray` is the address of a
+    cluster instead; "local" starts one here. `store` is where features are stored.
+    """
+    prepared = prepare(plan, root, device=device, store=store, progress=encoding)
+    with ResultStore(results) as opened:
+        number = opened.add_plan(plan, [job.key for job in prepared])
+        if retry:
+            opened.retry(number)
+        workers = min(cores() if jobs is None else jobs, len(plan.runs))
+        pool = local_pool(workers, device) if ray is None else RayPool(ray, device=device)
+        return run_jobs(opened, number, prepared, pool, progress)
+
+
+def local_pool(jobs: int, device: str = "auto") -> AbstractContextManager[JobPool]:
+    """Return a pool of processes on this machine; 0 runs in this process."""
+    return Processes(jobs, device) if jobs else nullcontext(ThisProcess(device))
+
+
+def run_jobs(
+    results: ResultStore,
+    plan: int,
+    jobs: Sequence[Job],
+    pool: AbstractContextManager[JobPool],
+    progress: RunProgress | None = None,
+) -> PlanStatus:
+    """Run every job of a stored plan that no other runner has claimed, until all are finished.
+
+    Runs of other runners are waited for, and taken over if those runners die.
+    """
+    by_key = {job.key: job for job in jobs}
+    started = alive = counted = time.monotonic()
+    status = before = results.status(plan)
+    with pool as workers:
+        claimed: list[Job] = []
+        running: dict[Future[RunOutcome], str] = {}
+        while True:
+            now = time.monotonic()
+            free = workers.capacity - len(running)
+            if free and not claimed:
+                # Fast runs are claimed for a second in advance; slow ones singly, to leave some to others.
+                ahead = min(64, int(_rate(status, before, now - started)))
+                claimed = [by_key[key] for key in results.claim(plan, free + ahead)]
+            while claimed and len(running) < workers.capacity:
+                job = claimed.pop(0)
+                running[workers.submit(job)] = job.key
+            if not running or now - counted > _WAIT_SECONDS:
+                status, counted = results.status(plan), now
+                if progress is not None:
+                    seconds = now - started
+                    progress(status, _rate(status, before, seconds), _seconds_left(status, before, seconds))
+            if not running and status.finished == status.total:
+                return status
+            if not running:
+                time.sleep(_WAIT_SECONDS)  # other runners have the rest
+            for future in wait(running, _WAIT_SECONDS, FIRST_COMPLETED).done:
+                key = running.pop(future)
+                if (error := future.exception()) is None:
+                    results.finish(key, *future.result())
+                else:  # errors of a run are part of its outcome: this is the worker's
+                    results.worker_died(key, first_line(error))
+            if now - alive > _ALIVE_SECONDS:
+                results.keep_alive()
+                alive = now
+
+
+def _rate(status: PlanStatus, before: PlanStatus, elapsed: float) -> float:
+    """Return the finished runs per second, of all runners."""
+    return (status.finished - before.finished) / elapsed if elapsed > 0 else 0.0
+
+
+def _seconds_left(status: PlanStatus, before: PlanStatus, elapsed: float) -> float | None:
+    """Estimate the time left, with as many runs at a time as until now."""
+    spent = status.seconds - before.seconds
+    return None if status.seconds_left is None or spent <= 0 else status.seconds_left * elapsed / spent
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What a run would take: its units, those that are done, seconds for the others, and how many of these
-    have no like among the results, so that their time is a guess. Encoding comes on top.
+class DryRun:
+    """What a run would take: its runs, those that are done, and seconds for the others without encoding.
+
+    `guessed` is the number of runs whose time is a guess, because no similar run has been timed.
     """
 
     units: int
@@ -78,27 +139,27 @@ class Forecast:
     guessed: int
 
 
-def forecast(plan: Plan, resources: Resources) -> Forecast:
-    """Look at the results without running, encoding or writing anything.
+def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
+    """Estimate what a run would take, without running, encoding or writing anything.
 
-    A unit counts as done if it is, with this code; whether its pictures are the same shows when it is run.
+    A run counts as done if it is, with this code; whether its images are the same shows when it is run.
     """
-    timings: list[tuple[Unit, str, float]] = []
-    if resources.results.is_file():
-        with ResultStore(resources.results) as store:
+    timings: list[tuple[Run, str, float]] = []
+    if results.is_file():
+        with ResultStore(results) as store:
             timings = store.timings()
-    done = {(unit.as_json(), code) for unit, code, _ in timings}
-    alike: dict[str, list[float]] = defaultdict(list)
-    for unit, _, seconds in timings:
-        alike[_kind(unit)].append(seconds)
-    units = {planned.unit.as_json(): planned.unit for planned in plan.units}
-    ahead = [unit for text, unit in units.items() if (text, code_version(unit)) not in done]
-    guesses = [unit for unit in ahead if _kind(unit) not in alike]
-    seconds = sum(statistics.fmean(alike[_kind(unit)]) for unit in ahead if _kind(unit) in alike)
-    seconds += sum(_GUESS_TOWER if runs_a_tower(unit) else _GUESS for unit in guesses)
-    return Forecast(len(units), len(units) - len(ahead), seconds / max(1, resources.workers), len(guesses))
+    done = {(run.to_json(), code) for run, code, _ in timings}
+    seconds_of: dict[str, list[float]] = defaultdict(list)
+    for run, _, seconds in timings:
+        seconds_of[_kind(run)].append(seconds)
+    runs = {run.to_json(): run for run in plan.runs}
+    ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
+    guesses = [run for run in ahead if _kind(run) not in seconds_of]
+    total = sum(statistics.fmean(seconds_of[_kind(run)]) for run in ahead if _kind(run) in seconds_of)
+    total += sum(_GUESS_TOWER if runs_a_tower(run) else _GUESS for run in guesses)
+    return DryRun(len(runs), len(runs) - len(ahead), total / max(1, workers), len(guesses))
 
 
-def _kind(unit: Unit) -> str:
-    """Units that differ by dataset and seed alone take about as long."""
-    return replace(unit, dataset="", trial=replace(unit.trial, seed=0)).as_json()
+def _kind(run: Run) -> str:
+    """Return what runs that take about as long have in common: all but dataset and seed."""
+    return replace(run, dataset="", seed=0).to_json()

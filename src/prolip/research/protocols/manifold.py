@@ -1,7 +1,7 @@
-"""The test features before and after training, drawn in two dimensions (the paper's UMAP figure).
+"""The test features before and after training, in two dimensions (the paper's UMAP figure).
 
-UMAP sees the unit embeddings, with cosine distance, and nothing of the labels. Two numbers go with the
-picture: the share of each point's ten nearest neighbours, in the embedding itself, that are of its class.
+UMAP gets the unit embeddings, with cosine distance, without the labels. Two numbers go with the figure: the
+accuracy, and the share of each point's ten nearest neighbours, in the embedding itself, that have its class.
 """
 
 from typing import Any
@@ -14,31 +14,31 @@ from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.io.environment import MissingPackageError
 from prolip.research.protocols.encoded_dataset import EncodedDataset
-from prolip.research.protocols.protocols import Trial, draw
+from prolip.research.protocols.run import Run
 
 NEIGHBOURS = 10
 
 
-def manifold(problem: EncodedDataset, trial: Trial) -> dict[str, Any]:
-    """Points [n, 2] of the test images before and after a fit, their labels and the two accuracies."""
-    task = trial.task(problem, draw("manifold", problem, trial).train)
-    x, y = problem.splits["test"].all()
-    found: dict[str, Any] = {"labels": y.tolist(), "classes": list(problem.classes)}
-    for stage, method in (("before", methods.create("zero_shot")), ("after", trial.create())):
+def manifold(dataset: EncodedDataset, run: Run) -> dict[str, Any]:
+    """Return points [n, 2] of the test images before and after a fit, their labels, and the two numbers."""
+    task = run.task(dataset, run.draw(dataset).train)
+    x, y = dataset.splits["test"].all()
+    found: dict[str, Any] = {"labels": y.tolist(), "classes": list(dataset.classes)}
+    for stage, method in (("before", methods.create("zero_shot")), ("after", run.create())):
         fitted = method.fit(task)
         if not isinstance(fitted, Projected):
-            raise ModelError(f"{trial.setting.method} does not move the embedding: there is nothing to draw")
+            raise ModelError(f"{run.method} does not change the embedding: there is nothing to draw")
         embedding = fitted.embed(x)
         found[stage] = {
-            "points": [[round(float(v), 3) for v in point] for point in flatten(embedding, trial.seed)],
+            "points": [[round(float(v), 3) for v in point] for point in umap_points(embedding, run.seed)],
             "purity": neighbour_purity(embedding, y),
             "accuracy": metrics.accuracy(fitted.logits(x), y),
         }
     return {**found, "accuracy": found["after"]["accuracy"]}
 
 
-def flatten(embedding: Array, seed: int) -> Any:
-    """Unit embeddings [n, D] to points [n, 2] by UMAP."""
+def umap_points(embedding: Array, seed: int) -> Any:
+    """Map unit embeddings [n, D] to points [n, 2] by UMAP."""
     try:
         import umap
     except ImportError as error:
@@ -49,7 +49,7 @@ def flatten(embedding: Array, seed: int) -> Any:
 
 
 def neighbour_purity(embedding: Array, y: Array) -> float:
-    """The mean share of a point's nearest neighbours, by cosine, that are of its class."""
+    """Compute the mean share of a point's nearest neighbours, by cosine, that have its class."""
     similarity = embedding @ embedding.T
     np.fill_diagonal(similarity, -np.inf)
     count = min(NEIGHBOURS, len(y) - 1)

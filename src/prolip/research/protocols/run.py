@@ -1,0 +1,105 @@
+"""A run: one method, fitted and tested once under one protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from prolip import methods
+from prolip.core import Task, Text
+from prolip.data.sampling import sample_base_support, sample_support, sample_train_val
+from prolip.research.protocols.encoded_dataset import EncodedDataset
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides a result, except for features and code: one unit of work of an experiment."""
+
+    method: str  # from the registry
+    # Where the method has the option "seed" and these do not set it, it is the run's seed.
+    options: dict[str, Any] = field(default_factory=dict)
+    shots: int | None = 16  # None is all the training data
+    seed: int = 1  # of the support set
+    views: int = 1  # of each support image
+    template: str = "own"  # "own" or "photo"
+    scale: float = 1.0  # factor of the encoder's own scale
+    grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
+    protocol: str = "few_shot"
+    dataset: str = ""
+    encoder: str = ""
+    targets: tuple[str, ...] = ()  # further datasets to test on
+    # Where the result is shown; they do not decide it:
+    line: str = ""  # the key of a line of the experiment
+    model: str = ""  # the encoder by the paper's name
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets that the run reads: the one it is fitted on, then the targets."""
+        return (self.dataset, *self.targets)
+
+    def to_json(self) -> str:
+        """Return the fields that decide the result; equal runs have equal JSON."""
+        return json.dumps({**asdict(self), "line": "", "model": ""}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Run:
+        """Restore a run from `to_json`."""
+        return cls(**lists_to_tuples(json.loads(text)))
+
+    def create(self, **options: Any) -> methods.Method:
+        """Create the method with its options."""
+        options = {**self.options, **options}
+        if "seed" in methods.options(self.method):
+            options.setdefault("seed", self.seed)
+        return methods.create(self.method, **options)
+
+    def task(self, dataset: EncodedDataset, chosen: Sequence[int], text: Text | None = None) -> Task:
+        """Return the support set of a draw; `text` where only some of the classes take part."""
+        return self._task(dataset, "train", chosen, self.views, text)
+
+    def validation(self, dataset: EncodedDataset, drawn: Draw) -> Task:
+        """Return the validation set of a draw, in its plain view."""
+        return self._task(dataset, drawn.validation_split, drawn.validation, 1)
+
+    def _task(
+        self, dataset: EncodedDataset, split: str, chosen: Sequence[int], views: int, text: Text | None = None
+    ) -> Task:
+        x, y = dataset.splits[split].take(chosen, views)
+        rows = dataset.text(self.template) if text is None else text
+        task = Task(x, y, rows, dataset.head, dataset.scale * self.scale)
+        method = self.create()
+        if not method.trains_tower:
+            return task
+        images = dataset.images(split, chosen)
+        return method.prepare(task, dataset.load_encoder(), dataset.templates[self.template], images)
+
+    def draw(self, dataset: EncodedDataset) -> Draw:
+        """Draw the images to train and validate on.
+
+        This needs labels only: the dataset may have no features yet.
+        """
+        labels, paired = dataset.splits["train"].labels, dataset.paired
+        if self.protocol == "few_shot_validation":
+            val = dataset.splits.get("val")
+            held_out = None if val is None else val.labels
+            return Draw(*sample_train_val(labels, held_out, self.shots or 0, self.seed, paired))
+        if self.protocol == "base_to_new":
+            classes = len(dataset.classes)
+            return Draw(sample_base_support(labels, classes, self.shots or 0, self.seed, paired))
+        return Draw(sample_support(labels, self.shots, self.seed, paired))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The images of a run, by their indices in the dataset's splits."""
+
+    train: list[int]
+    validation: list[int] = field(default_factory=list)
+    validation_split: str = "val"
+
+
+def lists_to_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Restore the tuples of a dataclass's fields, which JSON turned into lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
