@@ -13,7 +13,7 @@ from prolip import FewShotClassifier, methods, solvers
 from prolip.core import InputError, Settings, UsageError
 from prolip.methods import selection as cross_validation
 from prolip.methods.common.logit_bias import Sum
-from prolip.methods.common.steps import Steps
+from prolip.solvers.adam import Steps
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.regression import SoftmaxRegression
 from test_methods import (

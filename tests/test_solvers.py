@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, softmax, unit_rows
-from prolip.methods.common.automatic import automatic
+from prolip.methods.anchored import Anchored
 from prolip.solvers import adam, exact, lam_value, path
-from prolip.solvers.objective import ReducedObjective, softmax_losses, value_and_gradient
+from prolip.solvers.objective import ReducedObjective, cosine_loss, value_and_gradient
 from prolip.solvers.reduction import reduce
 from prolip.solvers.regime import Regime, choose_regime
 
 REGIMES = {
     "float64": Regime(np.float64, np.float64),
-    "mixed": Regime(np.float32, np.float64, pieces=3, threads=2),
-    "float32": Regime(np.float32, np.float32, pieces=3, threads=2),
+    "mixed": Regime(np.float32, np.float64, chunks=3, threads=2),
+    "float32": Regime(np.float32, np.float32, chunks=3, threads=2),
 }
 
 
@@ -119,7 +119,7 @@ def test_slope_in_the_length_outside_the_text():
     def losses(rest):
         return cross_entropy(7 * v @ text.T / np.sqrt(squared + rest)[:, None], y)
 
-    found, _, c = softmax_losses(v @ text.T, squared + rest, y, 7.0)
+    found, _, c = cosine_loss(v @ text.T, squared + rest, y, 7.0)
     np.testing.assert_allclose(found, losses(rest))
     np.testing.assert_allclose(c / 2, (losses(rest + 1e-6) - losses(rest - 1e-6)) / 2e-6, rtol=1e-6)
 
@@ -164,10 +164,10 @@ def test_one_place_decides_by_size():
     small, middle, large = (
         choose_regime(*size) for size in ((76, 76, 19), (1632, 1280, 102), (4000, 768, 512))
     )
-    assert (small.products, small.sums, small.pieces) == (np.float64, np.float64, 1)
+    assert (small.products, small.sums, small.chunks) == (np.float64, np.float64, 1)
     assert (middle.products, middle.sums) == (np.float32, np.float64)
     assert (large.products, large.sums) == (np.float32, np.float32)
-    assert large.pieces > 1
+    assert large.chunks > 1
 
 
 def test_black_box_is_the_identity_head():
@@ -245,7 +245,7 @@ def test_order_of_samples_and_threads_do_not_matter(shape, lam):
     np.testing.assert_allclose(reordered, first, atol=0.01)
     assert (reordered.argmax(axis=1) == first.argmax(axis=1)).all()
     in_pieces = [
-        exact(task, lam, regime=Regime(np.float32, np.float64, pieces=4, threads=t)).weight for t in (1, 2)
+        exact(task, lam, regime=Regime(np.float32, np.float64, chunks=4, threads=t)).weight for t in (1, 2)
     ]
     np.testing.assert_array_equal(*in_pieces)
 
@@ -308,9 +308,9 @@ def test_any_problem_ends_finite_and_no_worse(
     value, _ = value_and_gradient(task, solution.weight, 10**log_lam)
     start, _ = value_and_gradient(task, task.linear.weight.astype(kind), 10**log_lam)
     assert value <= start * (1 + 1e-4) + 1e-6
-    fitted, _ = automatic(task)  # and so does a fit that settles everything by itself
-    assert np.isfinite(fitted.weight).all()
-    assert fitted.objective <= fitted.start_objective * (1 + 1e-6)
+    fitted = Anchored().fit(task)  # and so does a fit that settles everything by itself
+    assert np.isfinite(fitted.head.weight).all()
+    assert fitted.report["objective"] <= fitted.report["start_objective"] * (1 + 1e-6)
 
 
 @settings(max_examples=25)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prolip.core.arrays import Array, log_softmax, one_hot_sum, unit_rows
-from prolip.solvers.threads import product, single_thread
+from prolip.solvers.threads import parallel_matmul, single_thread
 
 DIMENSIONS, PER_CLASS = 96, 4  # r is the larger of the first and K times the second; at most MOST
 MOST = 512
@@ -70,9 +70,9 @@ class Axes:
         rank = max(1, min(max(DIMENSIONS, PER_CLASS * classes), MOST, len(x) - 1, x.shape[1]))
         start = np.random.default_rng(0).standard_normal((len(x), min(rank + 16, *x.shape)), np.float32)
         with single_thread():
-            q = product(x.T, product(x, product(x.T, start)))
+            q = parallel_matmul(x.T, parallel_matmul(x, parallel_matmul(x.T, start)))
             q = qr(q, mode="economic", overwrite_a=True, check_finite=False)[0]  # NumPy's is in float64
-            inside = product(x, q)
+            inside = parallel_matmul(x, q)
             values, vectors = np.linalg.eigh(inside.T @ inside)
         axes = q @ vectors[:, ::-1][:, :rank]
         return cls(mean, axes, np.maximum(values[::-1][:rank], 0) / len(x))
@@ -81,7 +81,7 @@ class Axes:
         """Coordinates f [n, r] of inputs [n, Do]."""
         x = x.astype(np.float32, copy=False)
         lengths = np.sqrt(np.einsum("nd,nd->n", x, x))
-        return product(x, self.axes) / np.maximum(lengths, 1e-30)[:, None] - self.mean @ self.axes
+        return parallel_matmul(x, self.axes) / np.maximum(lengths, 1e-30)[:, None] - self.mean @ self.axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Gaussians:
 
     def scores(self, f: Array) -> Array:
         """What the clusters say, beta g [n, K], of coordinates [n, r]."""
-        return self.beta * (product(f, self.weight.T) + self.offset)
+        return self.beta * (parallel_matmul(f, self.weight.T) + self.offset)
 
 
 def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array) -> Gaussians:
@@ -120,7 +120,7 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
     weights = np.maximum(weights, 1e-6).astype(np.float32)[:, None]
     labelled = np.bincount(y, minlength=classes).astype(np.float32)
     sums = one_hot_sum(f, y, classes)
-    scatter = f.T @ f + product((weights * pool).T, pool)
+    scatter = f.T @ f + parallel_matmul((weights * pool).T, pool)
     some = slice(None, None, -(-len(pool) * 8 // SAMPLE))
     with single_thread():
         q = _by_shares(own, weights)
@@ -131,7 +131,7 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
                 precision, effective = means.precision(scatter)
             weight, offset = means.discriminants(precision, effective)
             shares = _shares(parts)
-            g = product(pool, weight.T) + offset
+            g = parallel_matmul(pool, weight.T) + offset
             beta = _likeliest_beta(g[some], np.log(shares), parts[some])
             answers = log_softmax(own + beta * g + np.log(shares))
             before, q = q, np.exp(answers)
@@ -145,7 +145,7 @@ def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Ar
     class has none. The labelled images had a say in which these are, but are in no mean.
     """
     parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(gaussians.answers)
-    scatter = product((parts.sum(axis=1)[:, None] * pool).T, pool)
+    scatter = parallel_matmul((parts.sum(axis=1)[:, None] * pool).T, pool)
     means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.counts), np.float32), parts)
     weight, offset = means.discriminants(*means.precision(scatter))
     right = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)

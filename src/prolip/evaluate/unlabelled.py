@@ -48,7 +48,7 @@ from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.transductive import Axes, Gaussians, fit_gaussians, recognise
 from prolip.methods.base import Method
 from prolip.methods.selection import fold_parts
-from prolip.solvers.threads import product, single_thread
+from prolip.solvers.threads import parallel_matmul, single_thread
 
 LEAST, PER_CLASS = 30, 3
 MARGIN = 0.5  # standard errors
@@ -155,7 +155,7 @@ def move(
     some = x[:: -(-len(x) // MEASURED)]
     lengths = np.maximum(row_lengths(_inputs(fitted, some)), 1e-30)
     ratio = float((row_lengths(_embedded(fitted, some)) / lengths).mean())
-    direct = product(axes.axes, gaussians.weight.T.astype(axes.axes.dtype))  # [Do, K]
+    direct = parallel_matmul(axes.axes, gaussians.weight.T.astype(axes.axes.dtype))  # [Do, K]
     constant = gaussians.offset - axes.mean @ direct
     g = direct + np.outer(_constant_direction(axes, len(x)), constant)
     share = len(x) / (len(x) + labelled)

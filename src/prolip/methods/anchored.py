@@ -57,7 +57,7 @@ from prolip.methods.base import FitContext, Method, Shape, Tuning
 from prolip.methods.selection import Splits
 from prolip.solvers.folds import assign_folds, canonical_order, some_classes
 from prolip.solvers.regression import SoftmaxRegression
-from prolip.solvers.threads import product
+from prolip.solvers.threads import parallel_matmul
 
 TEXT_SHARES = (1.0, 0.5, 0.25, 0.125)
 SHARE_DECAY = 0.7  # the expected share is N^-SHARE_DECAY
@@ -387,7 +387,7 @@ class Problem:
         keep = s > MIN_SINGULAR_VALUE * s[0]
         u, s, v = u[:, keep], s[keep], vt[keep].T
         units = (c * lengths).astype(np.float32)
-        whole = product(embeddings, v.astype(np.float32)) / units
+        whole = parallel_matmul(embeddings, v.astype(np.float32)) / units
         fixed: Array | float = 0.0
         if offset is not None:
             fixed = (np.atleast_2d(offset) @ v).astype(np.float32) / units

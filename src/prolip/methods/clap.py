@@ -33,8 +33,8 @@ from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_ro
 from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, Trained
-from prolip.methods.common.steps import clap_steps
 from prolip.methods.common.text_residual import TextResidual, raw_texts
+from prolip.solvers.adam import clap_steps
 from prolip.solvers.threads import single_thread
 
 MULTIPLIERS = ("fixed", "adaptive")

@@ -36,7 +36,7 @@ from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import AdapterClassifier
 from prolip.methods.common.hyperparameter import in_parallel
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
-from prolip.methods.common.steps import Steps
+from prolip.solvers.adam import Steps
 from prolip.solvers.folds import assign_folds, some_classes
 from prolip.solvers.threads import single_thread
 

@@ -27,7 +27,7 @@ from prolip.core import Fitted, Settings, Task, UsageError, errors
 from prolip.methods.base import Method, Progress, Shape, plain
 from prolip.methods.common.combined import Combined
 from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
-from prolip.methods.common.steps import Steps
+from prolip.solvers.adam import Steps
 from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")

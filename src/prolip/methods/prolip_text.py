@@ -23,8 +23,8 @@ from prolip.methods.base import Shape
 from prolip.methods.common.classifiers import TextProjected, text_rows, unit_features
 from prolip.methods.common.logit_bias import Pullback, normalised, row_space
 from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
-from prolip.methods.common.steps import Steps
 from prolip.solvers import lam_value
+from prolip.solvers.adam import Steps
 
 
 class TextProjection(PenalisedBias):

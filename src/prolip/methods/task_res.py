@@ -24,9 +24,9 @@ from prolip.core import Task
 from prolip.methods.base import Shape
 from prolip.methods.common.hyperparameter import Hyperparameter
 from prolip.methods.common.penalised_bias import PenalisedBiasMethod
-from prolip.methods.common.steps import Steps, clap_steps
 from prolip.methods.common.text_residual import TextResidual, raw_texts
 from prolip.solvers import lam_value
+from prolip.solvers.adam import Steps, clap_steps
 
 
 @dataclass(frozen=True)

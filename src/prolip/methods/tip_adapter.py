@@ -38,7 +38,7 @@ from prolip.methods.base import Progress, Shape
 from prolip.methods.common.classifiers import CacheClassifier, affinity, by_class, products, unit_features
 from prolip.methods.common.hyperparameter import in_parallel
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
-from prolip.methods.common.steps import Steps
+from prolip.solvers.adam import Steps
 from prolip.solvers.threads import single_thread
 
 GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta

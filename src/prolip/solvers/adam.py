@@ -1,8 +1,9 @@
-"""The paper's recipe: Adam on the whole matrix.
+"""First-order training on cached features: the optimizers and schedules of the authors' programs.
 
-Full batch, one augmented view an epoch, 300 epochs, eps 1e-4, a cosine from the learning rate to zero. The
-authors advance their view counter before using it, so views come in the order 1, 2, .., V - 1, 0, 1, .. The
-difference from their code: float32 throughout (theirs is float16, where small squared gradients vanish).
+`adam` is the paper's recipe for ProLIP: Adam on the whole matrix, full batch, one augmented view an epoch,
+300 epochs, eps 1e-4, a cosine from the learning rate to zero. The authors advance their view counter before
+using it, so views come in the order 1, 2, .., V - 1, 0, 1, .. The difference from their code: float32
+throughout (theirs is float16, where small squared gradients vanish). `Steps` is for other programs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +20,8 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.objective import value_and_gradient
 from prolip.solvers.solution import Solution
+
+WARM_UP = 1e-5  # the rate of the first epoch, or step, of programs that come from Dassl
 
 
 class AdamW:
@@ -47,6 +52,75 @@ def cosine(lr: float, done: float) -> float:
     return 0.5 * lr * (1 + math.cos(math.pi * done))
 
 
+class SGD:
+    """Gradient descent, with momentum where there is any; the arrays change in place."""
+
+    def __init__(self, arrays: Sequence[Array], momentum: float = 0.0) -> None:
+        self.arrays, self.momentum = arrays, momentum
+        self.speeds = [np.zeros_like(array) for array in arrays]
+
+    def step(self, gradients: Sequence[Array], lr: float) -> None:
+        """One step at this learning rate."""
+        for array, gradient, speed in zip(self.arrays, gradients, self.speeds, strict=True):
+            speed *= self.momentum
+            speed += gradient
+            array -= lr * speed
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How parameters are trained."""
+
+    lr: float
+    epochs: int
+    optimizer: str = "adam"  # "adam" (AdamW where there is a `decay`), or "sgd"
+    eps: float = 1e-4  # of Adam, like `decay`
+    decay: float = 0.0
+    momentum: float = 0.0  # of SGD
+    batch: int | None = None  # images of a step; None is all of them
+    pooled: bool = False  # whether a batch is drawn from all views together; otherwise an epoch has one view
+    drop_last: bool = False  # whether a last batch that is not full is left out, as Dassl does
+    # How the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one at
+    # 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and then
+    # up and down again (the program of LP++ counts steps where it means epochs).
+    schedule: str = "steps"
+    seed: int = 0  # of the order of the images
+
+    def per_epoch(self, images: int) -> int:
+        """Steps in an epoch."""
+        if self.batch is None:
+            return 1
+        return max(1, images // self.batch) if self.drop_last else math.ceil(images / self.batch)
+
+    def rate(self, step: int, images: int) -> float:
+        """The learning rate of a step."""
+        per_epoch = self.per_epoch(images)
+        if self.schedule == "steps":
+            return cosine(self.lr, step / (self.epochs * per_epoch))
+        turn = step // per_epoch if self.schedule == "epochs" else step
+        return WARM_UP if turn < 1 and self.epochs > 1 else cosine(self.lr, (turn - 1) / self.epochs)
+
+    def batches(self, images: int, views: int, epoch: int, rng: np.random.Generator) -> list[Any]:
+        """Rows of each step of an epoch, of `task.rows()`: the views come in the order 1, 2, .., V - 1, 0."""
+        offset = (epoch + 1) % views * images
+        if self.batch is None:
+            return [slice(offset, offset + images)]
+        order = rng.permutation(views * images) if self.pooled else offset + rng.permutation(images)
+        size = self.batch
+        return [order[k * size : (k + 1) * size] for k in range(self.per_epoch(images))]
+
+    def build(self, arrays: Sequence[Array]) -> AdamW | SGD:
+        """The optimizer of these arrays, which change in place."""
+        return SGD(arrays, self.momentum) if self.optimizer == "sgd" else AdamW(arrays, self.eps, self.decay)
+
+
+def clap_steps(seed: int) -> Steps:
+    """What CLAP's authors train every probe with, their own and those that they compare with."""
+    return Steps(
+        0.1, 300, "sgd", momentum=0.9, batch=256, pooled=True, drop_last=True, schedule="epochs", seed=seed
+    )
+
+
 def adam(
     task: Task,
     lam: float,
@@ -56,8 +130,9 @@ def adam(
     eps: float = 1e-4,
     progress: Callable[[int, int], None] | None = None,
 ) -> Solution:
-    """Fit by the paper's recipe; the last iterate is the answer. An epoch is one step on one view, and
-    `progress` is called with (epochs done, epochs) after each.
+    """Fit by the paper's recipe, and return the last iterate.
+
+    An epoch is one step on one view; `progress` is called with (epochs done, epochs) after each.
     """
     began = time.perf_counter()
     start = task.linear.weight.astype(task.x.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from prolip.core.arrays import Array
 from prolip.solvers.reduction import Reduction
-from prolip.solvers.threads import product
+from prolip.solvers.threads import parallel_matmul
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,15 @@ def solve_complement(reduction: Reduction, c: Array, lam: float) -> Complement:
     if reduction.by_rows:
         system = reduction.gram * c.T
         np.fill_diagonal(system, system.diagonal() + 2 * lam)
-        v = product(_inverse(system), (2 * lam) * v0)
+        v = parallel_matmul(_inverse(system), (2 * lam) * v0)
         step = v * (c / (-2 * lam))
         penalty = float(np.vdot(step, v - v0))
     else:
         weighted = f * c
-        system = product(f.T, weighted)
+        system = parallel_matmul(f.T, weighted)
         np.fill_diagonal(system, system.diagonal() + 2 * lam)
-        step = product(_inverse(system), product(-weighted.T, v0))
-        v = v0 + product(f, step)
+        step = parallel_matmul(_inverse(system), parallel_matmul(-weighted.T, v0))
+        v = v0 + parallel_matmul(f, step)
         penalty = float(np.vdot(step, step))
     return Complement(np.einsum("nd,nd->n", v, v), penalty, step)
 

@@ -1,4 +1,4 @@
-"""The minimum itself, not an approach to it.
+"""The exact minimum of ProLIP's objective.
 
 `reduction` rewrites the problem without approximation, `minimise` is L-BFGS. Steps inside span(T) and
 the solve for its orthogonal complement take turns, each to a finer tolerance than the one before.
@@ -6,7 +6,7 @@ the solve for its orthogonal complement take turns, each to a finer tolerance th
 Not every problem has a minimum to go to. Where lam is small for the encoder, and an image far from its text,
 the cheapest way to please it is an embedding that shrinks to nothing and leaves in the right direction: the
 objective falls for ever, its slope grows, and what is left to say is when to stop. (With `offline` this
-happens from lam = 1/N down; the regression that lam = "auto" fits is convex.)
+happens from lam = 1/N down; `anchored` is convex.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.complement import Complement, solve_complement
 from prolip.solvers.folds import canonical_order
-from prolip.solvers.minimise import Minimum, minimise, no_pairs
+from prolip.solvers.minimise import Minimum, empty_history, minimise
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import reduce
 from prolip.solvers.regime import Regime
@@ -60,7 +60,7 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
     if min(lams) == 0:
         warnings.warn(
             "lam = 0 has no penalty: the fit memorises the support set and forgets the pretrained model; "
-            'use lam="auto" or a small positive number',
+            "use a small positive number",
             stacklevel=3,
         )
     with single_thread():
@@ -86,11 +86,11 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
-    complement, pairs = None, no_pairs()
+    complement, history = None, empty_history()
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
     for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
-        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale, pairs=pairs)
+        found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale, history=history)
         reached, evaluations = found.value + penalty, evaluations + found.evaluations
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30

@@ -6,8 +6,8 @@ The line search looks for a step t along the direction p that satisfies the weak
     f'(x + t p) >= 0.9 f'                curvature: most of the slope is used up,   f' = gradient . p
 
 by bracketing (Lewis and Overton, 2013), with the minimum of a parabola in the place of a bisection. Why not
-SciPy's L-BFGS-B: with the bounds that nobody needs it takes as long as the objective itself, and fits took
-1.3 to 1.5 times as long (76 to 1,600 images).
+SciPy's L-BFGS-B: its handling of bounds takes as long as the objective itself, and fits took 1.3 to 1.5
+times as long (76 to 1,600 images).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from prolip.core.arrays import Array
 
 ARMIJO, CURVATURE, TRIALS = 1e-4, 0.9, 20
-MEMORY = 8  # pairs
+MEMORY = 8  # steps in the history
 
 Function = Callable[[Array], tuple[float, Array]]  # value and gradient, which has the point's shape
-Pairs = deque[tuple[Array, Array, float]]  # steps, the changes of the gradient, their inner products
+History = deque[tuple[Array, Array, float]]  # steps, the changes of the gradient, their inner products
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,13 @@ def minimise(
     tol: float = 1e-6,
     evaluations: int = 500,
     scale: Array | None = None,
-    pairs: Pairs | None = None,
+    history: History | None = None,
 ) -> Minimum:
-    """Go to a minimum of `function`, from `start`, until two steps in a row lower the value by less than the
-    share `tol` of it, or after so many evaluations. `scale` is the preconditioner, a guess of the inverse
-    Hessian's diagonal in the shape of `start`; `pairs`, which is added to, is what is known of the curvature
-    from functions much like this one.
+    """Minimise `function` from `start`, until two steps in a row lower the value by less than the share `tol`
+    of it, or after so many evaluations.
+
+    `scale` is the preconditioner, a guess of the inverse Hessian's diagonal in the shape of `start`;
+    `history`, which is extended, holds the curvature of functions much like this one.
 
     Examples
     --------
@@ -60,16 +61,16 @@ def minimise(
     value, gradient = function(x)
     count, first, tiny = 1, float(np.linalg.norm(gradient)), 4 * np.finfo(gradient.dtype).eps
     inverse = np.ones_like(x) if scale is None else scale
-    pairs = no_pairs() if pairs is None else pairs
+    history = empty_history() if history is None else history
     idle, converged = 0, first == 0 or abs(value) < 1e-30
     while not converged and count < evaluations:
-        direction = -inverse_hessian(pairs, inverse, gradient)
+        direction = -multiply_inverse_hessian(history, inverse, gradient)
         slope = float(np.vdot(gradient, direction))
         if not slope < 0:
             converged = slope == 0
             break
         # The first step may not promise more than there is to gain; none of our functions is negative.
-        t = 1.0 if pairs else min(1.0, 2 * abs(value) / -slope)
+        t = 1.0 if history else min(1.0, 2 * abs(value) / -slope)
         low, high, found = 0.0, np.inf, None
         for _ in range(TRIALS):
             step = t * direction
@@ -93,7 +94,7 @@ def minimise(
         change = new_gradient - gradient
         curvature = float(np.vdot(step, change))
         if curvature > 0:
-            pairs.append((step, change, curvature))
+            history.append((step, change, curvature))
         # Twice: the first step from a good start knows no curvature yet, and gains little.
         idle = idle + 1 if value - new <= tol * abs(new) else 0
         converged = idle == 2
@@ -101,13 +102,13 @@ def minimise(
     return Minimum(x, float(value), count, bool(converged))
 
 
-def no_pairs() -> Pairs:
-    """Nothing known yet."""
+def empty_history() -> History:
+    """Return an empty L-BFGS history."""
     return deque(maxlen=MEMORY)
 
 
-def inverse_hessian(pairs: Pairs, inverse: Array, gradient: Array) -> Array:
-    """The product of L-BFGS's inverse Hessian with a vector: the two-loop recursion.
+def multiply_inverse_hessian(history: History, inverse: Array, gradient: Array) -> Array:
+    """Multiply L-BFGS's inverse Hessian and a vector, by the two-loop recursion.
 
     axpy adds in place, in one pass: two thirds of the time of `q += a * x`.
     """
@@ -115,14 +116,14 @@ def inverse_hessian(pairs: Pairs, inverse: Array, gradient: Array) -> Array:
 
     q, shares = gradient.copy(), []
     flat, axpy = q.reshape(-1), get_blas_funcs("axpy", (q,))
-    for step, change, curvature in reversed(pairs):
+    for step, change, curvature in reversed(history):
         share = float(np.vdot(step, q)) / curvature
         axpy(change.reshape(-1), flat, a=-share)
         shares.append(share)
     q *= inverse
-    if pairs:
-        _, change, curvature = pairs[-1]
+    if history:
+        _, change, curvature = history[-1]
         q *= curvature / float(np.vdot(change, inverse * change))
-    for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+    for (step, change, curvature), share in zip(history, reversed(shares), strict=True):
         axpy(step.reshape(-1), flat, a=share - float(np.vdot(change, q)) / curvature)
     return q

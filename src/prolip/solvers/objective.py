@@ -19,37 +19,25 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.reduction import Reduction
-from prolip.solvers.threads import cut, run_all
+from prolip.solvers.softmax_loss import softmax_loss
+from prolip.solvers.threads import parallel_for, split_range
 
 TINY = 1e-30
 
 
-def softmax_losses(
+def cosine_loss(
     products: Array, squared: Array, y: Array, scale: float, weights: Array | float = 1.0
 ) -> tuple[Array, Array, Array]:
     """Losses from inner products v T' [n, K] (overwritten) and squared lengths |v|^2 [n].
 
     Returns losses [n]; the gradient by the products, w s (p - onehot(y)) / |v|, [n, K]; and w c [n].
     """
-    squared, every = np.maximum(squared, TINY), np.arange(len(y))
+    squared = np.maximum(squared, TINY)
     slope = scale / np.sqrt(squared)
     logits = np.multiply(products, slope[:, None], out=products)
-    p = logits - logits.max(axis=1, keepdims=True)
-    own = p[every, y]
-    np.exp(p, out=p)
-    total = p.sum(axis=1, keepdims=True)
-    losses = np.log(total[:, 0]) - own
-    slope *= weights
-    p *= slope[:, None] / total
-    p[every, y] -= slope
-    c = -np.einsum("nk,nk->n", p, logits) / (scale * np.sqrt(squared))
-    return losses, p, c
-
-
-def cross_entropy(v: Array, text: Array, y: Array, scale: float) -> tuple[Array, Array]:
-    """Losses [n], and their gradient with respect to embeddings v [n, D]."""
-    losses, residual, c = softmax_losses(v @ text.T, np.einsum("nd,nd->n", v, v), y, scale)
-    return losses, residual @ text + c[:, None] * v
+    losses, gradient = softmax_loss(logits, y, slope * weights)
+    c = -np.einsum("nk,nk->n", gradient, logits) / (scale * np.sqrt(squared))
+    return losses, gradient, c
 
 
 def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Array]:
@@ -63,8 +51,11 @@ def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Ar
     for view in task.x:
         inputs, fixed = head.split(view.astype(weight.dtype, copy=False))
         v = inputs @ weight
-        losses, slope = cross_entropy(v if fixed is None else v + fixed, text, task.y, task.scale)
+        v = v if fixed is None else v + fixed
+        squared = np.einsum("nd,nd->n", v, v)
+        losses, residual, c = cosine_loss(v @ text.T, squared, task.y, task.scale)
         value += float(losses.sum(dtype=np.float64)) / count
+        slope = residual @ text + c[:, None] * v
         gradient += inputs.T @ (slope / count).astype(weight.dtype, copy=False)
     return value, gradient
 
@@ -103,7 +94,7 @@ class ReducedObjective:
             v += reduction.base[part]
             squared = np.einsum("nk,nk->n", v, v) + self.outside[part]
             products, y = v @ reduction.text.T, reduction.y[part]
-            self._losses[part], slope, c = softmax_losses(products, squared, y, reduction.scale, 1 / rows)
+            self._losses[part], slope, c = cosine_loss(products, squared, y, reduction.scale, 1 / rows)
             v *= c[:, None]
             v += slope @ reduction.text
             self.c[part], self._slope[part] = c, v
@@ -111,8 +102,8 @@ class ReducedObjective:
         def adjoint(part: slice) -> None:
             np.matmul(reduction.factor[:, part].T, self._slope, out=gradient[part])
 
-        run_all(losses, cut(rows, regime.pieces), regime.threads)
-        run_all(adjoint, cut(len(gradient), regime.pieces), regime.threads)
+        parallel_for(losses, split_range(rows, regime.chunks), regime.threads)
+        parallel_for(adjoint, split_range(len(gradient), regime.chunks), regime.threads)
         value = float(self._losses.mean()) + self.lam * float(np.vdot(z, z))
         gradient = gradient.astype(z.dtype, copy=False)
         gradient += 2 * self.lam * z

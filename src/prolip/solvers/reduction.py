@@ -31,7 +31,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array, softmax
 from prolip.solvers.regime import Regime, choose_regime
-from prolip.solvers.threads import product
+from prolip.solvers.threads import parallel_matmul
 
 SPLIT = 0.75  # separate span(T) from its complement while K is below this share of D
 
@@ -63,15 +63,15 @@ class Reduction:
     @cached_property
     def gram(self) -> Array:
         """Inner products of the rows, X X' = F F' [n, n]."""
-        return product(self.factor, self.factor.T)
+        return parallel_matmul(self.factor, self.factor.T)
 
     def weight(self, z: Array, outside: Array | None = None) -> Array:
         """W [Do, D] of Z Q [r, k], and of the step of a `Complement`."""
-        step = product(self.back @ z if self.by_rows else z, self.basis.T)
+        step = parallel_matmul(self.back @ z if self.by_rows else z, self.basis.T)
         if outside is not None:
             step += outside
         left = self.inputs.T if self.by_rows else self.back
-        return product(left, step.astype(left.dtype, copy=False), self.start)
+        return parallel_matmul(left, step.astype(left.dtype, copy=False), self.start)
 
 
 def reduce(task: Task, regime: Regime | None = None) -> Reduction:
@@ -83,14 +83,14 @@ def reduce(task: Task, regime: Regime | None = None) -> Reduction:
     classes, dim = task.text.rows.shape
     split = classes < SPLIT * dim
     regime = regime or choose_regime(len(x), min(x.shape), classes if split else dim, x.dtype)
-    v0 = (x if task.black_box else product(x, w0)).astype(regime.sums, copy=False)
+    v0 = (x if task.black_box else parallel_matmul(x, w0)).astype(regime.sums, copy=False)
     if fixed is not None:
         v0 = v0 + fixed.astype(regime.sums, copy=False)
     text = task.text.rows.astype(regime.sums)
     squared = np.einsum("nd,nd->n", v0, v0)
     basis, curvature = _text_basis(v0, squared, text, task.scale, split)
     base = v0 @ basis
-    outside = (v0 - product(base, basis.T)).astype(regime.products) if split else None
+    outside = (v0 - parallel_matmul(base, basis.T)).astype(regime.products) if split else None
     factor, back, spectrum = factorise(x, regime)
     return Reduction(
         regime, x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside,
@@ -102,13 +102,13 @@ def factorise(x: Array, regime: Regime) -> tuple[Array, Array, Array]:
     """F, U / sqrt(e) or U, and e."""
     wide = x.astype(regime.products, copy=False)
     if len(x) <= x.shape[1]:
-        e, u = _eigh(product(wide, wide.T))
+        e, u = _eigh(parallel_matmul(wide, wide.T))
         keep = e > e[-1] * 8 * np.finfo(wide.dtype).eps
         e, u = e[keep], u[:, keep]
         root = np.sqrt(e)
         return u * root, u / root, e
-    e, u = _eigh(product(wide.T, wide))
-    return product(wide, u), u, np.maximum(e, 0)
+    e, u = _eigh(parallel_matmul(wide.T, wide))
+    return parallel_matmul(wide, u), u, np.maximum(e, 0)
 
 
 def _eigh(a: Array) -> tuple[Array, Array]:

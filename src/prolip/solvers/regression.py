@@ -23,7 +23,8 @@ from prolip.core.arrays import Array, softmax
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.reduction import factorise
 from prolip.solvers.regime import choose_regime
-from prolip.solvers.threads import cut, product, run_all, single_thread
+from prolip.solvers.softmax_loss import softmax_loss
+from prolip.solvers.threads import parallel_for, parallel_matmul, single_thread, split_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,23 +100,16 @@ class SoftmaxRegression:
         gradient = np.empty(flat.shape, self.regime.products)
 
         def forward(rows: slice) -> None:
-            p, weights = self._scores(rows, flat), self.weights[rows]  # [m, B, K]
-            every, y = np.arange(len(p)), self.y[rows]
-            p -= p.max(axis=2, keepdims=True)
-            own = p[every, :, y]
-            np.exp(p, out=p)
-            total = p.sum(axis=2)
-            losses[rows] = np.log(total) - own
-            p *= (weights / total)[..., None]
-            p[every, :, y] -= weights
+            scores = self._scores(rows, flat)  # [m, B, K]
+            losses[rows], p = softmax_loss(scores, self.y[rows], self.weights[rows], out=scores)
             inside = p if self.basis is None else p @ self.basis
             slope[rows] = inside.reshape(len(p), -1)
 
         def backward(part: slice) -> None:
             np.matmul(self.factor[:, part].T, slope, out=gradient[part])
 
-        run_all(forward, cut(len(self.y), self.regime.pieces), self.regime.threads)
-        run_all(backward, cut(len(gradient), self.regime.pieces), self.regime.threads)
+        parallel_for(forward, split_range(len(self.y), self.regime.chunks), self.regime.threads)
+        parallel_for(backward, split_range(len(gradient), self.regime.chunks), self.regime.threads)
         pull = lam * self.penalty[:, None, None] * z
         value = float(np.vdot(losses, self.weights)) + float(np.vdot(pull, z))
         return value, gradient.reshape(z.shape).astype(z.dtype, copy=False) + 2 * pull
@@ -123,7 +117,7 @@ class SoftmaxRegression:
     def scores(self, z: Array, problem: Array) -> Array:
         """Scores [n, K] of each row in the problem [n] named for it, without the base."""
         flat, found = z.reshape(len(z), -1).astype(self.regime.products), []
-        for rows in cut(len(problem), self.regime.pieces):
+        for rows in split_range(len(problem), self.regime.chunks):
             own = (self.factor[rows] @ flat).reshape(-1, *self.shape[1:])
             found.append(own[np.arange(len(own)), problem[rows]])
         inside = np.concatenate(found)
@@ -134,7 +128,9 @@ class SoftmaxRegression:
         own = z[:, problem] if self.basis is None else z[:, problem] @ self.basis.T
         bias = own[-1] if self.intercept else np.zeros(own.shape[1])
         step = self.back @ (own[:-1] if self.intercept else own).astype(self.back.dtype)
-        weight = product(self.f.T, step.astype(self.f.dtype)) if len(self.f) <= self.f.shape[1] else step
+        weight = (
+            parallel_matmul(self.f.T, step.astype(self.f.dtype)) if len(self.f) <= self.f.shape[1] else step
+        )
         return weight.astype(self.f.dtype), bias.astype(self.f.dtype)
 
     def _scores(self, rows: slice, flat: Array) -> Array:
@@ -154,6 +150,6 @@ class SoftmaxRegression:
         spread = np.maximum(p * (1 - p), 1e-3 / p.shape[1]) / len(self.y)
         if self.basis is not None:
             spread = spread @ np.square(self.basis)
-        diagonal = product(np.square(self.factor.T), spread.astype(self.factor.dtype))
+        diagonal = parallel_matmul(np.square(self.factor.T), spread.astype(self.factor.dtype))
         diagonal += 2 * lam * self.penalty[:, None]
         return np.repeat(1 / diagonal[:, None].astype(self.regime.sums), self.problems, axis=1)

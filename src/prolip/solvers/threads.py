@@ -1,9 +1,9 @@
-"""Threads that do not spin.
+"""Threads that sleep while they wait.
 
 OpenBLAS lets its threads wait in a loop: on a machine with other work to do, a fit with two of them took ten
 times as long as with one (7.1 s against 0.7 s, 752 images, four other processes). So BLAS has one thread in
-all that is done here, and where a problem is large enough to share, its rows are cut into pieces that threads
-of our own work on, each with BLAS calls of its own; those wait asleep.
+every fit, and where a problem is large enough to share, its rows are split into chunks for threads of our
+own, each with BLAS calls of its own.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 from prolip.core.arrays import Array
 from prolip.io.environment import cores
 
-PIECE = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
+CHUNK = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
 
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """One BLAS thread, in a block or a decorated function."""
+    """Limit BLAS to one thread, in a block or a decorated function."""
     with _controller().limit(limits=1, user_api="blas"):
         yield
 
 
-def run_all(work: Callable[[slice], Any], parts: list[slice], threads: int) -> None:
-    """`work` on every part, on so many threads at once, the caller's among them.
+def parallel_for(work: Callable[[slice], Any], parts: list[slice], threads: int) -> None:
+    """Run `work` on every part, on so many threads at once, the caller's among them.
 
     A caller that only waited would leave its core to one of the threads it has just woken, and often to both:
     two products of 76 images took 9 ms in a fit where they take 5.
@@ -48,8 +48,8 @@ def run_all(work: Callable[[slice], Any], parts: list[slice], threads: int) -> N
         other.result()
 
 
-def product(a: Array, b: Array, plus: Array | None = None) -> Array:
-    """A B + C; where it is large, threads share the rows of A or the columns of B, whichever are more."""
+def parallel_matmul(a: Array, b: Array, plus: Array | None = None) -> Array:
+    """Return A B + C; where it is large, threads share the rows of A or the columns of B, the longer side."""
     out = np.empty((len(a), b.shape[1]), np.result_type(a, b) if plus is None else plus.dtype)
     by_rows = len(a) >= b.shape[1]
 
@@ -59,17 +59,17 @@ def product(a: Array, b: Array, plus: Array | None = None) -> Array:
         if plus is not None:
             share += plus[part] if by_rows else plus[:, part]
 
-    run_all(work, cut(max(out.shape), pieces(a.size * b.shape[1])), cores())
+    parallel_for(work, split_range(max(out.shape), n_chunks(a.size * b.shape[1])), cores())
     return out
 
 
-def pieces(size: int, most: int = 16) -> int:
-    """Into how many pieces so many multiplications are cut: an even number, for two threads."""
-    return max(1, min(size // PIECE, most) // 2 * 2)
+def n_chunks(size: int, most: int = 16) -> int:
+    """Return the number of chunks for so many multiplications: an even number, for two threads."""
+    return max(1, min(size // CHUNK, most) // 2 * 2)
 
 
-def cut(length: int, parts: int) -> list[slice]:
-    """A range in nearly equal parts."""
+def split_range(length: int, parts: int) -> list[slice]:
+    """Split a range into nearly equal slices."""
     edges = [length * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in pairwise(edges) if a < b]
 

@@ -24,8 +24,8 @@ from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.base import Method, Progress
-from prolip.methods.common.steps import Steps
-from prolip.solvers.threads import cores, cut, run_all
+from prolip.solvers.adam import Steps
+from prolip.solvers.threads import cores, parallel_for, split_range
 
 # Rows x classes that are worth waking a thread for, and at most so many pieces, as each repeats what does not
 # depend on its rows. How a problem is cut depends on its size alone: any number of cores adds up alike.
@@ -143,13 +143,13 @@ class Sum:
     def loss(self, arrays: Sequence[Array], rows: Any = slice(None)) -> tuple[float, list[Array]]:
         """Mean cross-entropy on some rows and every penalty, and the gradient by each array."""
         parameters, m = self.by_term(arrays), len(self.y[rows])
-        pieces = cut(m, min(PIECES, max(1, m * self.base.shape[1] // PIECE)))
+        pieces = split_range(m, min(PIECES, max(1, m * self.base.shape[1] // PIECE)))
         done: dict[int, tuple[float, list[Array]]] = {}
 
         def work(piece: slice) -> None:
             done[piece.start] = self._cross_entropy(parameters, within(rows, piece), m)
 
-        run_all(work, pieces, cores())
+        parallel_for(work, pieces, cores())
         value, gradients = done[0]
         for piece in pieces[1:]:
             more, others = done[piece.start]

@@ -15,7 +15,7 @@ from prolip.core.arrays import Array
 from prolip.methods.base import Method, Progress
 from prolip.methods.common.hyperparameter import PenaltySearch
 from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Sum
-from prolip.methods.common.steps import Steps
+from prolip.solvers.adam import Steps
 from prolip.solvers.threads import single_thread
 
 
