@@ -178,3 +178,38 @@ def test_fit_downloads_with_yes(hub, prolip, photos, tmp_path):
     code, _, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", NAME, "--yes")
     assert code == 0, err
     assert prolip("models", "get", "nosuch")[0] == 2
+
+
+def test_devices_by_name(tmp_path, monkeypatch):
+    import onnxruntime
+
+    from prolip.encoders.onnx import choose_provider
+
+    write_graphs(tmp_path)
+    assert load(f"onnx:{tmp_path}", "auto").device == "cpu"
+    for device in ("cuda", "coreml", "directml", "openvino"):
+        with pytest.raises(UsageError):
+            load(f"onnx:{tmp_path}", device)
+    with pytest.raises(UsageError):
+        load(f"onnx:{tmp_path}", "mps")
+    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
+    assert (choose_provider("auto"), choose_provider("cuda:1"), choose_provider("cpu")) == (
+        "cuda",
+        "cuda:1",
+        "cpu",
+    )
+
+
+def test_a_device_that_cannot_be_used_is_reported(tmp_path, monkeypatch):
+    import onnxruntime
+
+    write_graphs(tmp_path)
+    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *a, providers: real(*a, providers=["CPUExecutionProvider"])
+    )
+    with pytest.warns(UserWarning, match="CPU"):
+        assert load(f"onnx:{tmp_path}", "cuda").device == "cpu"

@@ -46,7 +46,10 @@ def group(name: str, kind: type, without: tuple[str, ...] = ()) -> Callable[[Any
 
 
 device = option(
-    "--device", type=DeviceName(), default="auto", help="Where the encoder runs: auto, cpu, cuda or mps."
+    "--device",
+    type=DeviceName(),
+    default="auto",
+    help="Where the encoder runs: auto, cpu, cuda, mps; for onnx: models also coreml, directml, openvino.",
 )
 groups = option(
     "--groups", type=PATH, help="A .csv or .json file with the group of each class, to report by group."

@@ -78,7 +78,7 @@ def load(
     if short:
         from prolip.encoders.onnx import load_pretrained
 
-        return load_pretrained(name)
+        return load_pretrained(name, device)
     encoder = _loader(kind)(rest, device)
     if not isinstance(encoder, Encoder):
         raise ModelError(f"the entry point {kind} of {GROUP} gave no Encoder, but {type(encoder).__name__}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from prolip.encoders.trainable_towers import Towers
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
+DEVICES = ("auto", "cpu", "cuda", "mps", "coreml", "directml", "openvino")
 
 
 class Encoder(ABC):
@@ -41,7 +41,7 @@ class Encoder(ABC):
     text_head: Head
     scale: float  # the factor that the model multiplies cosines by
     preprocess: Preprocess  # how images become pixels
-    device: str  # where the towers run: "cpu", "cuda" or "mps"
+    device: str  # where the towers run, like "cpu" or "cuda"
     licence: str | None = None  # of the weights, where it is known
     revision: str | None = None  # of the weights, where their source has revisions
     black_box_reason: str | None = None  # why the head is not part of the model, where it is not
@@ -151,7 +151,7 @@ def choose_device(device: str) -> str:
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
         return next((kind for kind, found in available.items() if found), "cpu")
-    if not available[device.split(":")[0]]:
+    if not available.get(device.split(":")[0], False):
         raise UsageError(f"device {device!r} is not available on this machine: choose auto or cpu")
     return device
 
@@ -159,4 +159,4 @@ def choose_device(device: str) -> str:
 def check_device(device: str) -> None:
     """Reject a name that no device has."""
     if not isinstance(device, str) or device.split(":")[0] not in DEVICES:
-        raise UsageError(f"unknown device {device!r}: choose auto, cpu, cuda or mps")
+        raise UsageError(f"unknown device {device!r}: choose {', '.join(DEVICES)}")

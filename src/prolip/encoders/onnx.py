@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import string
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -39,6 +40,19 @@ from prolip.io.reading import Unreadable, read_json
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
 _BATCH = 4  # images of one run on a core, as in `onnx_tower`
+_GPU_BATCH = 32
+# Devices by name: the provider of ONNX Runtime, the package that has it, and options.
+_PROVIDERS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "cuda": (
+        "CUDAExecutionProvider",
+        "onnxruntime-gpu",
+        {"arena_extend_strategy": "kSameAsRequested"},
+    ),
+    "coreml": ("CoreMLExecutionProvider", "onnxruntime on macOS", {"ModelFormat": "MLProgram"}),
+    "directml": ("DmlExecutionProvider", "onnxruntime-directml", {}),
+    # Its half precision overflows in some towers.
+    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino", {"precision": "FP32"}),
+}
 _PROMPTS = 64  # of one run
 _AGREEMENT = {
     "fp32": 0.9999,
@@ -54,11 +68,11 @@ def load(rest: str, device: str) -> OnnxEncoder:
         raise UsageError("onnx: needs a folder or a repository, like onnx:Xenova/clip-vit-base-patch32")
     folder = Path(source).expanduser()
     if folder.is_dir() or source.startswith((".", "~")) or folder.is_absolute():
-        return _load_folder(folder, precision)
-    return load_pretrained(f"onnx:{rest}")
+        return _load_folder(folder, precision, device)
+    return load_pretrained(f"onnx:{rest}", device)
 
 
-def load_pretrained(name: str) -> OnnxEncoder:
+def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
     """Load a model of the hub, by its short name or `onnx:OWNER/REPOSITORY`, that was downloaded before."""
     source = find_source(name)
     found = find_files(source)
@@ -70,20 +84,21 @@ def load_pretrained(name: str) -> OnnxEncoder:
         files,
         paths,
         source.precision,
-        source.known.scale if source.known else None,
+        device,
+        scale=source.known.scale if source.known else None,
         licence=source.licence,
         revision=source.revision_of(source.repository),
     )
 
 
-def _load_folder(folder: Path, precision: str) -> OnnxEncoder:
+def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
     if not folder.is_dir():
         raise ModelError(f"there is no folder {folder}")
     folder = folder.resolve()
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     files = choose_files(str(folder), names, precision)
     paths = {name: folder / name for name in files.all()}
-    return open_files(f"onnx:{folder}@{precision}", files, paths, precision)
+    return open_files(f"onnx:{folder}@{precision}", files, paths, precision, device)
 
 
 def open_files(
@@ -91,8 +106,9 @@ def open_files(
     files: ModelFiles,
     paths: Mapping[str, Path],
     precision: str,
-    scale: float | None = None,
+    device: str = "auto",
     *,
+    scale: float | None = None,
     licence: str | None = None,
     revision: str | None = None,
 ) -> OnnxEncoder:
@@ -110,7 +126,7 @@ def open_files(
     digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
     return OnnxEncoder(
         name,
-        Tower(_read_graph(paths[files.image]), precision),
+        Tower(_read_graph(paths[files.image]), precision, device),
         paths[files.text],
         tokenizer,
         _preprocess(processor, kind, name),
@@ -127,7 +143,6 @@ class OnnxEncoder(Encoder):
 
     micro_batch_size = _BATCH
     runs = cores()
-    device = "cpu"
     writes_graphs = True
 
     def __init__(
@@ -144,7 +159,7 @@ class OnnxEncoder(Encoder):
         licence: str | None = None,
         revision: str | None = None,
     ) -> None:
-        self.licence, self.revision = licence, revision
+        self.licence, self.revision, self.device = licence, revision, image.device
         self.name, self.fingerprint, self.scale, self.preprocess = name, fingerprint, scale, preprocess
         self._image, self._text_path, self._tokenizer, self._precision = image, text, tokenizer, precision
         noise = np.random.default_rng(0).integers(0, 256, (2, preprocess.size, preprocess.size, 3), np.uint8)
@@ -171,7 +186,7 @@ class OnnxEncoder(Encoder):
 
     @cached_property
     def _text(self) -> Tower:
-        return Tower(_read_graph(self._text_path), self._precision)
+        return Tower(_read_graph(self._text_path), self._precision, self.device)
 
     @cached_property
     def text_head(self) -> Head:  # type: ignore[override]
@@ -200,8 +215,8 @@ class Tower:
     A run uses one thread, and several runs go side by side, as in `onnx_tower`.
     """
 
-    def __init__(self, model: OnnxModel, precision: str) -> None:
-        self.model = model
+    def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
+        self._path, self.device = model.path, choose_provider(device)
         output = _embedding_output(model)
         self._projection: Projection | None = find_projection(model, output)
         self._features: tuple[str, ...] = (output,)
@@ -209,7 +224,8 @@ class Tower:
         self._output, self._precision = output, precision
         onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
+        if self.device == "cpu":
+            options.intra_op_num_threads = 1
         options.log_severity_level = 3
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(model.path.parent)
@@ -219,20 +235,28 @@ class Tower:
         values = (*self._projection.features, output) if self._projection else (output,)
         content = model.with_outputs(dict.fromkeys(values))
         try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(content, options, providers=_providers(self.device))
         except Exception as error:  # onnxruntime's errors have no base of their own
             raise ModelError(f"{model.path} cannot be run: {first_line(error)}") from error
+        if self.device != "cpu" and len(self._session.get_providers()) == 1:
+            warnings.warn(
+                f"{self.device} could not be used for {model.path.name}: it runs on the CPU", stacklevel=2
+            )
+            self.device = "cpu"
         self._shapes = {value.name: value.shape for value in self._session.get_inputs()}
         self._types = {value.name: value.type for value in self._session.get_inputs()}
         self.inputs = tuple(self._shapes)
-        self._running = BoundedSemaphore(cores())
-        self._threads = ThreadPoolExecutor(cores(), thread_name_prefix="prolip-tower")
+        runs = cores() if self.device == "cpu" else 1
+        self._running = BoundedSemaphore(runs)
+        self._threads = ThreadPoolExecutor(runs, thread_name_prefix="prolip-tower")
 
     def __call__(self, inputs: Mapping[str, Array], names: Sequence[str] | None = None) -> Array:
         """Return features [B, width] of arrays [B, ...]; or other values of the graph."""
         names = self._features if names is None else names
         count = len(next(iter(inputs.values())))
-        size = 1 if self._shapes[self.inputs[0]][0] == 1 else _BATCH
+        size = _BATCH if self.device == "cpu" else _GPU_BATCH
+        if self._shapes[self.inputs[0]][0] == 1:
+            size = 1
         pieces = [
             {name: array[start : start + size] for name, array in inputs.items()}
             for start in range(0, count, size)
@@ -262,7 +286,7 @@ class Tower:
 
     def features_to_onnx(self, graph: Graph, batch: str) -> str:
         """Add what makes features [B, width] of the tower's values; `batch` is a value of B rows."""
-        graph.include(self.model, self._features)
+        graph.include(_read_graph(self._path), self._features)
         count = graph.node("Slice", graph.node("Shape", batch), np.array([0]), np.array([1]))
         rows = []
         for name in self._features:
@@ -293,6 +317,34 @@ class Tower:
         tokens = len(flat) // count
         first = flat[:count] if self._tokens_first else flat[::tokens]
         return first.astype(np.float32)
+
+
+def choose_provider(device: str) -> str:
+    """Return the device to use: for `auto` CUDA if ONNX Runtime has it; any other must be available."""
+    available = onnx_runtime().get_available_providers()
+    if device == "auto":
+        return "cuda" if _PROVIDERS["cuda"][0] in available else "cpu"
+    kind = device.split(":")[0]
+    if kind == "cpu":
+        return kind
+    if kind not in _PROVIDERS:
+        raise UsageError(
+            f"device {device!r} is not for onnx: models: choose auto, cpu, {', '.join(_PROVIDERS)}"
+        )
+    provider, package, _ = _PROVIDERS[kind]
+    if provider not in available:
+        raise UsageError(
+            f"device {device!r} is not available: it needs the package {package} in place of onnxruntime"
+        )
+    return device
+
+
+def _providers(device: str) -> list[Any]:
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    kind, _, number = device.partition(":")
+    provider, _, options = _PROVIDERS[kind]
+    return [(provider, options | ({"device_id": number} if number else {})), "CPUExecutionProvider"]
 
 
 _NUMPY = {
