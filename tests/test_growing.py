@@ -12,8 +12,9 @@ from prolip.api.grow import NothingNewError
 from prolip.api.model import NoFeaturesError
 from prolip.api.support import DuplicateWarning
 from prolip.core import Head, SavedModelError, Task, UsageError
-from prolip.evaluate.curve import CurvePoint, extrapolate, learning_curve
+from prolip.evaluate.curve import CurvePoint, TooFewImagesError, extrapolate, learning_curve
 from prolip.evaluate.suggest import suggest
+from prolip.methods.selection import cross_validate
 
 NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}
 
@@ -143,14 +144,16 @@ def test_learning_curve_rises():
     task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(np.eye(20)), 20.0)
     method = methods.create("prolip", lam=0.001)
     fitted = method.fit(task)
-    curve = learning_curve(fitted, task, repeats=3)
-    assert [p.shots for p in curve.points] == [1, 2, 4, 8]
+    out = cross_validate(method, task)
+    curve = learning_curve(fitted, task, out, repeats=5)
+    assert [p.shots for p in curve.points] == [1, 2, 4, 10]
+    assert curve.points[-1].accuracy == curve.now.accuracy == np.mean(out.logits.argmax(axis=1) == out.y)
     assert curve.points[-1].accuracy > curve.points[0].accuracy
     assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
     gains = [f["gain"] for f in curve.report()["forecasts"]]
     assert gains == sorted(gains)
-    with pytest.raises(UsageError, match="at least 3 images"):
-        learning_curve(fitted, task.subset(np.array([0, 1, 10, 11])))
+    with pytest.raises(TooFewImagesError):
+        learning_curve(fitted, task.subset(np.array([0, 1, 10, 11])), out)
 
 
 def test_suggestions_cover_what_is_not_covered():

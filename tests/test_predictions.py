@@ -1,10 +1,13 @@
 """Predictions and figures: the values that every interface shows."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+from pictures import blotch
+from prolip import FewShotClassifier
 from prolip.api.groups import Groups
 from prolip.api.predict import Predictions, PredictOptions, predict
 from prolip.core import InputError, UsageError
@@ -41,6 +44,35 @@ def test_out_of_fold_logits_replace_those_of_the_model(colour_model):
     assert predict(model, x, logits=shifted).labels == turned
     with pytest.raises(UsageError):
         PredictOptions(top=0)
+
+
+def test_one_held_out_accuracy_for_one_model(prolip, offline, tmp_path):
+    """fit, compare, curve, report, check and predictions together print the same figure."""
+    rng = np.random.default_rng(0)
+    for k, colour in enumerate([(150, 120, 120), (120, 150, 120), (120, 120, 150)]):
+        folder = tmp_path / "photos" / f"colour {k}"
+        folder.mkdir(parents=True)
+        for i in range(6):
+            blotch(np.array(colour) + rng.normal(0, 40, 3), 10 * k + i).save(folder / f"{i}.png")
+
+    def run(*arguments):
+        code, out, err = prolip(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    photos, model = tmp_path / "photos", tmp_path / "model"
+    held_out = run("fit", photos, "-o", model, "--unlabelled", photos)["held_out"]["accuracy"]
+    assert 0.3 < held_out < 1
+    (default,) = (m for m in run("compare", photos, "--method", "zero_shot")["methods"] if m["gap"] == 0.0)
+    assert (default["method"], default["accuracy"]) == ("anchored", held_out)
+    curve = run("curve", model)
+    assert curve["now"]["accuracy"] == curve["points"][-1]["accuracy"] == held_out
+    assert run("report", model, "-o", tmp_path / "report.html")["accuracy"] == held_out
+    assert run("report", model, photos, "-o", tmp_path / "report.html")["accuracy"] == held_out
+    assert run("check", photos)["accuracy"] == held_out
+    clf = FewShotClassifier.load(model)
+    x = np.concatenate([clf.model_.support.task.x[0] + 0.01 * i for i in range(3)])
+    assert predict(clf.model_, x, PredictOptions(transductive=True)).evidence.before == held_out
 
 
 def test_figures_are_those_of_the_metrics_and_survive_json():

@@ -82,7 +82,7 @@ def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
     offset = -0.5 * np.einsum("kd,de,ke->k", means, precision, means) + np.trace(precision @ within) / 120
     np.testing.assert_allclose(found.offset, offset, rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(found.counts, 50, atol=1e-3)
-    assert (found.answers.argmax(axis=1) == y[~labelled]).all()
+    assert (found.log_posterior.argmax(axis=1) == y[~labelled]).all()
 
 
 def test_images_that_do_not_belong_have_no_say():
@@ -270,7 +270,8 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     assert back.info_["unlabelled"] == told
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
     assert plain.predict(pool[:36], transductive=True) == [name for name in COLOURS for _ in range(12)]
-    assert "of 12 held-out" in plain.transductive(pool[:36]).evidence.why
+    evidence = plain.transductive(pool[:36]).evidence
+    assert (evidence.asked, evidence.before) == (12, plain.confidence_.figures.accuracy)
     with pytest.raises(UsageError, match="calibrate"):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 
@@ -291,12 +292,12 @@ def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
     model = tmp_path / "model"
     code, out, _ = prolip("fit", photos, "-o", model, "--unlabelled", tmp_path / "pool")
     assert code == 0
-    assert "39 images used: of 18 held-out" in " ".join(out.split())
+    assert "39 images used: held-out accuracy" in " ".join(out.split())
     code, out, err = prolip(
         "predict", model, tmp_path / "pool", "--transductive", "--out", tmp_path / "a.csv"
     )
     assert code == 0
-    assert "classified together: of 18" in " ".join((out + err).split())
+    assert "classified together: held-out accuracy" in " ".join((out + err).split())
     code, out, err = prolip("predict", model, tmp_path / "pool" / "00.png", "--transductive")
     assert code == 0
     assert "classified one by one: " in " ".join((out + err).split())

@@ -17,7 +17,7 @@ from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.curve import REPEATS, Curve
-from prolip.evaluate.curve import learning_curve as draw_learning_curve
+from prolip.evaluate.curve import learning_curve as measure_curve
 from prolip.evaluate.suggest import Suggestion
 from prolip.evaluate.suggest import suggest as choose_images
 from prolip.methods.selection import cross_validate
@@ -92,8 +92,8 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
     """Measure accuracy against images per class inside the support set, and extrapolate."""
-    task, seed = support_of(model), model.recipe.seed
-    return draw_learning_curve(model.fitted, task, repeats=repeats, seed=seed, progress=progress)
+    task, out, seed = support_of(model), held_out_predictions(model), model.recipe.seed
+    return measure_curve(model.fitted, task, out, repeats=repeats, seed=seed, progress=progress)
 
 
 def suggest(

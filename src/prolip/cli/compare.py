@@ -53,7 +53,7 @@ def compare(
     if OUTPUT.get().json:
         print_json({**found.report(), "report": None if report is None else str(report)})
         return
-    table(None, list(COLUMNS), [table_row(each) for each in found.judged])
+    table(None, list(COLUMNS), [table_row(each) for each in found.scores])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
     flags = _flags(found.chosen.candidate, training, images)

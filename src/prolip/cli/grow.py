@@ -80,7 +80,7 @@ def curve(saved: options.SavedModel, out: Path | None, device: str) -> None:
     if OUTPUT.get().json:
         print_json({**found.report(), "out": None if out is None else str(out)})
         return
-    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in found.points]
+    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in found.points[:-1]]
     for each in (found.now, *found.forecasts):
         span = f"{percent(each.low)} to {percent(each.high)}"
         gain = "" if each is found.now else f"{100 * (each.accuracy - found.now.accuracy):+.1f}"

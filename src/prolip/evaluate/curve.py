@@ -1,14 +1,15 @@
-"""Have I labelled enough? Accuracy against images per class, and what the next ones would bring.
+"""The learning curve: accuracy against images per class, and a forecast for more of them.
 
-For each number of images s below what the support set has, the method is fitted on s images of each class
-and asked about the others, several times over. The error then is taken to follow
+The curve ends in the held-out accuracy of the fit itself. The points before it are measured in the same way,
+with fewer images: for each fold of the support set, the method is fitted on s images of each class from the
+rest of the fold, and evaluated on the fold. The error is then modelled as
 
     e(s) = a + b s^-c,      0 <= a,  b >= 0,  0.1 <= c <= 2
 
-the form that learning curves of many models have. Three numbers from a few noisy points leave room, so none
-is picked: every (a, c) of a grid is weighed by how likely it makes the points, b by its own likelihood, and
-the forecast for more images is the mean over all of them and the interval that holds 90 % of their weight.
-Each point's spread counts the images behind it (a binomial) and how the draws differ.
+the usual form of learning curves. A few noisy points do not determine three numbers, so none is picked: every
+(a, c) of a grid is weighted by the likelihood of the points, b by its own likelihood. The forecast adds the
+mean gain of this law to the held-out accuracy, with an interval that holds 90 % of the weight. The spread of
+a point includes the number of images behind it (binomial) and the variance between fits.
 """
 
 import random
@@ -18,18 +19,30 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core import Fitted, Task, UsageError
+from prolip.core import Fitted, HeldOutPredictions, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.methods import from_settings
+from prolip.methods.selection import fold_parts
 
-REPEATS = 8
-MORE = (1.25, 1.5, 2.0, 4.0)  # times the images per class that there are
+REPEATS = 10  # fits for each number of images
+MORE = (1.25, 1.5, 2.0, 4.0)  # forecasts, in multiples of the images per class
+MIN_SHOTS = 3
+
+
+class TooFewImagesError(UsageError):
+    """A class has fewer images than a learning curve needs."""
+
+    def __init__(self, smallest: int) -> None:
+        super().__init__(
+            f"a learning curve needs at least {MIN_SHOTS} images of each class, the smallest has {smallest}: "
+            "label a few more"
+        )
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Accuracy with this many images of each class, over draws; `spread` is its standard error."""
+    """Measured accuracy with `shots` images per class; `spread` is its standard error."""
 
     shots: int
     accuracy: float
@@ -38,7 +51,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Accuracy to expect with this many images of each class: the mean, and a 90 % interval."""
+    """Expected accuracy with `shots` images per class, and its 90 % interval."""
 
     shots: int
     accuracy: float
@@ -48,14 +61,14 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Curve:
-    """A learning curve of the support set, and where it leads."""
+    """A learning curve of the support set, and its forecasts."""
 
-    points: list[CurvePoint]
-    now: Forecast
+    points: list[CurvePoint]  # the last one is `now`
+    now: Forecast  # the held-out accuracy of the fit
     forecasts: list[Forecast]
 
     def report(self) -> dict[str, Any]:
-        """As JSON has it; `gain` is over `now`."""
+        """Return the curve as JSON; `gain` is relative to `now`."""
         return {
             "points": [vars(point) for point in self.points],
             "now": vars(self.now),
@@ -66,48 +79,60 @@ class Curve:
 def learning_curve(
     fitted: Fitted,
     task: Task,
+    held_out: HeldOutPredictions,
     *,
     repeats: int = REPEATS,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Curve:
-    """Measure, with so many draws for each number of images, and extrapolate.
+    """Measure the accuracy with fewer images, and extrapolate.
 
-    `fitted` is what a method made of the whole support set: its settings are kept, lam in proportion to one
-    over the images. Classes of a single image are left out of the judgement.
+    `fitted` is the model of the whole support set, whose settings are used, with lam in proportion to one
+    over the images; `held_out` are its predictions for held-out images, by the folds of `seed`.
     """
-    counts = np.bincount(task.y)
-    largest = int(counts[counts > 0].min())
-    if largest < 3:
-        raise UsageError(
-            f"a learning curve needs at least 3 images of each class, the smallest has {largest}: "
-            "label a few more"
-        )
-    sizes = _sizes(largest)
+    smallest = int(np.unique(task.y, return_counts=True)[1].min())
+    if smallest < MIN_SHOTS:
+        raise TooFewImagesError(smallest)
+    folds = fold_parts(task, seed)
+    left = min(int(np.unique(task.y[rest], return_counts=True)[1].min()) for rest, _ in folds)
+    sizes = [s for s in (1, 2, 4, 8, 16, 32, 64, 128) if s < left]
     settled = from_settings(fitted.settings)
     points: list[CurvePoint] = []
     for step, shots in enumerate(sizes):
         values = []
         for repeat in range(repeats):
-            support, rest = _split(task.y, shots, random.Random(f"{seed} {shots} {repeat}"))
-            part = task.subset(support)
-            lam = getattr(settled, "lam", None)
-            one = settled
-            if isinstance(lam, float):
-                one = replace(settled, lam=lam * task.n / part.n)  # type: ignore[type-var]
-            logits = one.fit(part).logits(task.x[0, rest])
-            values.append(metrics.accuracy(logits, task.y[rest]))
+            rest, own = folds[repeat % len(folds)]
+            chosen = _draw(task.y, rest, shots, random.Random(f"{seed} {shots} {repeat}"))
+            part, method = task.subset(chosen), settled
+            if isinstance(lam := getattr(settled, "lam", None), float):
+                method = replace(settled, lam=lam * task.n / part.n)  # type: ignore[type-var]
+            values.append(metrics.accuracy(method.fit(part).logits(task.x[0, own]), task.y[own]))
             if progress is not None:
                 progress(step * repeats + repeat + 1, len(sizes) * repeats)
-        points.append(_point(shots, values, len(rest)))
-    now, *ahead = extrapolate(
-        points, [largest, *(max(largest + 1, round(factor * largest)) for factor in MORE)]
-    )
-    return Curve(points, now, ahead)
+        points.append(_point(shots, values, min(task.n, repeats * len(own))))
+    accuracy = metrics.accuracy(held_out.logits, held_out.y)
+    points.append(_point(round(task.shots), [accuracy], len(held_out)))
+    return Curve(points, *_forecasts(points, len(held_out)))
+
+
+def _forecasts(points: Sequence[CurvePoint], images: int) -> tuple[Forecast, list[Forecast]]:
+    """Return the last point with its interval, and forecasts that start from it."""
+    last = points[-1]
+    low, high = metrics.wilson(last.accuracy * images, images, z=1.645)
+    now = Forecast(last.shots, last.accuracy, low, high)
+    shots = [last.shots, *(max(last.shots + 1, round(factor * last.shots)) for factor in MORE)]
+    law, *ahead = extrapolate(points, shots)
+    shift = last.accuracy - law.accuracy
+    return now, [
+        Forecast(
+            each.shots, *(min(1.0, max(0.0, value + shift)) for value in (each.accuracy, each.low, each.high))
+        )
+        for each in ahead
+    ]
 
 
 def extrapolate(points: Sequence[CurvePoint], shots: Sequence[int]) -> list[Forecast]:
-    """Accuracy to expect at other numbers of images per class.
+    """Estimate the accuracy with other numbers of images per class.
 
     Examples
     --------
@@ -126,7 +151,7 @@ def extrapolate(points: Sequence[CurvePoint], shots: Sequence[int]) -> list[Fore
     cost = 0.5 * (weight * (residual - scale[..., None] * shape) ** 2).sum(-1)
     chance = np.exp(cost.min() - cost)
     chance /= chance.sum()
-    # b's own uncertainty, given a and c: normal, seven points of it.
+    # The uncertainty of b, given a and c: seven points of a normal distribution.
     deviation = (weight * shape**2).sum(-1) ** -0.5
     steps = np.linspace(-2, 2, 7)
     share = np.exp(-0.5 * steps**2) / np.exp(-0.5 * steps**2).sum()
@@ -143,27 +168,17 @@ def extrapolate(points: Sequence[CurvePoint], shots: Sequence[int]) -> list[Fore
     return found
 
 
-def _sizes(largest: int) -> list[int]:
-    """Numbers of images to try: doubling, and the most that leaves one to ask about."""
-    sizes = [s for s in (1, 2, 4, 8, 16, 32, 64, 128) if s < 0.8 * largest]
-    return sorted({*sizes, max(2, int(0.8 * largest))})
+def _draw(y: Array, images: Array, shots: int, rng: random.Random) -> Array:
+    """Draw `shots` of these images of each class."""
+    chosen: list[int] = []
+    for label in np.unique(y[images]):
+        chosen += rng.sample(images[y[images] == label].tolist(), shots)
+    return np.array(sorted(chosen))
 
 
-def _split(y: Array, shots: int, rng: random.Random) -> tuple[Array, Array]:
-    """`shots` images of each class, and the others."""
-    support: list[int] = []
-    rest: list[int] = []
-    for label in np.unique(y):
-        images = np.flatnonzero(y == label).tolist()
-        rng.shuffle(images)
-        support += images[:shots]
-        rest += images[shots:]
-    return np.array(sorted(support)), np.array(sorted(rest))
-
-
-def _point(shots: int, values: list[float], judged: int) -> CurvePoint:
-    """Draws share images, so that more of them do not make the images more: the binomial part stays."""
+def _point(shots: int, values: list[float], images: int) -> CurvePoint:
+    """Return the mean of several fits, which are evaluated on this many different images."""
     mean = sum(values) / len(values)
-    between = float(np.std(values, ddof=1)) ** 2 / len(values) if len(values) > 1 else 0.0
-    smoothed = (mean * judged + 1) / (judged + 2)
-    return CurvePoint(shots, mean, float(np.sqrt(between + smoothed * (1 - smoothed) / judged)))
+    between = float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
+    smoothed = (mean * images + 1) / (images + 2)
+    return CurvePoint(shots, mean, float(np.sqrt(between + smoothed * (1 - smoothed) / images)))

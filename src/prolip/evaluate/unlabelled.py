@@ -1,40 +1,32 @@
-"""Unlabelled images: what they add to a fitted model, where images that are known say that they help.
+"""Unlabelled images: used by a fitted model where held-out labelled images show that they help.
 
-Two uses of the clusters of `together`, which share their evidence:
+There are two uses of the clusters of `transductive`:
 
-- `predict_transductive`: the images to answer for are the pool themselves;
-- `learn_from`: a pool makes another matrix, for images that are yet to come.
+- `predict_transductive`: the images to predict are clustered together;
+- `learn_from`: a pool of images makes another matrix, for images that are yet to come.
 
 Evidence. Each fold of the support set in turn is held out, a model is fitted on the rest with the same
-settings, and the pool is clustered with that; where images are to be answered together, the held-out ones
-join the pool. The clusters are used where they make the held-out labels likelier, by MARGIN standard errors
-at least: the gain of an image is the change of log p of its label, each side at its own best temperature
-(the answers of a model and of its clusters know much the same: their sum is too sure as it is), and counts by
-its class's share of the pool, for classes that are absent have nothing to say. Counting answers that are
-right instead, as a gate, sees less in as few images: over 12 sets and 8 draws, with 4 images a class, the
-mean gain and that of the worst set were
+settings, and the pool is clustered with it; for transductive predictions the held-out images join the pool.
+The clusters are used if they raise the log-likelihood of the held-out labels by at least MARGIN standard
+errors, each side at its best temperature, and each image weighted by the share of its class in the pool.
+Counting correct predictions instead sees less in few images. Over 12 sets and 8 draws, with 4 images per
+class, the mean gain (and that of the worst set) was
 
-                           together       few classes    pool           half foreign
-    not gated              +2.1  (-2.5)   +2.2  (-1.0)   +1.3  (-3.2)   +0.8  (-4.0)
-    as many right          +2.0  (-1.8)   +1.5  (-0.6)   +1.1  (-1.8)   +1.1  (-1.9)
-    likelier               +2.0  (-1.2)   +1.5  (-0.1)   +1.7  (-0.8)   +1.2  (-1.4)
-    by half an error       +1.9  (-0.3)   +1.0  ( 0.0)   +1.7  ( 0.0)   +1.2  (-0.4)
-    by a whole one         +1.6  (-0.3)   +0.7  ( 0.0)   +1.6  ( 0.0)   +1.1  (-0.1)
+                        transductive   few classes    pool           half out-of-distribution
+    always used         +2.1  (-2.5)   +2.2  (-1.0)   +1.3  (-3.2)   +0.8  (-4.0)
+    as many correct     +2.0  (-1.8)   +1.5  (-0.6)   +1.1  (-1.8)   +1.1  (-1.9)
+    likelier            +2.0  (-1.2)   +1.5  (-0.1)   +1.7  (-0.8)   +1.2  (-1.4)
+    MARGIN = 0.5        +1.9  (-0.3)   +1.0  ( 0.0)   +1.7  ( 0.0)   +1.2  (-0.4)
+    MARGIN = 1          +1.6  (-0.3)   +0.7  ( 0.0)   +1.6  ( 0.0)   +1.1  (-0.1)
 
-The losses are those of two sets whose classes are made of six others each, at random: a class is not one
-cluster there. None of the others lost more than 0.2 by any of these rules.
-
-One image per class leaves nothing to hold out: there the clusters, by unlabelled images alone, must recognise
-at least half of the labelled ones. That is a check for nonsense. It does not tell a gain from a small loss,
-and nothing that was looked at does (docs/unlabelled.md).
-
-From fewer images than LEAST, or PER_CLASS a class, nothing is learned: batches of 10 to 20 images lost 2.7
-points on average with one image a class, and 0.6 with more.
+With one image per class nothing can be held out: there the clusters, by unlabelled images alone, must
+recognise at least half of the labelled ones, which excludes nonsense and no more (docs/unlabelled.md). Fewer
+images than MIN_POOL, or MIN_POOL_PER_CLASS per class, are not used: batches of 10 to 20 images lost 2.7
+points on average with one image per class, and 0.6 with more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +34,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, row_lengths, softmax
+from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
@@ -50,12 +43,12 @@ from prolip.methods.base import Method
 from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import parallel_matmul, single_thread
 
-LEAST, PER_CLASS = 30, 3
+MIN_POOL, MIN_POOL_PER_CLASS = 30, 3
 MARGIN = 0.5  # standard errors
-ASKED = 2048  # images of the pool that folds look at, spread evenly over it
-ENOUGH = 100  # held-out images; further folds changed no mean gain by more than 0.05
-MEASURED = 512  # images that mean lengths are taken from
-RANK = 1e-3  # as in methods.anchored: singular values of the texts below this share are none
+MAX_FOLD_POOL = 2048  # images of the pool that folds use, spread evenly over it
+MIN_HELD_OUT = 100  # folds stop here: further ones changed no mean gain by more than 0.05
+LENGTH_SAMPLE = 512  # images that mean lengths are computed from
+TEXT_RANK_TOLERANCE = 1e-3  # relative, of singular values of the texts, as in methods.anchored
 
 
 @dataclass(frozen=True)
@@ -64,16 +57,16 @@ class Evidence:
 
     used: bool
     why: str
-    asked: int = 0  # support images
-    before: float | None = None  # accuracy on them alone; None with one image per class
-    after: float | None = None  # with the pool
+    asked: int = 0  # number of held-out support images
+    before: float | None = None  # held-out accuracy of the model; None with one image per class
+    after: float | None = None  # held-out accuracy with the pool
     gain: float | None = None  # of the log-likelihood of their labels
     error: float | None = None  # its standard error
 
 
 @dataclass(frozen=True, eq=False)
 class TransductivePredictions:
-    """Probabilities [n, K] of images that were classified together, or one by one if that is no help."""
+    """Probabilities [n, K] of images that were classified together, or one by one if that does not help."""
 
     probabilities: Array
     evidence: Evidence
@@ -81,7 +74,7 @@ class TransductivePredictions:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A model after a pool: as it was before where the evidence was against it."""
+    """A model and its confidence after a pool, unchanged if the evidence is against it."""
 
     fitted: Fitted
     confidence: Confidence
@@ -92,67 +85,51 @@ class Learned:
 def predict_transductive(
     fitted: Fitted, confidence: Confidence, task: Task | None, x: Array, seed: int = 0
 ) -> TransductivePredictions:
-    """Answers about features x [n, width], by all of them."""
+    """Predict features x [n, width] together."""
     plain = fitted.logits(x) / confidence.temperature
     pool, refusal = _pool(fitted, confidence, task, x)
     if pool is None or task is None:
         return TransductivePredictions(softmax(plain), Evidence(False, refusal))
     gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
-    held, some = [], pool.sample()
-    for kept, own in _folds(task, seed):
-        asked = np.concatenate([x[some], task.x[0, own]])
-        logits = pool.method.fit(task.subset(kept)).logits(asked) / confidence.temperature
-        f, weights = np.concatenate([pool.f[some], pool.support[own]]), np.ones(len(asked), np.float32)
-        weights[: -len(own)] = pool.weights[some]
-        found = fit_gaussians(pool.support[kept], task.y[kept], f, logits, weights)
-        held.append(_Held(own, logits[-len(own) :], found.answers[-len(own) :] / 2))
-    verdict = _judge(held, task, pool, gaussians)
-    if not verdict.evidence.used:
-        return TransductivePredictions(softmax(plain), verdict.evidence)
-    return TransductivePredictions(softmax(gaussians.answers / 2 / verdict.temperature), verdict.evidence)
+    evaluation = _evaluate(pool, task, confidence, gaussians, seed, join=True)
+    if not evaluation.evidence.used:
+        return TransductivePredictions(softmax(plain), evaluation.evidence)
+    joint = gaussians.log_posterior / 2 / evaluation.temperature
+    return TransductivePredictions(softmax(joint), evaluation.evidence)
 
 
 @single_thread()
 def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, seed: int = 0) -> Learned:
-    """A model fitted on `task` and what features x [n, width] of unlabelled images add to it."""
+    """Use features x [n, width] of unlabelled images to improve a model that was fitted on `task`."""
     pool, refusal = _pool(fitted, confidence, task, x)
     if pool is None or not isinstance(fitted, Projected):
-        no_matrix = f"{fitted.method} is no matrix that a pool could move"
+        no_matrix = f"{fitted.method} has no matrix that a pool could change"
         return Learned(fitted, confidence, Evidence(False, refusal or no_matrix))
-    gaussians = fit_gaussians(
-        pool.support, task.y, pool.f, fitted.logits(x) / confidence.temperature, pool.weights
-    )
-    held, some = [], pool.sample()
-    for kept, own in _folds(task, seed):
-        asked = np.concatenate([x[some], task.x[0, own]])
-        logits = pool.method.fit(task.subset(kept)).logits(asked) / confidence.temperature
-        before, of_pool = logits[-len(own) :], logits[: -len(own)]
-        found = fit_gaussians(pool.support[kept], task.y[kept], pool.f[some], of_pool, pool.weights[some])
-        share = len(of_pool) / (len(of_pool) + len(kept))
-        held.append(_Held(own, before, (before + share * found.scores(pool.support[own])) / 2))
-    verdict = _judge(held, task, pool, gaussians)
-    if not verdict.evidence.used:
-        return Learned(fitted, confidence, verdict.evidence)
+    plain = fitted.logits(x) / confidence.temperature
+    gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
+    evaluation = _evaluate(pool, task, confidence, gaussians, seed, join=False)
+    if not evaluation.evidence.used:
+        return Learned(fitted, confidence, evaluation.evidence)
     learned = move(fitted, pool.axes, gaussians, confidence.temperature, x, task.n)
-    return Learned(learned, Confidence.of(learned, task, verdict.held_out), verdict.evidence)
+    return Learned(learned, Confidence.of(learned, task, evaluation.held_out), evaluation.evidence)
 
 
 def move(
     fitted: Projected, axes: Axes, gaussians: Gaussians, temperature: float, x: Array, labelled: int
 ) -> Projected:
-    """The matrix whose answers are those of a model and of its clusters, weighed by the pool's share c.
+    """Return the matrix whose predictions combine a model and its clusters, weighted by the pool's share c.
 
-    With inputs z, embeddings v = z B + offset, a = |v| / |z| on average over the pool x [n, width], and h a
-    direction that every z / |z| has a product of about 1 with,
+    With inputs z, embeddings v = z B + offset, a = |v| / |z| on average over the pool x [n, width], and a
+    direction h whose product with every z / |z| is about 1,
 
         2 a |z| logits  ~  (s / t) v T'  +  a c beta ( z V S^-1 mu'  +  (z . h) (offset - mean V S^-1 mu') )
 
-    which is linear in z: what stands behind v T' is (s / t) z G, and B + G (T')^+ the matrix.
+    which is linear in z: the second term is (s / t) z G, and B + G (T')^+ the matrix.
     c = n / (n + labelled): beside many labelled images a regression on them knows more than means do (16
     images of each of 60 birds, a pool of 600: 0.7 points won with c, 0.5 lost without).
     """
     base = fitted.head.weight if fitted.adapter is None else fitted.adapter
-    some = x[:: -(-len(x) // MEASURED)]
+    some = x[:: -(-len(x) // LENGTH_SAMPLE)]
     lengths = np.maximum(row_lengths(_inputs(fitted, some)), 1e-30)
     ratio = float((row_lengths(_embedded(fitted, some)) / lengths).mean())
     direct = parallel_matmul(axes.axes, gaussians.weight.T.astype(axes.axes.dtype))  # [Do, K]
@@ -160,7 +137,9 @@ def move(
     g = direct + np.outer(_constant_direction(axes, len(x)), constant)
     share = len(x) / (len(x) + labelled)
     g = (ratio * share * gaussians.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
-    weight = (base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), RANK)).astype(base.dtype)
+    weight = (base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), TEXT_RANK_TOLERANCE)).astype(
+        base.dtype
+    )
     moved = (
         replace(fitted, head=fitted.head.with_weight(weight), tuned=True)
         if fitted.adapter is None
@@ -172,89 +151,110 @@ def move(
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
+    """Unlabelled images beside the support set, in principal axes."""
+
     axes: Axes
-    support: Array  # coordinates [n, r]
+    x: Array  # features [m, width]
     f: Array  # coordinates [m, r]
-    weights: Array  # how far each belongs [m]
-
-    method: Method  # settled
-
-    def sample(self) -> slice:
-        return slice(None, None, -(-len(self.f) // ASKED))
+    weights: Array  # how likely each is in-distribution [m]
+    support: Array  # coordinates of the support set [n, r]
+    method: Method  # of the model, with its settings
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
-    images: Array  # [h]
-    before: Array  # calibrated logits [h, K]
-    after: Array  # the mean of these and of the clusters' [h, K]
-
-
-@dataclass(frozen=True, eq=False)
-class _Verdict:
+class _Evaluation:
     evidence: Evidence
     held_out: HeldOutPredictions  # with the pool
-    temperature: float = 1.0  # of these
+    temperature: float = 1.0  # of these predictions
 
 
 def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -> tuple[_Pool | None, str]:
-    """The pool beside the support set, or why there is none."""
+    """Return the pool, or why it cannot be used."""
     if task is None:
         return None, "the model was saved without the features of its support set"
     method = methods.from_settings(fitted.settings)
     if method.trains_tower:
-        return (
-            None,
-            f"{fitted.method} trains through the model itself, too long for a look at held-out images",
-        )
+        return None, f"{fitted.method} trains the encoder, and takes too long for cross-validation"
     out_of_distribution = confidence.out_of_distribution or OutOfDistribution.of(task)
     weights = out_of_distribution.weights(x, task.linear)
-    least = max(LEAST, PER_CLASS * task.classes)
+    least = max(MIN_POOL, MIN_POOL_PER_CLASS * task.classes)
     if weights.sum() < least:
-        return None, f"{weights.sum():.0f} images that belong are too few, it takes {least}"
+        return None, f"{weights.sum():.0f} in-distribution images are too few, it takes {least}"
     inputs = [_inputs(fitted, features, task) for features in (task.x[0], x)]
     axes = Axes.of(np.concatenate(inputs), task.classes)
-    return _Pool(axes, axes(inputs[0]), axes(inputs[1]), weights, method), ""
+    return _Pool(axes, x, axes(inputs[1]), weights, axes(inputs[0]), method), ""
 
 
-def _folds(task: Task, seed: int) -> list[tuple[Array, Array]]:
-    """Images kept and held out, of as many folds as it takes to ask about ENOUGH."""
-    parts = fold_parts(task, seed)
-    asked = np.cumsum([len(own) for _, own in parts])
-    return parts[: int(np.searchsorted(asked, ENOUGH)) + 1]
+def _evaluate(
+    pool: _Pool, task: Task, confidence: Confidence, gaussians: Gaussians, seed: int, *, join: bool
+) -> _Evaluation:
+    """Compare held-out predictions with and without the pool, which the held-out images `join` or not."""
+    some = slice(None, None, -(-len(pool.f) // MAX_FOLD_POOL))
+    f, weights, x = pool.f[some], pool.weights[some], pool.x[some]
+    images, before, after = [], [], []
+    for rest, own in fold_parts(task, seed):
+        logits = pool.method.fit(task.subset(rest)).logits(np.concatenate([x, task.x[0, own]]))
+        logits = logits / confidence.temperature
+        own_logits, held_out_f = logits[len(x) :], pool.support[own]
+        if join:
+            all_f, all_weights = np.concatenate([f, held_out_f]), np.append(weights, np.ones(len(own)))
+            found = fit_gaussians(pool.support[rest], task.y[rest], all_f, logits, all_weights)
+            after.append(found.log_posterior[len(x) :] / 2)
+        else:
+            found = fit_gaussians(pool.support[rest], task.y[rest], f, logits[: len(x)], weights)
+            share = len(x) / (len(x) + len(rest))
+            after.append((own_logits + share * found.scores(held_out_f)) / 2)
+        images.append(own)
+        before.append(own_logits)
+        if sum(map(len, images)) >= MIN_HELD_OUT:
+            break
+    if not images:
+        return _evaluate_one_shot(pool, task, gaussians)
+    order = np.concatenate(images).argsort()
+    held_out = np.concatenate(images)[order]
+    alone = _model_logits(confidence, held_out, np.concatenate(before)[order])
+    return _compare(alone, np.concatenate(after)[order], held_out, task, gaussians)
 
 
-def _judge(held: Sequence[_Held], task: Task, pool: _Pool, gaussians: Gaussians) -> _Verdict:
-    """Were the held-out images helped?"""
-    if not held:
-        right = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
-        asked = int((~np.isnan(right)).sum())
-        share = float(np.nansum(right)) / max(asked, 1)
-        why = f"the pool's clusters recognise {share:.0%} of {asked} labelled images without seeing them"
-        nothing = HeldOutPredictions(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
-        return _Verdict(Evidence(share >= 0.5, why, asked, None, share), nothing)
-    images = np.concatenate([each.images for each in held])
-    order = images.argsort()
-    before = np.concatenate([each.before for each in held])[order]
-    after = np.concatenate([each.after for each in held])[order]
-    y = task.y[images[order]]
+def _model_logits(confidence: Confidence, images: Array, refitted: Array) -> Array:
+    """Return the calibrated logits of the fit itself for held-out images, where it has them."""
+    known = confidence.held_out
+    if known is None or not np.isin(images, known.images).all():
+        return refitted
+    return known.logits[np.searchsorted(known.images, images)] / confidence.temperature
+
+
+def _compare(alone: Array, joint: Array, images: Array, task: Task, gaussians: Gaussians) -> _Evaluation:
+    """Compare logits [h, K] for held-out images, those of the model alone and those with the pool."""
+    y = task.y[images]
     shares = np.maximum(gaussians.counts[y].astype(np.float64), 1e-6)
     shares /= shares.sum()
-    temperatures = [fit_temperature(logits, y, shares * len(y)) for logits in (before, after)]
-    gains = cross_entropy(before / temperatures[0], y) - cross_entropy(after / temperatures[1], y)
+    temperatures = [fit_temperature(logits, y, shares * len(y)) for logits in (alone, joint)]
+    gains = cross_entropy(alone / temperatures[0], y) - cross_entropy(joint / temperatures[1], y)
     gain = float(shares @ gains)
     error = float(np.sqrt(np.square(shares * (gains - gain)).sum()))
-    alone, joint = (float(shares @ (logits.argmax(axis=1) == y)) for logits in (before, after))
+    before, after = (metrics.accuracy(logits, y) for logits in (alone, joint))
+    of = "" if len(y) == task.n else f" on {len(y)} of {task.n} images"
     why = (
-        f"of {len(y)} held-out labelled images {joint:.1%} are right with the others, {alone:.1%} alone; "
-        f"the log-likelihood of their labels changes by {gain:+.3f}, standard error {error:.3f}"
+        f"held-out accuracy{of} {before:.1%} alone, {after:.1%} together; the log-likelihood of the labels "
+        f"changes by {gain:+.3f}, standard error {error:.3f}"
     )
-    evidence = Evidence(gain >= MARGIN * error, why, len(y), alone, joint, gain, error)
-    return _Verdict(evidence, HeldOutPredictions(after, y, images[order]), temperatures[1])
+    evidence = Evidence(gain >= MARGIN * error, why, len(y), before, after, gain, error)
+    return _Evaluation(evidence, HeldOutPredictions(joint, y, images), temperatures[1])
+
+
+def _evaluate_one_shot(pool: _Pool, task: Task, gaussians: Gaussians) -> _Evaluation:
+    """Check whether the clusters recognise the labelled images, of which none can be held out."""
+    correct = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
+    count = int((~np.isnan(correct)).sum())
+    share = float(np.nansum(correct)) / max(count, 1)
+    why = f"the clusters of the pool recognise {share:.0%} of {count} labelled images without seeing them"
+    nothing = HeldOutPredictions(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
+    return _Evaluation(Evidence(share >= 0.5, why, count, None, share), nothing)
 
 
 def _inputs(fitted: Fitted, x: Array, task: Task | None = None) -> Array:
-    """What the matrix of a model multiplies; of other models, features before the projection."""
+    """Return what the matrix of a model multiplies; for other models, features before the projection."""
     if isinstance(fitted, Projected):
         return fitted.head.split(x)[0] if fitted.adapter is None else fitted.head(x)
     return x if task is None else task.linear.split(x)[0]
@@ -266,7 +266,7 @@ def _embedded(fitted: Projected, x: Array) -> Array:
 
 
 def _constant_direction(axes: Axes, images: int) -> Array:
-    """The direction h [Do]: the mean, less what varies from image to image, scaled to mean . h = 1."""
+    """Return the direction h [Do]: the mean without what varies between images, scaled to mean . h = 1."""
     along = axes.axes.T @ axes.mean
     rank = len(along)
     ridge = 2 * rank / (2 * rank + images) * float(axes.variances.mean())

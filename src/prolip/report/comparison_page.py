@@ -10,12 +10,13 @@ COLUMNS = ("method", "accuracy %", "95 % interval", "gap", "calibration error %"
 ROW, NAMES, AXIS, TOP, BOTTOM = 22, 190, 380, 8, 40  # pixels of the plot
 
 NOTE = (
-    "Each image was asked about once, by fits that had not seen it. Bars are 95 % intervals of the accuracy "
-    "on other images like these; two methods are better compared by their gap on the same images."
+    "Each image was predicted once, by fits that had not seen it: the default as `prolip fit` reports it, "
+    "the others by nested cross-validation, with their hyperparameters chosen inside each fold. Bars are "
+    "95 % intervals of the accuracy on other images like these; compare two methods by their gap on these."
 )
 COLUMNS_NOTE = (
     "`gap` is to the default, ± its standard error; `s` seconds of one fit; `open` whether other classes can "
-    "be asked for; `exports` what `prolip export --to` takes."
+    "be added; `exports` what `prolip export --to` takes."
 )
 
 
@@ -25,7 +26,7 @@ def comparison_page(comparison: Comparison, *, title: str, source: str) -> str:
     lead = f"{comparison.images} images of {source}, {comparison.classes} classes, {each_class}."
     rows = [
         [tag("b", cell) if each is comparison.chosen else cell for cell in table_row(each)]
-        for each in comparison.judged
+        for each in comparison.scores
     ]
     left_out = [tag("li", f"{name}: {why}") for name, why in comparison.left_out.items()]
     sections = [
@@ -44,9 +45,9 @@ def comparison_page(comparison: Comparison, *, title: str, source: str) -> str:
 
 def method_chart(comparison: Comparison) -> Html:
     """Accuracy of each method with its interval; the one to take stands out."""
-    first = math.floor(10 * min(each.low for each in comparison.judged)) / 10
-    last = math.ceil(10 * max(each.high for each in comparison.judged)) / 10
-    base = TOP + ROW * len(comparison.judged)
+    first = math.floor(10 * min(each.low for each in comparison.scores)) / 10
+    last = math.ceil(10 * max(each.high for each in comparison.scores)) / 10
+    base = TOP + ROW * len(comparison.scores)
 
     def x(share: float) -> str:
         return f"{NAMES + AXIS * (share - first) / (last - first):.1f}"
@@ -56,7 +57,7 @@ def method_chart(comparison: Comparison) -> Html:
         at = x(tick / 10)
         parts.append(tag("line", x1=at, y1=TOP, x2=at, y2=base, class_="grid"))
         parts.append(tag("text", str(10 * tick), x=at, y=base + 15, text_anchor="middle"))
-    for i, each in enumerate(comparison.judged):
+    for i, each in enumerate(comparison.scores):
         y, taken = TOP + ROW * i + ROW // 2, each is comparison.chosen
         told = f"{each.candidate}: {100 * each.accuracy:.1f} %, {100 * each.low:.1f} to {100 * each.high:.1f}"
         name = tag("text", each.candidate, x=NAMES - 10, y=y + 4, text_anchor="end")
