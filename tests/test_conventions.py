@@ -1,4 +1,4 @@
-"""Conventions that ruff has no rule for, kept by walking over the syntax trees of the package."""
+"""Conventions that ruff has no rule for, checked on the syntax trees of the package."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ def is_private(name):
 
 
 def own_attributes(cls):
-    """What a class defines or assigns to itself: it may do so on other instances of it, such as copies."""
+    """Names that a class defines or assigns to itself: it may use them on other instances, such as copies."""
     names = {node.name for node in ast.walk(cls) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(cls):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
@@ -53,15 +53,15 @@ def is_self(node):
 
 
 def intrusions(node, own=frozenset()):
-    """Uses of another object's private attribute, assignments to another object's attribute."""
+    """Yield uses of another object's private attribute and assignments to another object's attribute."""
     if isinstance(node, ast.ClassDef):
         own = own_attributes(node)
     if isinstance(node, ast.ImportFrom):
         yield from (f"line {node.lineno}: import {a.name}" for a in node.names if is_private(a.name))
     if isinstance(node, ast.Attribute) and not is_self(node.value) and node.attr not in own:
         text = ast.unparse(node)
-        foreign = is_private(node.attr) or not isinstance(node.ctx, ast.Load)
-        if foreign and text not in THIRD_PARTY and node.attr not in THIRD_PARTY_NAMES:
+        intrudes = is_private(node.attr) or not isinstance(node.ctx, ast.Load)
+        if intrudes and text not in THIRD_PARTY and node.attr not in THIRD_PARTY_NAMES:
             yield f"line {node.lineno}: {text}"
     for child in ast.iter_child_nodes(node):
         yield from intrusions(child, own)
@@ -142,3 +142,20 @@ def test_only_the_encoders_know_the_kind_called_arrays():
         if isinstance(side, ast.Constant) and side.value == "arrays"
     ]
     assert found == []
+
+
+def imported(folder):
+    """Top-level names that the files of a folder import."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module.split(".")[0]
+
+
+def test_tests_and_benchmarks_do_not_import_each_other():
+    tests, benchmarks = (SOURCE.parents[1] / name for name in ("tests", "benchmarks"))
+    modules = {folder: {path.stem for path in folder.iterdir()} for folder in (tests, benchmarks)}
+    assert modules[benchmarks] & set(imported(tests)) == set()
+    assert (modules[tests] - modules[benchmarks]) & set(imported(benchmarks)) == set()

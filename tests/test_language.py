@@ -60,6 +60,7 @@ def files():
     for path in sorted(PACKAGE.rglob("*")):
         if path.suffix in TEXT:
             yield path.relative_to(PACKAGE).parts[0], path
+    yield from ((f"benchmarks/{path.name}", path) for path in sorted((PROJECT / "benchmarks").glob("*.py")))
     yield from ((f"docs/{path.name}", path) for path in sorted((PROJECT / "docs").rglob("*.md")))
     yield from ((name, PROJECT / name) for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
 
