@@ -12,6 +12,7 @@ THIRD_PARTY = {
     "visual._embeds",  # open_clip: the tokens that enter a ViT
     "warnings.showwarning",  # documented as the thing to replace
     "sys.unraisablehook",  # likewise
+    "os._exit",  # documented: ends a worker process without clean-up
     "hub.HF_HUB_DISABLE_TELEMETRY",
     "constants.HF_HUB_DISABLE_TELEMETRY",
     "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
