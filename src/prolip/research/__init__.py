@@ -1,1 +1,1 @@
-"""Experiments, and the pictures and tables that they make."""
+"""The paper: its experiments, datasets and protocols, and the methods that train through a tower."""

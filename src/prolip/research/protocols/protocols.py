@@ -111,8 +111,8 @@ def adapt_at_test_time(
     found = {}
     for data in (dataset, *targets):
         start = fitted if data is dataset else fitted.with_text(data.text(run.template))
-        adapted = adapt_images(encoder, start, data.paths["test"], step)
-        found[data.name] = metrics.accuracy(adapted.logits, np.array(data.splits["test"].labels))
+        logits = adapt_images(encoder, start, data.paths["test"], step)
+        found[data.name] = metrics.accuracy(logits, np.array(data.splits["test"].labels))
     return {"accuracy": found[dataset.name], "targets": found, **_report(fitted)}
 
 

@@ -1,4 +1,4 @@
-"""An encoder that looks at places: the embedding of each part of a picture, instead of one of the whole."""
+"""An encoder of local features: an embedding for each region of an image."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from prolip.encoders.trainable_towers import LOCAL
 
 
 class LocalEncoder(Encoder):
-    """Local embeddings [places, D] of each picture, laid out as one row of features.
+    """Local embeddings [regions, D] of each image, flattened to one row of features.
 
-    The head is already in them: it is frozen wherever local features are used, and D is smaller than Do.
-    With `pooled` the embedding of the whole picture stands before them, as a place of its own.
+    The head is applied already: it is frozen wherever local features are used, and D is smaller than Do.
+    With `pooled` the embedding of the whole image precedes them, as a further region.
     """
 
     def __init__(self, base: Encoder, pooled: bool = False) -> None:
@@ -32,11 +32,11 @@ class LocalEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """Columns of a row: places x D."""
+        """The number of columns: regions x D."""
         return self._width
 
     def encode(self, pixels: Array) -> Array:
-        """Local embeddings [B, places x D] of uint8 pixels [B, S, S, 3]."""
+        """Compute local embeddings [B, regions x D] of uint8 pixels [B, S, S, 3]."""
         import torch
 
         with torch.no_grad():
@@ -47,9 +47,9 @@ class LocalEncoder(Encoder):
         return to_numpy(local.float().flatten(1))
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
-        """As the encoder itself does it."""
+        """Encode prompts with the base encoder."""
         return self.base.encode_text(prompts)
 
-    def places(self, x: Array) -> Array:
-        """Rows [.., places x D] as [.., places, D]."""
+    def unflatten(self, x: Array) -> Array:
+        """Reshape rows [.., regions x D] to [.., regions, D]."""
         return x.reshape(*x.shape[:-1], -1, self.head.dim)

@@ -78,7 +78,7 @@ class PLOT(CoOp):
         started = self.begin(task, validation)
         problem = ContextProblem.of(self, task)
         context, device = self._context(problem), problem.images.device
-        places = to_torch(self._places(problem.task, problem.task.images), device)  # [V, n, L, D]
+        regions = to_torch(self._regions(problem.task, problem.task.images), device)  # [V, n, L, D]
 
         from torch.nn.functional import cross_entropy
 
@@ -87,13 +87,13 @@ class PLOT(CoOp):
             return transport_logits(view, rows, problem.task.scale, self.matching)
 
         def loss(batch: Batch) -> Tensor:
-            view = places[batch.epoch % len(places), batch.images]
+            view = regions[batch.epoch % len(regions), batch.images]
             return cross_entropy(logits(view), problem.labels[batch.images])
 
         judge = None
         if validation is not None:
             images, y = self.held_out_images(validation), validation.y
-            held = to_torch(self._places(problem.task, images, views=1)[0], device).split(_IMAGES_AT_ONCE)
+            held = to_torch(self._regions(problem.task, images, views=1)[0], device).split(_IMAGES_AT_ONCE)
             judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
         towers, trained = problem.prompts.towers, {"context": context}
         figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
@@ -106,7 +106,7 @@ class PLOT(CoOp):
         """Return the options of the matching."""
         return Matching(self.eps, self.iterations, self.pooled)
 
-    def _places(self, task: TowerTask, images: Sequence[Any], views: int | None = None) -> Array:
+    def _regions(self, task: TowerTask, images: Sequence[Any], views: int | None = None) -> Array:
         assert task.encoder is not None
         encoder = LocalEncoder(task.encoder, self.pooled)
         return local_views(encoder, images, task.views if views is None else views, self.seed)
@@ -170,12 +170,12 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
     return plan
 
 
-def transport_logits(places: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
+def transport_logits(regions: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
     """Compute scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
     import torch
     from torch.nn.functional import normalize
 
-    unit = normalize(places, dim=-1).to(rows.dtype)
+    unit = normalize(regions, dim=-1).to(rows.dtype)
     local = unit[:, 1:] if matching.pooled else unit
     similar = torch.einsum("bld,pkd->bklp", local, rows)
     plan = sinkhorn(1 - similar.detach().float(), matching.eps, matching.iterations)
@@ -194,7 +194,7 @@ def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: 
             for start in range(0, len(indices), _IMAGES_AT_ONCE):
                 chosen = indices[start : start + _IMAGES_AT_ONCE]
                 found.append(encoder.encode(batches.get(chosen, view or None)))
-    return encoder.places(np.concatenate(found).reshape(views, len(indices), -1))
+    return encoder.unflatten(np.concatenate(found).reshape(views, len(indices), -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +213,12 @@ class Transported(Fitted):
     local: LocalEncoder | None = None
 
     def logits(self, x: Any) -> Array:
-        """Compute scores [m, K] of local features [m, places x D]."""
+        """Compute scores [m, K] of local features [m, regions x D]."""
         x = as_features(x, "local features")
-        places = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
+        regions = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
         rows = to_torch(self.rows.astype(x.dtype))
         parts = [
-            transport_logits(part, rows, self.scale, self.matching) for part in places.split(_IMAGES_AT_ONCE)
+            transport_logits(part, rows, self.scale, self.matching) for part in regions.split(_IMAGES_AT_ONCE)
         ]
         return np.concatenate([to_numpy(part) for part in parts])
 

@@ -30,7 +30,7 @@ more often than the centre view is, and harms elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,7 +42,7 @@ from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_nump
 from prolip.core.errors import check_name
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features import NoImageLeft, extract
+from prolip.features import extract
 from prolip.solvers.threads import single_thread
 
 if TYPE_CHECKING:
@@ -227,44 +227,15 @@ def _projected(start: Fitted) -> Projected:
     return model
 
 
-@dataclass(frozen=True, eq=False)
-class AdaptedPredictions:
-    """Scores of images, each after its own step."""
-
-    logits: Array  # [m, K], of the images that could be read
-    kept: list[int]  # their indices in the input
-    bad: list[tuple[str, str]]  # name and reason of each of the others
-
-
-def adapt_images(
-    encoder: Encoder,
-    start: Fitted,
-    images: Sequence[Any],
-    method: TestTime,
-    skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> AdaptedPredictions:
-    """Adapt a model to each image and compute its scores.
+def adapt_images(encoder: Encoder, start: Fitted, images: Sequence[Any], method: TestTime) -> Array:
+    """Adapt a model to each image and return its scores [n, K].
 
     The views are not stored on disk: 64 rows for each image would soon fill it.
     """
     reader = start.encoder_for(encoder)
     reader = reader.with_preprocess(view_preprocess(reader.preprocess))
-    scores: list[Array] = []
-    kept: list[int] = []
-    bad: list[tuple[str, str]] = []
+    scores = []
     for first in range(0, len(images), _IMAGES_AT_ONCE):
-        some = images[first : first + _IMAGES_AT_ONCE]
-        try:
-            found = extract(reader, some, range(method.views), None, skip_bad=skip_bad)
-        except NoImageLeft as none:
-            bad += none.bad
-            continue
+        found = extract(reader, images[first : first + _IMAGES_AT_ONCE], range(method.views), None)
         scores.append(method.logits(found.features, start, reader))
-        kept += [first + index for index in found.kept]
-        bad += found.bad
-        if progress:
-            progress(min(first + _IMAGES_AT_ONCE, len(images)), len(images))
-    if not kept:
-        raise NoImageLeft(bad)
-    return AdaptedPredictions(np.concatenate(scores), kept, bad)
+    return np.concatenate(scores)
