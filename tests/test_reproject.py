@@ -20,8 +20,6 @@ from prolip.export import reproject as module
 from prolip.export.reproject import reproject
 from prolip.features.embed import embed, read_index
 from prolip.io.writing import WriteError
-from prolip.research.towers import test_time
-from prolip.research.towers.test_time import adapt_images
 
 
 @pytest.fixture(autouse=True)
@@ -304,13 +302,3 @@ def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
     again = PredictionFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
     with again.opened():
         assert len(again.done) == len(lines) - 1
-
-
-def test_test_time_passes_over_bad_images(offline, colour_model, archive, monkeypatch):
-    monkeypatch.setattr("prolip.research.towers.test_time._IMAGES_AT_ONCE", 1)
-    archive[0].write_bytes(b"not a picture")
-    way = test_time.create("prolip", views=2)
-    found = adapt_images(offline, colour_model.fitted_, archive[:2], way, skip_bad=True)
-    assert (found.kept, [name for name, _ in found.bad]) == ([1], [str(archive[0])])
-    with pytest.raises(InputError):
-        adapt_images(offline, colour_model.fitted_, archive[:1], way, skip_bad=True)

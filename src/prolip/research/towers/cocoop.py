@@ -21,7 +21,7 @@ import numpy as np
 from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
-from prolip.methods.base import Progress
+from prolip.methods.base import FitContext
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
 
@@ -52,11 +52,8 @@ class CoCoOp(CoOp):
     summary: ClassVar[str] = "CoOp with words that a small net shifts for each image"
     size: ClassVar[str] = "M x De + (D + De + 1) D / 16 + De"
 
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> Conditional:
+    def solve(self, task: Task, context: FitContext) -> Conditional:
         """Learn the context and the net."""
-        started = self.begin(task, validation)
         problem = ContextProblem.of(self, task)
         net = self._net(problem)
 
@@ -70,12 +67,13 @@ class CoCoOp(CoOp):
             return cross_entropy(logits(z), problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
-        towers, judge = problem.prompts.towers, problem.judge(validation, logits)
-        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
+        towers, judge = problem.prompts.towers, problem.judge(context.validation, logits)
+        figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
-        context, layout = to_numpy(problem.context), problem.layout
-        fitted = Conditional(task.linear, task.text, task.scale, context, learned, layout, task.encoder)
-        return self.finish(fitted, task, started, **figures)
+        words, layout, encoder = to_numpy(problem.context), problem.layout, task.encoder
+        return Conditional(
+            task.linear, task.text, task.scale, words, learned, layout, encoder, report=figures
+        )
 
     def parameters(self, task: Task) -> int:
         """Count the context words and the weights of the net."""

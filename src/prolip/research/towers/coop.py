@@ -28,7 +28,7 @@ from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.errors import check_name
 from prolip.encoders.trainable_towers import WORDS
-from prolip.methods.base import Progress
+from prolip.methods.base import FitContext
 from prolip.research.towers.prompt_tuning import (
     POSITIONS,
     Layout,
@@ -79,23 +79,24 @@ class CoOp(PromptTuning):
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
+    def solve(self, task: Task, context: FitContext) -> Fitted:
         """Learn the context on cached image features."""
-        started = self.begin(task, validation)
         problem = ContextProblem.of(self, task)
         figures = self.train(
             problem.task,
             problem.prompts.towers,
             {"context": problem.context},
             lambda batch: self.loss(problem, batch),
-            progress,
+            context.progress,
             self.gradient(problem),
-            problem.judge(validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)),
+            problem.judge(
+                context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
+            ),
         )
-        task, context = problem.task, problem.context.detach()
-        text = Text(problem.prompts.embed(context), task.text.classes)
-        fitted = Prompted(task.linear, text, task.scale, to_numpy(context), problem.layout, task.encoder)
-        return self.finish(fitted, task, started, **figures)
+        task, words = problem.task, problem.context.detach()
+        text = Text(problem.prompts.embed(words), task.text.classes)
+        head, encoder = task.linear, task.encoder
+        return Prompted(head, text, task.scale, to_numpy(words), problem.layout, encoder, report=figures)
 
     def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
         """Compute the cross-entropy of a batch."""

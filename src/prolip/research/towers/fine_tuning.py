@@ -46,7 +46,7 @@ from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
 from prolip.io.files import sha256_tensors
-from prolip.methods.base import Progress
+from prolip.methods.base import FitContext
 from prolip.research.towers.tower_method import Batches, TowerFitted, TowerMethod, TowerTask
 
 if TYPE_CHECKING:
@@ -96,20 +96,19 @@ class FineTuning(TowerMethod):
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Return the parameters to train, by name."""
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Tuned:
+    def solve(self, task: Task, context: FitContext) -> Tuned:
         """Train a copy of the towers; the encoder itself does not change."""
-        started = self.begin(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
             parameter.requires_grad_(True)
-        figures = self.run(task, encoder, towers, trained, progress, validation)
+        figures = self.run(task, encoder, towers, trained, context)
         changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
-        fitted = self.tuned(task, encoder, towers, changed)
+        fitted = replace(self.tuned(task, encoder, towers, changed), report=figures)
         if trains_text(towers, trained) and task.text.classes is not None:
             text = fitted.encoder_for(encoder).text(task.text.classes, task.templates)
             fitted = replace(fitted, text=text)
-        return self.finish(fitted, task, started, **figures)
+        return fitted
 
     def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
         """Return the fitted model with the trained towers."""
@@ -122,8 +121,7 @@ class FineTuning(TowerMethod):
         encoder: Encoder,
         towers: Towers,
         trained: dict[str, nn.Parameter],
-        progress: Progress | None,
-        validation: Task | None = None,
+        context: FitContext,
     ) -> dict[str, Any]:
         """Train the chosen parameters, and return figures of the run."""
         import torch
@@ -154,8 +152,8 @@ class FineTuning(TowerMethod):
                 with without_dropout(towers.model):
                     return logits(pixels)
 
-            judge = self.judge_images(validation, preprocess, validation_logits)
-            figures = self.train(task, towers, trained, loss, progress, judge=judge)
+            judge = self.judge_images(context.validation, preprocess, validation_logits)
+            figures = self.train(task, towers, trained, loss, context.progress, judge=judge)
         towers.model.to(memory_format=torch.contiguous_format)
         return figures
 

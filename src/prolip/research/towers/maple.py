@@ -23,7 +23,7 @@ from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
 from prolip.io.files import sha256_tensors
-from prolip.methods.base import Progress
+from prolip.methods.base import FitContext
 from prolip.research.towers.prompt_tuning import (
     Layout,
     PromptTuning,
@@ -70,9 +70,8 @@ class MaPLe(PromptTuning):
     needs: ClassVar[tuple[str, ...]] = (WORDS, IMAGE, CLASS_TOKEN)
     reads_images: ClassVar[bool] = True
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Coupled:
+    def solve(self, task: Task, context: FitContext) -> Coupled:
         """Train the prompts through both towers of a copy."""
-        started = self.begin(task, validation)
         task, encoder, towers = self.open(task, copy=True)
         names, device = task.text.classes, encoder.device
         assert names is not None
@@ -95,15 +94,14 @@ class MaPLe(PromptTuning):
             def loss(batch: Batch) -> Tensor:
                 return cross_entropy(logits(batches.of(batch)), labels[batch.images])
 
-            judge = self.judge_images(validation, preprocess, logits)
+            judge = self.judge_images(context.validation, preprocess, logits)
             trained = dict(coupling.named_parameters())
             with insert_prompts(towers, coupling):
-                figures = self.train(task, towers, trained, loss, progress, judge=judge)
+                figures = self.train(task, towers, trained, loss, context.progress, judge=judge)
         coupling.requires_grad_(False)
         text = Text(text_rows(prompts, coupling), names)
         state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}
-        fitted = Coupled(text, task.scale, state, layout).bind(encoder)
-        return self.finish(fitted, task, started, **figures)
+        return Coupled(text, task.scale, state, layout, report=figures).bind(encoder)
 
     def parameters(self, task: Task) -> int:
         """Count the text prompts of every depth and the maps to visual ones."""

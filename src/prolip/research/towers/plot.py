@@ -28,7 +28,7 @@ from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import LOCAL, WORDS
-from prolip.methods.base import Progress
+from prolip.methods.base import FitContext
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
@@ -71,35 +71,33 @@ class PLOT(CoOp):
     needs: ClassVar[tuple[str, ...]] = (WORDS, LOCAL)
     reads_images: ClassVar[bool] = True
 
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> Transported:
+    def solve(self, task: Task, context: FitContext) -> Transported:
         """Learn the prompts on cached local features."""
-        started = self.begin(task, validation)
         problem = ContextProblem.of(self, task)
-        context, device = self._context(problem), problem.images.device
+        words, device = self._context(problem), problem.images.device
         regions = to_torch(self._regions(problem.task, problem.task.images), device)  # [V, n, L, D]
 
         from torch.nn.functional import cross_entropy
 
         def logits(view: Tensor) -> Tensor:
-            rows = embed_each(problem.prompts, context)
+            rows = embed_each(problem.prompts, words)
             return transport_logits(view, rows, problem.task.scale, self.matching)
 
         def loss(batch: Batch) -> Tensor:
             view = regions[batch.epoch % len(regions), batch.images]
             return cross_entropy(logits(view), problem.labels[batch.images])
 
-        judge = None
+        judge, validation = None, context.validation
         if validation is not None:
             images, y = self.held_out_images(validation), validation.y
             held = to_torch(self._regions(problem.task, images, views=1)[0], device).split(_IMAGES_AT_ONCE)
             judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
-        towers, trained = problem.prompts.towers, {"context": context}
-        figures = self.train(problem.task, towers, trained, loss, progress, judge=judge)
-        task, rows = problem.task, to_numpy(embed_each(problem.prompts, context.detach()))
-        fitted = Transported(task.text, task.scale, to_numpy(context), rows, problem.layout, self.matching)
-        return self.finish(fitted.bind(task.encoder), task, started, **figures)
+        towers, trained = problem.prompts.towers, {"context": words}
+        figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
+        task, rows = problem.task, to_numpy(embed_each(problem.prompts, words.detach()))
+        scale, layout, learned = task.scale, problem.layout, to_numpy(words)
+        fitted = Transported(task.text, scale, learned, rows, layout, self.matching, report=figures)
+        return fitted.bind(task.encoder)
 
     @property
     def matching(self) -> Matching:
