@@ -23,7 +23,7 @@ from robustness.process import share_encoder
 from robustness.writers import careless, killed, library_kills
 
 KINDS = ("library", "kills", "once", "disk", "user", "vanish", "many")
-QUICK = ["overwrite", "predict csv", "export over"]
+QUICK = ["overwrite", "predict csv", "export over", "bench"]
 MEMORY = Path("/dev/shm")  # where trials are made, if it exists: nothing waits for a disk
 FAULTS = ("traceback", "hang", "lost or doubled", "silent change", "failure")
 

@@ -1,7 +1,8 @@
 """Commands that write, each with the state that it starts from and what must hold afterwards.
 
-After a kill, at any moment, the folder holds either what was there before or all of what was being written,
-and the user's own files are unchanged. After a second run it holds what an undisturbed run leaves.
+After a kill, at any moment, a model is either the old one or the new one, an export has no old files beside
+new ones, and the user's own files are unchanged. After a second run the folder holds what an undisturbed run
+leaves.
 """
 
 import csv
@@ -215,7 +216,7 @@ class Checks:
         def check(folder: Path, done: bool) -> Iterator[str]:
             found, old = contents(folder / name), contents(self.start / name)
             whole = self._undisturbed(job, found) if done else self.whole[job]
-            if found not in ([whole] if done else [whole, old]):
+            if found != whole if done else not is_unmixed(found, old, whole):
                 yield f"{name} is a mixture"
             if old:
                 yield from _notes(folder / name)
@@ -227,9 +228,9 @@ class Checks:
             if not done or not (folder / "results.sqlite").exists():
                 return
             with closing(sqlite3.connect(folder / "results.sqlite")) as db:
-                rows = db.execute("SELECT unit, status, result FROM units ORDER BY unit").fetchall()
+                rows = db.execute("SELECT run, status, result FROM runs ORDER BY run").fetchall()
             found = [
-                (unit, status, json.loads(result or "{}").get("accuracy")) for unit, status, result in rows
+                (key, status, json.loads(result or "{}").get("accuracy")) for key, status, result in rows
             ]
             if found != self._undisturbed(job, found):
                 yield "results are lost, doubled or differ"
@@ -255,9 +256,15 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
     return [(csv_text(row[0]), *row[1:]) for row in rows[1:]]
 
 
+def is_unmixed(found: dict[str, str], old: dict[str, str], new: dict[str, str]) -> bool:
+    """Whether a folder holds only old files or only new ones; an interrupted export may lack some."""
+    return found.items() <= old.items() or found.items() <= new.items()
+
+
 def contents(folder: Path) -> dict[str, str]:
-    """Return the hashes of the files in a folder."""
+    """Return the hashes of the files in a folder, without temporary ones."""
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    files = [path for path in files if MARK not in str(path.relative_to(folder))]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and exchanges folders")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks")
 
 
 def trials(*arguments):

@@ -12,7 +12,7 @@ from prolip.core import ProlipError
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.locks import MARK
 from prolip.io.writing import write_folder, write_json
-from robustness.commands import NOTE, read_rows
+from robustness.commands import NOTE, is_unmixed, read_rows
 from robustness.kills import Tally
 from robustness.process import Child
 
@@ -55,11 +55,8 @@ def _export(value: int) -> Callable[[Path], None]:
 
 
 def _exported(folder: Path) -> object:
-    return (
-        {path.name: path.read_text() for path in (folder / "out").iterdir()}
-        if (folder / "out").exists()
-        else {}
-    )
+    files = (folder / "out").iterdir() if (folder / "out").exists() else ()
+    return {path.name: path.read_text() for path in files if not path.name.startswith(MARK)}
 
 
 def _predict(suffix: str, first: int, last: int) -> Callable[[Path], None]:
@@ -86,7 +83,7 @@ def writings() -> list[Writing]:
         Writing("a new model", lambda folder: None, _save(2, True), _saved),
         Writing("a model over a model", _save(1, True), _save(2, True), _saved),
         Writing("a model without a card over one with", _save(1, True), _save(2, False), _saved),
-        Writing("an export over an export", _export(1), _export(2), _exported),
+        Writing("an export over an export", _export(1), _export(2), _exported, is_unmixed),
         *[
             Writing(
                 f"predictions .{suffix}",
