@@ -34,15 +34,15 @@ def test_the_demo_measures_reports_and_leaves_a_model(prolip, small, tmp_path, m
     assert len(json.loads(answers)) == 10
 
 
-def test_the_report_has_every_test_picture_of_the_matrix_and_both_answers(small, tmp_path):
+def test_the_report_has_every_test_image_and_both_predictions(small, tmp_path):
     seen = []
     demo.run(tmp_path, None, lambda what, done, total: seen.append(what))
     page = (tmp_path / "report.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    asked = [image for image in data["images"] if "truth" in image]
-    told = [image for image in data["images"] if "lines" in image]
-    assert (len(asked), len(told)) == (40, 20)
+    predicted = [image for image in data["images"] if "label" in image]
+    compared = [image for image in data["images"] if "lines" in image]
+    assert (len(predicted), len(compared)) == (40, 20)
     assert all(image["src"].startswith("data:image/jpeg") for image in data["images"])
-    assert {line[0].split(":")[0] for image in told for line in image["lines"][1:]} == {"before", "after"}
-    assert page.count("<svg") == 1
+    assert {line[0].split(":")[0] for image in compared for line in image["lines"][1:]} == {"before", "after"}
+    assert page.count("data-chart=") == 1
     assert set(seen) == {f"{step} {name}" for step in ("encoding", "fitting") for name in demo.SETS}

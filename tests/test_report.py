@@ -44,17 +44,17 @@ def saved(colour_model, tmp_path):
 def test_a_page_about_test_images(prolip, saved, photos, tmp_path):
     code, out, err = prolip("report", saved, photos, "-o", tmp_path / "r.html", "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["accuracy"], told["images"], told["held_out"]) == (1.0, 12, 0)
-    assert told["accuracy_interval"][1] == 1.0
+    found = json.loads(out)
+    assert (found["accuracy"], found["images"], found["held_out"]) == (1.0, 12, 0)
+    assert found["accuracy_interval"][1] == 1.0
     page = (tmp_path / "r.html").read_text()
     data = data_of(page)
     assert data["classes"] == ["blue", "green", "red"]
     assert len(data["images"]) == 12
     assert all(image["src"].startswith("data:image/jpeg;base64,") for image in data["images"])
     assert data["images"][0]["name"] == "blue/0.png"
-    for words in ("100.0\u00a0%", "balanced accuracy", "macro F1", "calibration", "Would more images help?",
-                  "How it was made", "It had seen none of them", "offline"):  # fmt: skip
+    for words in ("100.0\u00a0%", "balanced accuracy", "macro F1", "Calibration", "Learning curve",
+                  "How it was made", "None of them is a training image", "offline"):  # fmt: skip
         assert words in body_of(page), words
     assert "http" not in body_of(page).replace("http-equiv", "")
 
@@ -69,7 +69,7 @@ def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, save
 
 
 @pytest.mark.parametrize("support", [True, False])
-def test_answers_that_are_too_good_are_told(prolip, offline, photos, tmp_path, support):
+def test_optimistic_figures_are_reported(prolip, offline, photos, tmp_path, support):
     """Without the features of its support set, a model cannot be fitted again to answer for it."""
     FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos).save(
         tmp_path / "m", support=support
@@ -80,7 +80,7 @@ def test_answers_that_are_too_good_are_told(prolip, offline, photos, tmp_path, s
     assert ("18 of these images were in the support set: the accuracy is too good" in err) == (not support)
 
 
-def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, photos):
+def test_training_images_are_predicted_by_fits_without_them(offline, photos):
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
     model = clf.model_
     expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
@@ -99,7 +99,7 @@ def test_images_of_the_support_set_are_answered_by_fits_without_them(offline, ph
     assert not plain.held_out.any()
 
 
-def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
+def test_the_single_image_of_a_class_is_left_out(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
@@ -108,12 +108,12 @@ def test_a_single_image_of_a_class_cannot_be_asked_about(offline, photos):
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 
 
-def test_eval_writes_every_answer_and_the_page(prolip, saved, photos, tmp_path):
+def test_eval_writes_every_prediction_and_the_page(prolip, saved, photos, tmp_path):
     answers, page = tmp_path / "answers.csv", tmp_path / "r.html"
     code, out, err = prolip("eval", saved, photos, "--out", answers, "--report", page, "--json")
     assert code == 0, err
-    told = prolip("eval", saved, photos, "--out", answers, "--report", page)[1]
-    assert told.splitlines()[-2:] == [f"Predictions: {answers}", f"Page: {page}"]
+    found = prolip("eval", saved, photos, "--out", answers, "--report", page)[1]
+    assert found.splitlines()[-2:] == [f"Predictions: {answers}", f"Page: {page}"]
     rows = list(csv.DictReader(answers.read_text().splitlines()))
     assert list(rows[0]) == ["path", "truth", "answer", "probability"]
     asked = json.loads(prolip("predict", saved, photos / "test", "--json")[1])
@@ -153,7 +153,7 @@ def test_few_and_many_classes_and_hostile_names(count):
     assert len(page) < 400_000
 
 
-def test_fit_tells_how_images_are_spread_over_classes(prolip, photos, tmp_path):
+def test_fit_reports_the_images_per_class(prolip, photos, tmp_path):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3")

@@ -16,15 +16,14 @@ from prolip.data import BuiltinSet, builtin, sample_few_shot
 from prolip.evaluate import metrics
 from prolip.features import FeatureStore, extract
 from prolip.io.writing import write_bytes, write_json
-from prolip.report.charts import accuracy_chart
-from prolip.report.html import join, prose, table, tag
-from prolip.report.page import gallery, page, section
+from prolip.report.html import join, prose, table
+from prolip.report.page import chart, gallery, matrix, page, section
 from prolip.report.thumbnails import thumbnails
 
 SETS = ("textures", "numbers")
 SHOTS = (1, 4, 16)
 SEEDS = (1, 2, 3)
-TRAIN, TEST = 16, 30  # pictures of each class
+TRAIN, TEST = 16, 30  # images of each class
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -34,12 +33,12 @@ class SetResult:
     """What was measured on one built-in set."""
 
     test: BuiltinSet
-    features: Array  # of the test pictures, [n, width]
+    features: Array  # of the test images, [n, width]
     zero_shot: Projected
-    adapted: FewShotClassifier  # by all training pictures
+    adapted: FewShotClassifier  # on all training images
     accuracy: dict[int, list[float]]  # of the adapted model by shots, one for each seed
     seconds: dict[int, float]  # of the solve by shots, the mean
-    encoded: int  # pictures that the tower was run on
+    encoded: int  # number of images that the tower was run on
 
     def summary(self) -> dict[str, Any]:
         """The figures, as JSON has them."""
@@ -54,12 +53,12 @@ class SetResult:
 
     @property
     def zero_shot_accuracy(self) -> float:
-        """Accuracy of the model before training, on the test pictures."""
+        """Accuracy of the model before training, on the test images."""
         return metrics.accuracy(self.zero_shot.logits(self.features), np.array(self.test.labels))
 
 
 def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure, and write report.html, results.json, a saved model and some pictures into `out`."""
+    """Measure, and write report.html, results.json, a saved model and some images into `out`."""
     started = time.perf_counter()
     encoder = encoders.load("offline")
     results = [_measure(name, encoder, store, progress or (lambda *_: None)) for name in SETS]
@@ -118,24 +117,24 @@ def _page(textures: SetResult, numbers: SetResult) -> str:
     header = ["set", "zero-shot", *(f"{n} shot{'s' if n > 1 else ''}" for n in SHOTS)]
     lead = (
         "The `offline` encoder (EfficientNet-Lite0 and a multilingual sentence encoder; it is not CLIP) "
-        "learned two sets of pictures that it had never seen. Only its visual projection was tuned."
+        "learned two sets of images that it had never seen. Only its visual projection was tuned."
     )
-    on_test = f"unseen pictures of each class; the mean of {len(SEEDS)} random choices of the labelled ones"
-    answered, matrix = _before_and_after(textures), _answers(numbers)
-    places = list(range(len(matrix), len(matrix) + len(answered)))
+    on_test = f"unseen images of each class; the mean of {len(SEEDS)} random choices of the labelled ones"
+    compared, predicted = _before_and_after(textures), _predictions(numbers)
+    places = list(range(len(predicted), len(predicted) + len(compared)))
     sections = [
         section(
-            "Accuracy", accuracy_chart(SHOTS, curves), table(header, rows),
+            "Accuracy", chart("accuracyChart", {"shots": SHOTS, "curves": curves}), table(header, rows),
             note=f"In percent, on {TEST} {on_test}, which the bands span.",
         ),
         section(
             "Before and after", gallery(places),
-            note=f"Unseen textures: answers before (zero-shot), and after {TRAIN} pictures of each class.",
+            note=f"Unseen textures, predicted before (zero-shot) and after {TRAIN} images per class.",
         ),
         section(
-            "What is taken for what", tag("div", id="matrix"), tag("div", id="cell", aria_live="polite"),
-            note=f"Numbers, after {TRAIN} pictures of each class. Rows are the truth, columns the answer; "
-            "choose a cell to see its pictures.",
+            "Confusion matrix", matrix(),
+            note=f"Numbers, after a fit on {TRAIN} images per class. Rows are labels, columns predictions; "
+            "choose a cell to see its images.",
         ),
         section(
             "Next",
@@ -144,38 +143,38 @@ def _page(textures: SetResult, numbers: SetResult) -> str:
             "`prolip report my-model photos/`.",
         ),
     ]  # fmt: skip
-    data = {"classes": numbers.test.classes, "images": matrix + answered}
+    data = {"classes": numbers.test.classes, "images": predicted + compared}
     return page("prolip demo", join(prose(lead)), sections, data)
 
 
 def _before_and_after(result: SetResult) -> list[dict[str, Any]]:
-    """The first two test pictures of each class, with both answers."""
+    """Return the first two test images of each class, with both predictions."""
     test = result.test
     chosen = [k * TEST + i for k in range(len(test.classes)) for i in range(2)]
-    x, pictures = result.features[chosen], thumbnails(test.images, chosen)
+    x, small = result.features[chosen], thumbnails(test.images, chosen)
     before = [test.classes[k] for k in result.zero_shot.predict(x)]
     after = [result.adapted.classes_[k] for k in result.adapted.fitted_.predict(x)]
     entries = []
-    for i, *answers in zip(chosen, before, after, strict=True):
-        truth = test.classes[test.labels[i]]
+    for i, *predicted in zip(chosen, before, after, strict=True):
+        label = test.classes[test.labels[i]]
         lines = [
-            [f"{when}: {answer}", "good" if answer == truth else "bad"]
-            for when, answer in zip(("before", "after"), answers, strict=True)
+            [f"{when}: {name}", "good" if name == label else "bad"]
+            for when, name in zip(("before", "after"), predicted, strict=True)
         ]
-        entries.append({"name": "", "lines": [[truth, ""], *lines], "src": pictures[i]})
+        entries.append({"name": "", "lines": [[label, ""], *lines], "src": small[i]})
     return entries
 
 
-def _answers(result: SetResult) -> list[dict[str, Any]]:
-    """Every test picture with its truth and the adapted model's answer."""
+def _predictions(result: SetResult) -> list[dict[str, Any]]:
+    """Return every test image with its label and the prediction of the adapted model."""
     test, adapted = result.test, result.adapted
     order = [adapted.classes_.index(name) for name in test.classes]
     p = adapted.model_.probabilities(result.features)[:, order]
-    pictures = thumbnails(test.images, range(len(test)))
+    small = thumbnails(test.images, range(len(test)))
     return [
         {
-            "name": f"picture {i + 1}", "truth": test.labels[i], "answer": int(p[i].argmax()),
-            "probability": round(float(p[i].max()), 4), "src": pictures[i],
+            "name": f"image {i + 1}", "label": test.labels[i], "predicted": int(p[i].argmax()),
+            "probability": round(float(p[i].max()), 4), "src": small[i],
         }
         for i in range(len(test))
     ]  # fmt: skip

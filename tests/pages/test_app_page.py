@@ -1,4 +1,4 @@
-"""The page in a real browser: teach, mend, label by key, try, export; and what may go wrong on the way."""
+"""The app in a real browser: train, correct, label by key, try, export; and what may go wrong."""
 
 import base64
 import io
@@ -89,7 +89,7 @@ def own(url, origin):
 
 
 def drop(target, pictures, names=None):
-    """Drop pictures onto an element."""
+    """Drop images onto an element."""
     names = names or [f"{i}.png" for i in range(len(pictures))]
     files = [[name, base64.b64encode(png(each)).decode()] for name, each in zip(names, pictures, strict=True)]
     target.evaluate(DROP, files)
@@ -110,12 +110,12 @@ def blotches(name, count, offset=0):
     return [blotch(COLOURS[name], 1000 * place + offset + i) for i in range(count)]
 
 
-def teach(page, count=4):
+def train(page, count=4):
     for name in COLOURS:
         add_class(page, name)
         drop(card(page, name), blotches(name, count))
     for name in COLOURS:
-        expect(card(page, name).locator("[data-count]")).to_contain_text(f"{count} pictures, all told apart")
+        expect(card(page, name).locator("[data-count]")).to_contain_text(f"{count} images, all correct")
 
 
 def bars(page):
@@ -123,29 +123,29 @@ def bars(page):
     return dict(bar.locator("> span").all_inner_texts() for bar in page.locator("#bars .bar").all())
 
 
-def test_teach_mend_label_and_take_along(page, tmp_path):
-    teach(page)
-    expect(page.locator("#score")).to_contain_text("100\u00a0% right on pictures that it was not taught with")
+def test_train_correct_label_and_export(page, tmp_path):
+    train(page)
+    expect(page.locator("#score")).to_contain_text("100\u00a0% held-out accuracy")
 
-    # A picture in the wrong class is noticed, and moved by one click.
+    # An image in the wrong class is noticed, and moved by one click.
     drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
     suspect = page.locator("label-error-list .error").first  # the likeliest
     expect(suspect).to_contain_text("Labelled green")
     suspect.get_by_role("button", name="Move to red").click()
-    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures, all told apart")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 images, all correct")
 
-    # Five pictures by key, and one taken back.
+    # Five images by key, and one undone.
     drop(page.locator("label-queue .panel"), blotches("blue", 6, 500))
-    expect(page.locator("#queue-tiles .guess", has_text="blue")).to_have_count(6)
+    expect(page.locator("#queue-tiles .prediction", has_text="blue")).to_have_count(6)
     for left in range(5, 0, -1):
         page.keyboard.press("3")
         expect(page.locator("#queue-tiles .tile")).to_have_count(left)
-    expect(card(page, "blue").locator("[data-count]")).to_contain_text("9 pictures")
+    expect(card(page, "blue").locator("[data-count]")).to_contain_text("9 images")
     page.keyboard.press("Control+z")
-    expect(card(page, "blue").locator("[data-count]")).to_contain_text("8 pictures")
+    expect(card(page, "blue").locator("[data-count]")).to_contain_text("8 images")
     expect(page.locator("#queue-tiles .tile")).to_have_count(2)
 
-    # A picture that it has not seen, asked here and of the export.
+    # An image that it has not seen, predicted here and by the export.
     unseen = blotch(COLOURS["green"], 4242)
     drop(page.locator("try-pane .panel"), [unseen])
     expect(page.locator("#verdict")).to_have_text(re.compile("green|None of these"))
@@ -161,11 +161,11 @@ def test_teach_mend_label_and_take_along(page, tmp_path):
     assert shown == told
 
 
-def test_onnx_answers_as_the_page_does(page, tmp_path):
+def test_onnx_predicts_as_the_page_does(page, tmp_path):
     import numpy as np
     import onnxruntime
 
-    teach(page)
+    train(page)
     unseen = blotch(COLOURS["blue"], 4243)
     drop(page.locator("try-pane .panel"), [unseen])
     expect(page.locator("#bars .bar")).to_have_count(3)
@@ -195,17 +195,17 @@ def test_a_reload_in_the_middle_loses_nothing_that_was_shown(page):
     assert shown <= set(card(page, "red").locator(".tile").evaluate_all(keys))
 
 
-def test_the_camera_teaches_and_is_answered(page):
-    teach(page)
+def test_the_camera_adds_images_and_is_predicted(page):
+    train(page)
     page.locator("try-pane").get_by_role("button", name="Camera").click()
     expect(page.locator("#bars .bar")).to_have_count(3)
     page.locator("try-pane").get_by_role("button", name="Stop camera").click()
     card(page, "red").get_by_role("button", name="Camera").click()
-    take = card(page, "red").get_by_role("button", name="Take picture")
+    take = card(page, "red").get_by_role("button", name="Take image")
     expect(take).to_be_focused()
     page.wait_for_timeout(500)
     page.keyboard.press("Enter")
-    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 images")
 
 
 def test_hostile_names_are_text(page):
@@ -221,12 +221,12 @@ def test_hostile_names_are_text(page):
     assert page.locator("script[src]").count() == 1
 
 
-def test_a_file_that_is_no_picture_is_told(page):
+def test_a_file_that_is_not_an_image_is_reported(page):
     add_class(page, "red")
     files = [["x.png", base64.b64encode(b"no picture").decode()]]
     card(page, "red").evaluate(DROP, files)
     expect(page.get_by_role("status").filter(has_text="refused")).to_contain_text("x.png")
-    expect(card(page, "red").locator("[data-count]")).to_have_text("No pictures yet")
+    expect(card(page, "red").locator("[data-count]")).to_have_text("No images yet")
 
 
 def test_the_server_dies_and_comes_back(browser, tmp_path):
@@ -244,7 +244,7 @@ def test_the_server_dies_and_comes_back(browser, tmp_path):
             add_class(page, "green")
 
 
-def test_a_page_of_an_earlier_run_is_told_what_to_do(browser, address):
+def test_a_page_of_an_earlier_run_says_what_to_do(browser, address):
     context = browser.new_context()
     page = context.new_page()
     page.goto(address.partition("#")[0] + "#token=an-old-token-1")
@@ -316,7 +316,7 @@ def test_two_windows_agree(browser, page, address):
 
 
 def test_by_keyboard_alone(page):
-    """Name two classes, choose pictures in the queue with shift, label them: no mouse."""
+    """Name two classes, select images in the queue with Shift, label them: no mouse."""
     page.get_by_label("Name of a new class").focus()
     for name in ("red", "green"):  # the second while the first is on its way
         page.keyboard.type(name)
@@ -338,7 +338,7 @@ def test_by_keyboard_alone(page):
     page.keyboard.press("1")
     expect(page.locator("#queue-tiles .tile")).to_have_count(1)
     expect(page.locator("#queue-tiles .tile")).to_be_focused()
-    expect(card(page, "red").locator("[data-count]")).to_contain_text("3 pictures")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("3 images")
 
 
 AUDIT = """() => {
@@ -373,11 +373,11 @@ AUDIT = """() => {
 
 
 def test_names_contrast_and_width_in_light_and_dark_on_desk_and_phone(page):
-    teach(page, 3)
+    train(page, 3)
     drop(page.locator("label-queue .panel"), blotches("green", 3, 300))
     drop(page.locator("try-pane .panel"), blotches("green", 1, 900))
     expect(page.locator("#bars .bar")).to_have_count(3)
-    expect(page.locator("learning-curve path").first).to_be_visible()
+    expect(page.locator("learning-curve svg")).to_be_visible()
     page.locator("class-card summary").first.click()
     for width in (1280, 400):
         page.set_viewport_size({"width": width, "height": 900})
@@ -387,23 +387,23 @@ def test_names_contrast_and_width_in_light_and_dark_on_desk_and_phone(page):
             assert page.evaluate(AUDIT) == [], (width, scheme)
 
 
-def test_a_confusion_shows_its_pictures_and_they_move(page):
-    teach(page)
+def test_a_cell_of_the_confusion_matrix_shows_its_images_and_they_move(page):
+    train(page)
     drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
-    cell = page.get_by_role("button", name=re.compile("1 of 5: green, taken for red"))
+    cell = page.get_by_role("button", name=re.compile("green predicted as red: 1 of 5"))
     cell.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("odd.png")
-    dialog.get_by_label("Move the chosen pictures to").select_option(label="red")
-    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 pictures")
+    dialog.get_by_label("Move the selected images to").select_option(label="red")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("5 images")
     expect(dialog).to_be_hidden()
 
 
 def test_figures_follow_a_label_within_a_second(page):
     """Loose, as other tests may run beside this one; benchmarks/app.py measures it."""
-    teach(page)
+    train(page)
     drop(page.locator("label-queue .panel"), blotches("blue", 1, 500))
-    expect(page.locator("#queue-tiles .guess", has_text="blue")).to_have_count(1)
+    expect(page.locator("#queue-tiles .prediction", has_text="blue")).to_have_count(1)
     revision = int(page.locator("#score").get_attribute("data-revision"))
     started = time.monotonic()
     page.keyboard.press("3")
@@ -411,7 +411,7 @@ def test_figures_follow_a_label_within_a_second(page):
     assert time.monotonic() - started < 3
 
 
-def test_pictures_are_drawn_anew(page):
+def test_images_are_shown_as_new_jpegs(page):
     """What the server shows is its own JPEG, whatever was uploaded."""
     add_class(page, "red")
     drop(card(page, "red"), blotches("red", 1))

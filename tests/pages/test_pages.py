@@ -8,6 +8,8 @@ from prolip.api import FewShotClassifier
 from prolip.api.classes import rename_classes
 from prolip.api.evaluate import predict_held_out
 from prolip.report import model_page
+from prolip.report.page import chart, section
+from prolip.report.page import page as make_page
 
 pytestmark = pytest.mark.browser
 
@@ -35,16 +37,16 @@ def report(offline, tmp_path_factory):
     return path
 
 
-def test_a_cell_of_the_matrix_opens_its_pictures(visit, report):
+def test_a_cell_of_the_matrix_shows_its_images(visit, report):
     page, asked = visit(report)
-    cell = page.locator('#matrix button[data-key="1,2"]')  # green by label, red by answer
+    cell = page.locator('#matrix button[data-key="1,2"]')  # labelled green, predicted red
     assert cell.inner_text() == "2"
     cell.click()
-    assert page.locator("#cell h3").inner_text() == "green, taken for red: 2 images"
+    assert page.locator("#cell h3").inner_text() == "green predicted as red: 2 images"
     pictures = page.locator("#cell img")
     assert pictures.count() == 2
     assert pictures.first.evaluate("image => image.complete && image.naturalWidth > 0")
-    assert page.locator("#cell .bad").first.inner_text().startswith("taken for red")
+    assert page.locator("#cell .bad").first.inner_text().startswith("predicted: red")
     assert asked == [report.resolve().as_uri()]  # no request leaves the page
 
 
@@ -66,8 +68,8 @@ def test_names_are_text(visit, report):
     assert page.locator("h1").inner_text() == "<i>model</i>"
     assert page.locator("#matrix tbody th").first.inner_text() == HOSTILE
     assert page.locator('img[src="x"]').count() == 0
-    page.locator("button.link").first.click()
-    assert page.locator("#cell .shot").count() > 0
+    page.locator("button[data-cell]").first.click()
+    assert page.locator("#cell .image").count() > 0
 
 
 def test_nothing_sticks_out_of_the_window(visit, report):
@@ -89,6 +91,41 @@ def test_a_column_sorts_the_classes(visit, report):
     rising = [float(text.split()[0]) for text in page.locator(column).all_inner_texts()]
     assert falling == sorted(falling, reverse=True)
     assert rising == falling[::-1]
+
+
+def test_charts_are_drawn_and_names_in_them_are_text(visit, tmp_path):
+    rows = [
+        {"name": HOSTILE, "accuracy": 0.7, "low": 0.6, "high": 0.8, "chosen": True},
+        {"name": "other", "accuracy": 0.5, "low": 0.4, "high": 0.6, "chosen": False},
+    ]
+    ahead = {"accuracy": 0.8, "low": 0.7, "high": 0.9}
+    curve = {
+        "points": [
+            {"shots": 1, "accuracy": 0.5, "spread": 0.1},
+            {"shots": 2, "accuracy": 0.7, "spread": 0.05},
+        ],
+        "now": {"shots": 4, **ahead},
+        "forecasts": [{"shots": 8, **ahead, "gain": 0.0}],
+    }
+    charts = {
+        "intervalChart": rows,
+        "learningCurve": curve,
+        "calibrationChart": [None, [3, 0.15, 0.1, 0.0, 0.5]],
+        "accuracyChart": {
+            "shots": [1, 4],
+            "curves": {"a": [[0.2], [0.3, 0.4], [0.5, 0.6]], HOSTILE: [[0.1]] * 3},
+        },
+    }
+    path = tmp_path / "charts.html"
+    sections = [section(kind, chart(kind, data)) for kind, data in charts.items()]
+    path.write_text(make_page("charts", "", sections), encoding="utf-8")
+    page, _ = visit(path)
+    assert page.locator("svg.chart").count() == 4
+    assert page.locator("svg.chart .chosen text").text_content() == HOSTILE
+    assert [page.locator(f'[data-chart="{kind}"] .mark').count() for kind in charts] == [2, 2, 1, 6]
+    assert page.locator('[data-chart="learningCurve"] .band').count() == 1
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_two_hundred_classes(visit, tmp_path):

@@ -1,4 +1,4 @@
-"""Pages about a model, a folder of images, and methods: one file each, and no request to anywhere."""
+"""Reports on a model, a folder of images, and a comparison of methods: one HTML file each."""
 
 from prolip.report.check_page import check_page
 from prolip.report.comparison_page import comparison_page

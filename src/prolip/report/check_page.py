@@ -1,117 +1,105 @@
-"""A page on what to mend in a folder of labelled images."""
+"""The report on a folder of labelled images: label errors, duplicates and other findings of a check."""
 
-import itertools
 from typing import Any
 
-import numpy as np
-
-from prolip.api.check import COPY, LEAK, NO_CLASS, SMALL, TWO_CLASSES, UNREADABLE, WRONG_LABEL, Check, Finding
+from prolip.api.check import COPY, LEAK, NO_CLASS, SMALL, TWO_CLASSES, UNREADABLE, WRONG_LABEL, Check
 from prolip.report.html import Html, percent, table, tag
 from prolip.report.page import cards, gallery, page, section
 from prolip.report.thumbnails import thumbnails
 
 SHOWN = 200  # rows of a kind
-GROUP = 8  # copies of one picture
-LISTED = 50  # of what has no picture
+GROUP = 8  # copies of one image
+LISTED = 50  # files that cannot be read
 
-NOTES = {
-    WRONG_LABEL: "By the answers of fits that did not see the image, and by its neighbours; the most "
-    "doubtful first.",
-    TWO_CLASSES: "The same picture under two labels: one of them is wrong.",
-    LEAK: "A test on pictures that were learned from looks too good.",
-    COPY: "The same picture more than once in a class: it says nothing new.",
-    NO_CLASS: "Unlike every class, its own too.",
-}
-TITLES = {
-    WRONG_LABEL: "Likely wrong labels",
-    TWO_CLASSES: "In two classes",
-    LEAK: "In train and test",
-    COPY: "Copies within a class",
-    NO_CLASS: "Pictures of no class",
+SECTIONS = {  # title and note
+    WRONG_LABEL: (
+        "Label errors",
+        "Held-out predictions and neighbours agree on another class; the most doubtful label first.",
+    ),
+    TWO_CLASSES: ("Duplicates in two classes", "The same image under two labels: one of them is wrong."),
+    LEAK: ("Duplicates in train and test", "A test on training images is optimistic."),
+    COPY: ("Duplicates within a class", "The same image again adds nothing."),
+    NO_CLASS: ("Out of distribution", "Unlike every class, including their own."),
 }
 
 
 def check_page(check: Check, *, title: str, source: str) -> str:
-    """The page as HTML; `source` is what the images are called."""
-    numbers = dict.fromkeys(i for kind in TITLES for row in _rows(check, kind) for i, _ in row)
-    pictures = thumbnails(check.images, list(numbers))
-    images: list[dict[str, Any]] = []
+    """Make the HTML of a report on a check; `source` is the name of the images."""
+    rows = {kind: _rows(check, kind) for kind in SECTIONS}
+    small = thumbnails(
+        check.images, list(dict.fromkeys(i for kind in SECTIONS for row in rows[kind] for i in row))
+    )
+    images: list[dict[str, Any]] = []  # one image may be shown several times, with other lines
     sections = [_cards(check)]
-    for kind in TITLES:
-        rows, start = _rows(check, kind), len(images)
-        images += [_entry(check, i, pictures, lines) for row in rows for i, lines in row]
-        sections.append(_findings(check, kind, [len(row) for row in rows], start))
-    sections.append(_unreadable(check))
-    sections.append(_classes(check))
+    for kind in SECTIONS:
+        places: list[list[int]] = []
+        for row in rows[kind]:
+            places.append(list(range(len(images), len(images) + len(row))))
+            images += [_image(check, kind, i, small) for i in row]
+        sections.append(_findings(check, kind, places))
+    sections += [_unreadable(check), _classes(check)]
     lead = f"{len(check.images)} images of {source}, {len(check.classes)} classes."
     if check.accuracy is not None:
-        lead += f" Held-out accuracy with the labels as they are: {percent(check.accuracy)}."
+        lead += f" Held-out accuracy with these labels: {percent(check.accuracy)}."
     return page(title, lead, sections, {"classes": [], "images": images})
 
 
-def _entry(check: Check, i: int, pictures: dict[int, str], lines: list[list[str]]) -> dict[str, Any]:
-    where = "test/" if check.test[i] else ""
-    name = "/".join(check.names[i].split("/")[-2:])
-    return {"name": where + name, "lines": lines, **({"src": pictures[i]} if i in pictures else {})}
-
-
-def _rows(check: Check, kind: str) -> list[list[tuple[int, list[list[str]]]]]:
-    """Rows of pictures of a kind, each with its lines: a finding, or all copies of one picture."""
-    found, labels = check.of_kind(kind), check.labels
+def _rows(check: Check, kind: str) -> list[list[int]]:
+    """List the images of a kind in rows: one for a finding, or all copies of one image."""
+    found = [one.image for one in check.of_kind(kind)]
     if kind in (WRONG_LABEL, NO_CLASS):
-        return [[(one.image, _lines(one, str(labels[one.image])))] for one in found[:SHOWN]]
-    concerned = {one.image for one in found}
-    groups = [group for group in check.groups if concerned & set(group)]
-    tone = "bad" if kind == TWO_CLASSES else ""
-    return [[(i, [[str(labels[i]), tone]]) for i in group[:GROUP]] for group in groups[:SHOWN]]
+        return [[i] for i in found[:SHOWN]]
+    return [group[:GROUP] for group in check.groups if set(found) & set(group)][:SHOWN]
 
 
-def _lines(one: Finding, label: str) -> list[list[str]]:
-    if one.kind == NO_CLASS:
-        return [[f"labelled {label}", ""]]
-    return [[f"labelled {label}", "bad"], [f"probably {one.suggestion}", "good"]]
+def _image(check: Check, kind: str, i: int, small: dict[int, str]) -> dict[str, Any]:
+    lines = [[str(check.labels[i]), "bad" if kind == TWO_CLASSES else ""]]
+    if kind == WRONG_LABEL:
+        suggestion = next(one.suggestion for one in check.of_kind(kind) if one.image == i)
+        lines = [[f"label: {check.labels[i]}", "bad"], [f"probably {suggestion}", "good"]]
+    name = ("test/" if check.test[i] else "") + "/".join(check.names[i].split("/")[-2:])
+    return {"name": name, "lines": lines, **({"src": small[i]} if i in small else {})}
 
 
 def _cards(check: Check) -> Html:
-    small, large = min(check.counts), max(check.counts)
-    found = [(TITLES[kind].lower(), str(len(check.of_kind(kind))), "") for kind in TITLES]
+    low, high = min(check.counts), max(check.counts)
+    found = [(title.lower(), str(len(check.of_kind(kind))), "") for kind, (title, _) in SECTIONS.items()]
     found.append(("unreadable", str(len(check.of_kind(UNREADABLE))), ""))
-    span = f"{small} to {large}" if small != large else str(small)
-    found.append(("images of a class", span, "to learn from"))
-    return cards(found)
+    return cards([*found, ("training images per class", str(low) if low == high else f"{low} to {high}", "")])
 
 
-def _findings(check: Check, kind: str, sizes: list[int], start: int) -> Html:
-    """The pictures of a kind, from `start` on in the page's data, in rows of these sizes."""
-    found = check.of_kind(kind)
-    if not found:
+def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
+    """Show the images of a kind; `places` are their indices in the page's data, by row."""
+    count, (title, note) = len(check.of_kind(kind)), SECTIONS[kind]
+    if not count:
         return Html("")
-    ends = np.cumsum([start, *sizes]).tolist()
     if kind in (WRONG_LABEL, NO_CLASS):
-        drawn = gallery(list(range(start, ends[-1])))
+        shown = gallery([i for row in places for i in row])
     else:
-        rows = (",".join(map(str, range(a, b))) for a, b in itertools.pairwise(ends))
-        drawn = tag("div", *(tag("div", class_="pair", data_images=row) for row in rows))
-    more = tag("p", "There are more, in the table.", class_="note") if len(sizes) == SHOWN else ""
-    return section(f"{TITLES[kind]}: {len(found)}", drawn, more, note=NOTES[kind])
+        rows = (tag("div", class_="pair", data_images=",".join(map(str, row))) for row in places)
+        shown = tag("div", *rows)
+    more = tag("p", "There are more, in the table.", class_="note") if len(places) == SHOWN else ""
+    return section(f"{title}: {count}", shown, more, note=note)
 
 
 def _unreadable(check: Check) -> Html:
     found = check.of_kind(UNREADABLE)
-    if not found:
-        return Html("")
-    rows = [[check.names[one.image], one.suggestion] for one in found[:LISTED]]
-    return section(f"Unreadable: {len(found)}", table(["image", "why"], rows))
+    rows: list[list[Any]] = [[check.names[one.image], one.suggestion] for one in found[:LISTED]]
+    return section(f"Unreadable: {len(found)}", table(["image", "reason"], rows)) if rows else Html("")
 
 
 def _classes(check: Check) -> Html:
     parts: list[Html] = []
     if check.small:
-        rows = [[str(name), n] for name, n in check.small]
-        note = f"Fewer than {SMALL} images: little can be learned, and next to nothing be tested."
+        note = f"Fewer than {SMALL} images: little can be learned, and almost nothing tested."
+        rows: list[list[Any]] = [[str(name), n] for name, n in check.small]
         parts += [tag("h3", "Too small"), tag("p", note, class_="note"), table(["class", "images"], rows)]
     if check.alike:
+        note = "Held-out images of one are often predicted as the other: add images to both, or merge them."
         rows = [[f"{a} and {b}", percent(share, 0)] for a, b, share in check.alike]
-        note = "Held-out images of one are often taken for the other: more images of both, or one class."
-        parts += [tag("h3", "Too alike"), tag("p", note, class_="note"), table(["classes", "mixed up"], rows)]
+        parts += [
+            tag("h3", "Too similar"),
+            tag("p", note, class_="note"),
+            table(["classes", "confused"], rows),
+        ]
     return section("Classes", *parts) if parts else Html("")

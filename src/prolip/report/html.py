@@ -1,4 +1,4 @@
-"""Markup in which everything is text unless it says otherwise."""
+"""HTML as strings. Everything is escaped unless it is `Html` already."""
 
 import html
 import json
@@ -6,16 +6,16 @@ from typing import Any
 
 
 class Html(str):
-    """Text that is markup already."""
+    """A string that is markup."""
 
     __slots__ = ()
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element; children that are not `Html` are escaped, and so is every attribute.
+    """Make an element; attributes, and children that are not `Html`, are escaped.
 
-    An attribute's underscores are hyphens, and one that ends in an underscore is a word of Python's. None and
-    False leave it out.
+    Underscores in an attribute's name become hyphens; a trailing one is dropped, as in `class_`. None and
+    False omit the attribute.
 
     Examples
     --------
@@ -31,31 +31,29 @@ def tag(name: str, *children: Any, **attributes: Any) -> Html:
 
 
 def join(*parts: Any) -> Html:
-    """Parts after one another; those that are not `Html` are escaped."""
+    """Concatenate parts; those that are not `Html` are escaped."""
     return Html("".join(part if isinstance(part, Html) else html.escape(str(part)) for part in parts))
 
 
 def json_script(name: str, value: Any) -> Html:
-    """Data for the page's program. `<` is written as an escape: no name in it can end the element."""
+    """Embed JSON for scripts. `<` is escaped, so that no string in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return Html(f'<script type="application/json" id="{name}">{text}</script>')
 
 
 def table(header: list[Any], rows: list[list[Any]], sortable: bool = False) -> Html:
-    """A table that scrolls sideways where it is too wide; all columns but the first are numbers."""
-    sort = {"class_": "sortable"} if sortable else {}
+    """Make a table that scrolls sideways if it is too wide; columns after the first are numbers."""
     head = tag("tr", *(tag("th", tag("button", name) if sortable else name, scope="col") for name in header))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
-    drawn = tag("table", tag("thead", head), tag("tbody", *body), **sort)
-    return tag("div", drawn, class_="scroll", tabindex="0")
+    made = tag("table", tag("thead", head), tag("tbody", *body), class_="sortable" if sortable else None)
+    return tag("div", made, class_="scroll", tabindex="0")
 
 
 def prose(text: str) -> Html:
-    """Text in which what stands between backquotes is code."""
-    parts = text.split("`")
-    return join(*(tag("code", part) if i % 2 else part for i, part in enumerate(parts)))
+    """Make text with `code` in backquotes."""
+    return join(*(tag("code", part) if i % 2 else part for i, part in enumerate(text.split("`"))))
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction for people."""
+    """Format a fraction as a percentage."""
     return "-" if value is None else f"{100 * value:.{digits}f}\u00a0%"

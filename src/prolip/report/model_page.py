@@ -1,5 +1,7 @@
-"""A page on one model: how good it is, what it confuses, and what would make it better."""
+"""The report on a model: how accurate it is, what it confuses, and what would improve it."""
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,213 +11,230 @@ from prolip.api.evaluate import LabelledPredictions, figures
 from prolip.api.model import AdaptedModel
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
-from prolip.evaluate.curve import Curve, Forecast
+from prolip.evaluate.curve import Curve
+from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.report.charts import calibration_chart, learning_chart
 from prolip.report.html import Html, join, percent, table, tag
-from prolip.report.page import cards, gallery, page, section
+from prolip.report.page import cards, chart, gallery, matrix, page, section
 from prolip.report.thumbnails import thumbnails
 
-SHOWN = 24  # pictures of a gallery
-PAIRS = 15
-WRONG, RIGHT = 24, 10  # pictures of a cell of the matrix that get a thumbnail
-PICTURES = 2000  # thumbnails in all
+GALLERY = 24  # images
+PAIRS = 15  # of classes that are confused
+CELL_WRONG, CELL_RIGHT = 24, 10  # images of a cell of the matrix that get a thumbnail
+THUMBNAILS = 2000  # at most
+CALIBRATION_BINS = 10
 
 
 def model_page(
-    model: AdaptedModel, answers: LabelledPredictions, *, title: str, source: str, curve: Curve | str
+    model: AdaptedModel, labelled: LabelledPredictions, *, title: str, source: str, curve: Curve | str
 ) -> str:
-    """The page as HTML, of answers about labelled images (`api.measure`).
+    """Make the HTML of a report on predictions for labelled images.
 
-    `title` and `source` are what the model and the images are called; `curve` is the learning curve, or why
+    `title` and `source` are the names of the model and of the images; `curve` is the learning curve, or why
     there is none.
     """
-    told, p = figures(model, answers).to_json(), answers.probabilities
-    counts = metrics.confusion(p, answers.y)
-    surest, unsure, out_of_distribution = _galleries(p, answers)
-    pictures: dict[int, str] = {}
-    if answers.images is not None:
-        wanted = dict.fromkeys([*surest, *unsure, *out_of_distribution, *_of_cells(p, answers.y)])
-        pictures = thumbnails(answers.images, list(wanted)[:PICTURES])
+    found, p = figures(model, labelled), labelled.probabilities
+    counts = metrics.confusion(p, labelled.y)
+    best, confidence = labelled.predictions.best, labelled.predictions.confidence
+    wrong = best != labelled.y
+    by_confidence = np.argsort(-confidence, kind="stable")
+    surest = by_confidence[wrong[by_confidence]][:GALLERY].tolist()
+    unsure = by_confidence[::-1][~wrong[by_confidence[::-1]]][:GALLERY].tolist()
+    rejected = np.flatnonzero(labelled.predictions.is_rejected)[:GALLERY].tolist()
+    small: dict[int, str] = {}
+    if labelled.images is not None:
+        wanted = dict.fromkeys([*surest, *unsure, *rejected, *_cell_images(by_confidence, best, labelled.y)])
+        small = thumbnails(labelled.images, list(wanted)[:THUMBNAILS])
     images = [
         {
             "name": name,
-            "truth": int(answers.y[i]),
-            "answer": int(p[i].argmax()),
-            "probability": round(float(p[i].max()), 4),
-            **({"src": pictures[i]} if i in pictures else {}),
+            "label": int(labelled.y[i]),
+            "predicted": int(best[i]),
+            "probability": round(float(confidence[i]), 4),
+            **({"src": small[i]} if i in small else {}),
         }
-        for i, name in enumerate(_short(answers.names))
+        for i, name in enumerate(_short_names(labelled.names))
     ]
     sections = [
-        _cards(told),
+        _cards(found),
         _confusion(model, counts),
-        _mistakes(surest, unsure, answers),
-        _classes(model, answers, counts),
-        _calibration(told, p, answers.y),
-        _out_of_distribution(answers, out_of_distribution),
-        _learning(curve),
-        _skipped(answers.skipped),
-        _making(model),
+        _mistakes(surest, unsure, has_images=labelled.images is not None),
+        _classes(model, labelled, counts),
+        _calibration(found, p, labelled.y),
+        _out_of_distribution(found, rejected),
+        _learning_curve(curve),
+        _skipped(labelled.skipped),
+        _facts(model),
     ]
     data = {"classes": [str(name) for name in model.classes], "images": images}
-    return page(title, _lead(model, answers, source), sections, data)
+    return page(title, _lead(model, labelled, source), sections, data)
 
 
-def _lead(model: AdaptedModel, answers: LabelledPredictions, source: str) -> str:
-    n, held = len(answers.y), int(answers.held_out.sum())
-    about = f"{len(model.classes)} classes, asked about {n} images of {source}."
-    if held == n:
-        return f"{about} The model learned from these very images: each is answered by a fit without it."
-    if held:
-        return f"{about} It learned from {held} of them: those are answered by fits without them."
-    if answers.in_support.any():
-        seen = int(answers.in_support.sum())
-        return f"{about} It learned from {seen} of them, so that these figures are too good."
-    return f"{about} It had seen none of them."
+def _lead(model: AdaptedModel, labelled: LabelledPredictions, source: str) -> str:
+    n, held_out, seen = len(labelled.y), int(labelled.held_out.sum()), int(labelled.in_support.sum())
+    about = f"{len(model.classes)} classes, evaluated on {n} images of {source}."
+    if held_out == n:
+        return f"{about} These are its training images: each is predicted by a fit without it."
+    if held_out:
+        return f"{about} {held_out} of them are training images: those are predicted by fits without them."
+    if seen:
+        return f"{about} {seen} of them are training images, so these figures are optimistic."
+    return f"{about} None of them is a training image."
 
 
-def _cards(told: dict[str, Any]) -> Html:
-    low, high = told["accuracy_interval"]
-    gain = 100 * (told["accuracy"] - told["zero_shot_accuracy"])
+def _cards(found: Figures) -> Html:
+    low, high = found.accuracy_interval or (None, None)
+    gain = 100 * ((found.accuracy or 0.0) - (found.zero_shot_accuracy or 0.0))
+    floor, filled = percent(found.calibration_error_floor), sum(n > 0 for n in found.counts or ())
     return cards(
         [
-            ("accuracy", percent(told["accuracy"]), f"95 % interval {percent(low)} to {percent(high)}"),
-            ("before the fit", percent(told["zero_shot_accuracy"]), f"zero-shot; {gain:+.1f} points since"),
-            ("balanced accuracy", percent(told["balanced_accuracy"]), "each class counts the same"),
-            ("macro F1", f"{told['macro_f1']:.3f}", "mean over classes"),
-            ("calibration error", percent(told["calibration_error"]),
-             f"{percent(told['calibration_error_floor'])} by chance alone"),
-            ("images", f"{told['images']:,}", f"{sum(n > 0 for n in told['counts'])} classes have any"),
+            ("accuracy", percent(found.accuracy), f"95 % interval {percent(low)} to {percent(high)}"),
+            ("zero-shot accuracy", percent(found.zero_shot_accuracy), f"{gain:+.1f} points since"),
+            ("balanced accuracy", percent(found.balanced_accuracy), "mean over classes"),
+            ("macro F1", f"{found.macro_f1:.3f}", "mean over classes"),
+            ("calibration error", percent(found.calibration_error), f"{floor} by chance alone"),
+            ("images", f"{found.images:,}", f"of {filled} classes"),
         ]
-    )  # fmt: skip
+    )
 
 
 def _confusion(model: AdaptedModel, counts: Array) -> Html:
-    own, wrong = counts.sum(axis=1), counts.copy()
-    np.fill_diagonal(wrong, 0)
+    totals, wrong = counts.sum(axis=1), counts - np.diag(counts.diagonal())
     order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
-    pairs = [divmod(int(k), len(counts)) for k in order if wrong.flat[k]]
     rows = []
-    for truth, answer in pairs:
-        n, names = int(wrong[truth, answer]), (str(model.classes[truth]), str(model.classes[answer]))
-        button = tag("button", f"{names[0]} → {names[1]}", class_="link", data_cell=f"{truth},{answer}")
-        rows.append([button, f"{n} of {own[truth]}", percent(n / own[truth], 0)])
-    most = table(["truth → answer", "images", "of the class"], rows) if rows else tag("p", "No mistakes.")
-    note = "Rows are the truth, columns the answer. Choose a cell, or a pair below, to see its pictures."
-    return section(
-        "What is taken for what", tag("div", id="matrix"), tag("div", id="cell", aria_live="polite"),
-        tag("h3", "Most confused"), most, note=note,
-    )  # fmt: skip
+    for label, predicted in (divmod(int(k), len(counts)) for k in order if wrong.flat[k]):
+        n, names = wrong[label, predicted], f"{model.classes[label]} → {model.classes[predicted]}"
+        button = tag("button", names, class_="link", data_cell=f"{label},{predicted}")
+        rows.append([button, f"{n} of {totals[label]}", percent(n / totals[label], 0)])
+    pairs = (
+        table(["label → prediction", "images", "of the class"], rows) if rows else tag("p", "No mistakes.")
+    )
+    note = "Rows are labels, columns predictions. Choose a cell, or a pair below, to see its images."
+    return section("Confusion matrix", matrix(), tag("h3", "Most confused"), pairs, note=note)
 
 
-def _mistakes(surest: list[int], unsure: list[int], answers: LabelledPredictions) -> Html:
+def _mistakes(surest: list[int], unsure: list[int], has_images: bool) -> Html:
     mistakes = section(
-        "Surest mistakes", gallery(surest, "There are no mistakes."),
-        note="Wrong answers given with the most confidence: look here for wrong labels first.",
-    )  # fmt: skip
+        "Most confident mistakes",
+        gallery(surest, "There are no mistakes."),
+        note="Wrong predictions with the highest probability: look for label errors here first.",
+    )
     right = section(
-        "Least sure right answers", gallery(unsure, "There are no right answers."),
-        note="Right, but only just: more images like these help the most.",
-    )  # fmt: skip
-    if answers.images is None:
-        hint = (
-            "A saved model keeps features, not pictures. Name the folder that it was fitted on, as in "
-            "`prolip report MODEL FOLDER`, and this page shows them."
-        )
-        return join(section("Pictures", note=hint), mistakes, right)
-    return join(mistakes, right)
+        "Least confident correct predictions",
+        gallery(unsure, "There are no correct predictions."),
+        note="Only just correct: more images like these help the most.",
+    )
+    hint = (
+        "A saved model has features, not images. To see images here, name the folder that it was fitted on: "
+        "`prolip report MODEL FOLDER`."
+    )
+    return join("" if has_images else section("Images", note=hint), mistakes, right)
 
 
-def _classes(model: AdaptedModel, answers: LabelledPredictions, counts: Array) -> Html:
-    own, given, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
-    f1, before = metrics.f1_scores(counts), metrics.per_class_accuracy(answers.zero_shot, answers.y)
-    support = _support_counts(model)
+def _classes(model: AdaptedModel, labelled: LabelledPredictions, counts: Array) -> Html:
+    totals, predicted, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
+    f1, before = metrics.f1_scores(counts), metrics.per_class_accuracy(labelled.zero_shot, labelled.y)
+    task = model.support.task
+    training = None if task is None else np.bincount(task.y, minlength=task.classes)
     rows = []
     for k, name in enumerate(model.classes):
-        if own[k]:
-            share, (low, high) = hits[k] / own[k], metrics.wilson(float(hits[k]), int(own[k]))
+        accuracy: list[Any] = ["-", "-"]
+        if totals[k]:
+            share, (low, high) = hits[k] / totals[k], metrics.wilson(float(hits[k]), int(totals[k]))
             bar = tag("span", tag("i", style=f"width:{100 * share:.0f}%"), class_="bar")
-            figure = [join(percent(share, 0), " ", bar), f"{percent(low, 0)} to {percent(high, 0)}"]
-        else:
-            figure = ["-", "-"]
-        precision = percent(hits[k] / given[k], 0) if given[k] else "-"
-        f1_told = "-" if np.isnan(f1[k]) else f"{f1[k]:.2f}"
-        rows.append([str(name), support[k], own[k], *figure, percent(before[k], 0), precision, f1_told])
-    header = ["class", "fitted on", "asked about", "accuracy", "95 % interval", "before", "precision", "F1"]
-    learned = [n for n in support if n != "-"]
-    note = None
-    if learned:
-        small, large = min(learned), max(learned)
-        names = [str(c) for c, n in zip(model.classes, support, strict=True) if n == small]
-        note = f"It was fitted on {small} images of each class."
-        if small != large:
-            few = names[0] if len(names) == 1 else f"{len(names)} classes"
-            note = f"It was fitted on {small} ({few}) to {large} images of a class."
-    return section("Each class", table(header, rows, sortable=True), note=note)
+            accuracy = [join(percent(share, 0), " ", bar), f"{percent(low, 0)} to {percent(high, 0)}"]
+        precision = percent(hits[k] / predicted[k] if predicted[k] else None, 0)
+        numbers = ["-" if training is None else training[k], totals[k], *accuracy, percent(before[k], 0)]
+        rows.append([str(name), *numbers, precision, "-" if np.isnan(f1[k]) else f"{f1[k]:.2f}"])
+    header = [
+        "class",
+        "training images",
+        "images",
+        "accuracy",
+        "95 % interval",
+        "zero-shot",
+        "precision",
+        "F1",
+    ]
+    note = None if training is None else _training_note(model, training)
+    return section("Classes", table(header, rows, sortable=True), note=note)
 
 
-def _calibration(told: dict[str, Any], p: Array, y: Array) -> Html:
+def _training_note(model: AdaptedModel, training: Array) -> str:
+    low, high = training.min(), training.max()
+    if low == high:
+        return f"It was fitted on {low} images of each class."
+    names = [str(model.classes[k]) for k in np.flatnonzero(training == low)]
+    few = names[0] if len(names) == 1 else f"{len(names)} classes"
+    return f"It was fitted on {low} ({few}) to {high} images of a class."
+
+
+def calibration_bins(p: Array, y: Array) -> list[list[float] | None]:
+    """Bin predictions by probability: [count, mean probability, accuracy, 95 % interval] or None each."""
+    confidence, hits = p.max(axis=1), p.argmax(axis=1) == y
+    bin_of = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    bins: list[list[float] | None] = []
+    for chosen in (bin_of == k for k in range(CALIBRATION_BINS)):
+        n, right = int(chosen.sum()), float(hits[chosen].sum())
+        mean = float(confidence[chosen].mean()) if n else 0.0
+        bins.append([n, mean, right / n, *metrics.wilson(right, n)] if n else None)
+    return bins
+
+
+def _calibration(found: Figures, p: Array, y: Array) -> Html:
     note = (
-        "Of the answers given with 80 %, 80 % should be right: the dots then lie on the dashed line. "
-        f"Whiskers are 95 % intervals, columns say how many answers there are. The error is "
-        f"{percent(told['calibration_error'])}, {percent(told['calibration_error_before'])} before "
-        f"calibration; so many images show {percent(told['calibration_error_floor'])} by chance alone."
+        "Of the predictions with a probability of 80 %, 80 % should be correct: the dots then lie on the "
+        "dashed line. Whiskers are 95 % intervals, columns show how many predictions there are. The "
+        f"calibration error is {percent(found.calibration_error)}, {percent(found.calibration_error_before)} "
+        f"before calibration; {percent(found.calibration_error_floor)} with so many images by chance alone."
     )
-    return section("Do probabilities mean what they say?", calibration_chart(p, y), note=note)
+    return section("Calibration", chart("calibrationChart", calibration_bins(p, y)), note=note)
 
 
-def _out_of_distribution(answers: LabelledPredictions, out_of_distribution: list[int]) -> Html:
-    rejected = answers.predictions.rejected
-    if rejected is None:
+def _out_of_distribution(found: Figures, rejected: list[int]) -> Html:
+    if found.rejected is None:
         return Html("")
-    n, count = len(answers.y), int(rejected.sum())
     note = (
-        f"`predict --reject` would refuse {count} of these {n} images ({percent(count / n)}); about "
-        f"{percent(FALSE_REJECT, 0)} are to be expected of images that do belong. More of them mean that "
-        "these images are unlike those that the model was fitted on."
+        f"`predict --reject` would reject {round(found.rejected * found.images)} of these {found.images} "
+        f"images ({percent(found.rejected)}); about {percent(FALSE_REJECT, 0)} are to be expected of images "
+        "of the classes. More mean that these images are unlike the training images."
     )
-    return section("None of the classes?", gallery(out_of_distribution, "None is refused."), note=note)
+    return section("Out of distribution", gallery(rejected, "None is rejected."), note=note)
 
 
-def _learning(curve: Curve | str) -> Html:
-    title = "Would more images help?"
+def _learning_curve(curve: Curve | str) -> Html:
     if isinstance(curve, str):
-        return section(title, note=curve)
+        return section("Learning curve", note=curve)
     now = curve.now
     rows = [
-        [str(f.shots), percent(f.accuracy), f"{percent(f.low)} to {percent(f.high)}", _gain(f, now)]
+        [f.shots, percent(f.accuracy), f"{percent(f.low)} to {percent(f.high)}",
+         "now" if f is now else f"{100 * (f.accuracy - now.accuracy):+.1f}"]
         for f in (now, *curve.forecasts)
-    ]
+    ]  # fmt: skip
     note = (
-        "Fits on fewer of the images, each asked about the others (dots), and where that leads (dashed, with "
-        "the range that holds 90 % of what is likely)."
+        "Would more images help? Dots are fits on fewer of the images, evaluated on the others; the dashed "
+        "line is a forecast, with its 90 % interval."
     )
-    header = ["images of each class", "accuracy", "likely range", "points"]
-    return section(title, learning_chart(curve), table(header, rows), note=note)
-
-
-def _gain(ahead: Forecast, now: Forecast) -> str:
-    return "now" if ahead is now else f"{100 * (ahead.accuracy - now.accuracy):+.1f}"
+    header = ["images per class", "accuracy", "90 % interval", "gain, points"]
+    return section("Learning curve", chart("learningCurve", curve.report()), table(header, rows), note=note)
 
 
 def _skipped(skipped: Sequence[tuple[str, str]]) -> Html:
     if not skipped:
         return Html("")
-    rows = [[name, reason] for name, reason in skipped[:100]]
-    return section(f"{len(skipped)} images could not be read", table(["image", "why"], rows))
+    rows: list[list[Any]] = [[name, reason] for name, reason in skipped[:100]]
+    return section(f"{len(skipped)} images could not be read", table(["image", "reason"], rows))
 
 
-def _making(model: AdaptedModel) -> Html:
-    report, encoder = model.report, model.encoder
-    lam = report.get("lam")
+def _facts(model: AdaptedModel) -> Html:
+    report, encoder, lam = model.report, model.encoder, model.report.get("lam")
     facts = {
         "base model": encoder.name,
         "method": report.get("method"),
         "chosen": report.get("chose"),
         "lam": None if lam is None else f"{lam:.4g}",
-        "trained numbers": f"{report['parameters']:,}" if report.get("parameters") else None,
-        "images": f"{report['images']:,} of {report['classes']} classes",
+        "trained parameters": f"{report['parameters']:,}" if report.get("parameters") else None,
+        "training images": f"{report['images']:,} of {report['classes']} classes",
         "views of each": report.get("views"),
         "prompts": None if model.templates is None else ", ".join(model.templates),
         "temperature": f"{model.confidence.temperature:.3g}",
@@ -224,49 +243,31 @@ def _making(model: AdaptedModel) -> Html:
         "licence": encoder.licence,
     }
     rows = [
-        tag("tr", tag("th", name, scope="row"), tag("td", value, class_="text"))
+        tag("tr", tag("th", name, scope="row"), tag("td", value))
         for name, value in facts.items()
         if value is not None
     ]
     return section("How it was made", tag("table", tag("tbody", *rows), class_="facts"))
 
 
-def _galleries(p: Array, answers: LabelledPredictions) -> tuple[list[int], list[int], list[int]]:
-    """Numbers of the surest mistakes, the least sure right answers, and what seems to be of no class."""
-    wrong, sure = p.argmax(axis=1) != answers.y, p.max(axis=1)
-    surest = [i for i in np.argsort(-sure, kind="stable").tolist() if wrong[i]][:SHOWN]
-    unsure = [i for i in np.argsort(sure, kind="stable").tolist() if not wrong[i]][:SHOWN]
-    rejected = answers.predictions.rejected
-    out_of_distribution = [] if rejected is None else np.flatnonzero(rejected)[:SHOWN].tolist()
-    return surest, unsure, out_of_distribution
+def _cell_images(by_confidence: Array, best: Array, y: Array) -> list[int]:
+    """Choose images for the cells of the matrix: mistakes first, the most confident of each cell."""
+    seen: Counter[tuple[int, int]] = Counter()
+    wrong, right = [], []
+    for i in by_confidence.tolist():
+        cell = int(y[i]), int(best[i])
+        seen[cell] += 1
+        if cell[0] == cell[1] and seen[cell] <= CELL_RIGHT:
+            right.append(i)
+        elif cell[0] != cell[1] and seen[cell] <= CELL_WRONG:
+            wrong.append(i)
+    return wrong + right
 
 
-def _of_cells(p: Array, y: Array) -> list[int]:
-    """Images for the cells of the matrix, mistakes first, the surest of each cell; some of each."""
-    answers, taken = p.argmax(axis=1), dict[tuple[int, int], int]()
-    chosen: list[list[int]] = [[], []]
-    for i in np.argsort(-p.max(axis=1), kind="stable").tolist():
-        cell = int(y[i]), int(answers[i])
-        right = cell[0] == cell[1]
-        taken[cell] = taken.get(cell, 0) + 1
-        if taken[cell] <= (RIGHT if right else WRONG):
-            chosen[right].append(i)
-    return chosen[0] + chosen[1]
-
-
-def _support_counts(model: AdaptedModel) -> list[Any]:
-    task = model.support.task
-    if task is None:
-        return ["-"] * len(model.classes)
-    return np.bincount(task.y, minlength=task.classes).tolist()
-
-
-def _short(names: Sequence[str]) -> list[str]:
-    """Paths without the folder that they share."""
-    folders = [name.rpartition("/")[0] for name in names]
-    shared = 0
-    if len(set(folders)) > 1 or any("/" in name for name in names):
-        parts = [name.split("/")[:-2] for name in names]
-        while all(len(p) > shared and p[shared] == parts[0][shared] for p in parts):
-            shared += 1
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Remove the leading folders that all paths share, except the last one, which may be the class."""
+    folders = [name.split("/")[:-2] for name in names]
+    shared = sum(
+        1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    )
     return ["/".join(name.split("/")[shared:]) for name in names]

@@ -1,13 +1,14 @@
-// Files that are dropped, pasted, chosen or taken by the camera, and their way to the server.
+// Upload files that are dropped, pasted, chosen or taken by the camera.
 import { Refused, call, store } from "./store.js";
 import { plural, toast } from "./ui.js";
 
-const AT_ONCE = 4;
-const PATIENCE = 30; // times that a busy server is asked again
+const PARALLEL_UPLOADS = 4;
+const MAX_RETRIES = 30; // while the server is busy
 
-const looksLikePicture = (file) => !file.name.startsWith(".") && (file.type === "" || file.type.startsWith("image/"));
+const looksLikeImage = (file) =>
+  !file.name.startsWith(".") && (file.type === "" || file.type.startsWith("image/"));
 
-// What was dropped: [{path: [folders...], file}]. Folders are walked.
+// List dropped files as [{path: [folders...], file}], with those inside folders.
 export async function dropped(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
   if (!entries.length) return [...transfer.files].map((file) => ({ path: [], file }));
@@ -15,7 +16,7 @@ export async function dropped(transfer) {
   const walk = async (entry, path) => {
     if (entry.isFile) {
       const file = await new Promise((done, fail) => entry.file(done, fail)).catch(() => null);
-      if (file && looksLikePicture(file)) found.push({ path, file });
+      if (file && looksLikeImage(file)) found.push({ path, file });
       return;
     }
     const reader = entry.createReader();
@@ -29,12 +30,14 @@ export async function dropped(transfer) {
   return found;
 }
 
-// Files of a folder chooser, in the same form.
+// List the files of a folder chooser in the same form.
 export function chosen(files) {
-  return files.filter(looksLikePicture).map((file) => ({ path: (file.webkitRelativePath || file.name).split("/").slice(0, -1), file }));
+  return files
+    .filter(looksLikeImage)
+    .map((file) => ({ path: (file.webkitRelativePath || file.name).split("/").slice(0, -1), file }));
 }
 
-// Let an element take files; `ondrop` gets [{path, file}].
+// Let files be dropped on an element; `ondrop` gets [{path, file}].
 export function dropTarget(element, ondrop) {
   let depth = 0;
   const over = (on) => element.classList.toggle("over", on);
@@ -54,33 +57,35 @@ export function dropTarget(element, ondrop) {
   element.takeFiles = ondrop;
 }
 
-// A paste goes to the part of the page that has the focus, or else to the try-it pane.
+// Files are pasted into the focused part of the page, by default into the try-it pane.
 document.addEventListener("paste", (event) => {
-  const files = [...(event.clipboardData?.files ?? [])].filter(looksLikePicture);
+  const files = [...(event.clipboardData?.files ?? [])].filter(looksLikeImage);
   if (!files.length) return;
   event.preventDefault();
-  const target = document.activeElement?.closest("[data-takes-files]") ?? document.querySelector("try-pane [data-takes-files]");
+  const target =
+    document.activeElement?.closest("[data-takes-files]") ??
+    document.querySelector("try-pane [data-takes-files]");
   target?.takeFiles(files.map((file) => ({ path: [], file })));
 });
-// A file that misses its place must not replace the page.
+// A file that is dropped elsewhere must not replace the page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
 async function send(file, label, group) {
-  const asked = new URLSearchParams({ name: file.name || "picture", group });
-  if (label !== null) asked.set("label", label);
+  const query = new URLSearchParams({ name: file.name || "image", group });
+  if (label !== null) query.set("label", label);
   for (let attempt = 0; ; attempt++) {
     try {
-      return await call(`/api/images?${asked}`, { body: file });
+      return await call(`/api/images?${query}`, { body: file });
     } catch (error) {
-      if (error.status !== 503 || attempt >= PATIENCE) throw error;
+      if (error.status !== 503 || attempt >= MAX_RETRIES) throw error;
       await new Promise((done) => setTimeout(done, 300 + 700 * Math.random()));
     }
   }
 }
 
-// Upload files to a class (null: without a label), a few at a time; undone together.
+// Upload files to a class (null: without a label), a few at a time. They are undone together.
 export async function upload(files, label) {
-  if (!files.length) return toast("There was no picture among these files.", "bad");
+  if (!files.length) return toast("There is no image among these files.", "bad");
   const group = crypto.randomUUID?.() ?? String(Math.random());
   const counts = { added: 0, moved: 0, known: 0 };
   const refused = [];
@@ -101,12 +106,14 @@ export async function upload(files, label) {
       }
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  await Promise.all(Array.from({ length: PARALLEL_UPLOADS }, worker));
   const where = label === null ? "" : ` in ${store.name(label)}`;
   const parts = [];
-  if (counts.added) parts.push(`${plural(counts.added, "picture")} added${where}`);
-  if (counts.moved) parts.push(`${plural(counts.moved, "picture")} moved${where ? ` to ${store.name(label)}` : ""}`);
+  if (counts.added) parts.push(`${plural(counts.added, "image")} added${where}`);
+  if (counts.moved)
+    parts.push(`${plural(counts.moved, "image")} moved${where ? ` to ${store.name(label)}` : ""}`);
   if (counts.known) parts.push(`${counts.known} there already`);
-  if (refused.length) parts.push(`${plural(refused.length, "file")} refused: ${refused[0][0]}, ${refused[0][1]}`);
+  if (refused.length)
+    parts.push(`${plural(refused.length, "file")} refused: ${refused[0][0]}, ${refused[0][1]}`);
   toast(parts.join("; "), refused.length ? "bad" : "");
 }

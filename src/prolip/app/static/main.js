@@ -1,4 +1,4 @@
-// The start: take the token of the address into a cookie, then load the components and the project.
+// Exchange the token in the address for a cookie, then load the components and the project.
 import { connect, call, store } from "./store.js";
 import "./components/toast-line.js";
 import "./components/connection-banner.js";
@@ -14,9 +14,9 @@ import "./components/confusion-matrix.js";
 import "./components/learning-curve.js";
 import "./components/export-menu.js";
 
-const TOKEN = "#token="; // other hashes are places on the page
+const TOKEN = "#token="; // other hashes are anchors
 
-// Text that was percent-encoded; as it is where someone typed it.
+// Decode percent-encoding, unless someone typed the token as it is.
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -32,7 +32,7 @@ async function logIn() {
   await call("/api/session", { json: { token } }).catch(() => {});
 }
 
-// A section without anything to show is not there.
+// Sections with nothing to show are hidden.
 store.addEventListener("update", () => {
   const trained = store.figures.ready;
   document.title = store.about.name ? `${store.about.name} – prolip` : "prolip";

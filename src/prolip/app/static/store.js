@@ -1,9 +1,9 @@
-// What the page knows of the project, kept in step with the server, and the calls that change it.
+// The state of the project, synchronized with the server, and the calls that change it.
 
 class Store extends EventTarget {
   ready = false;
   online = true;
-  stopped = ""; // why nothing comes from the server, for people
+  stopped = ""; // why there is no connection, if that is known
   revision = -1;
   classes = new Map(); // id: {name, text}
   images = new Map(); // id: {name, label, checked}
@@ -12,11 +12,11 @@ class Store extends EventTarget {
   bad = {};
   progress = { done: 0, total: 0 };
   undo = "";
-  trouble = ""; // what the server cannot do, for people
+  trouble = ""; // what the server cannot do, as a message
   about = { name: "", model: "", folder: "", templates: ["{}"], targets: [] };
-  pending = 0; // pictures on their way to the server
+  pending = 0; // images being uploaded
 
-  // Redraw once a frame, however much comes in.
+  // Redraw once a frame, however many events arrive.
   changed() {
     if (this.scheduled) return;
     this.scheduled = true;
@@ -53,9 +53,23 @@ class Store extends EventTarget {
     const all = await call("/api/project");
     this.classes = new Map(Object.entries(all.classes));
     this.images = new Map(Object.entries(all.images));
-    Object.assign(this, { revision: all.revision, figures: all.figures, slow: all.slow, bad: all.bad, undo: all.undo, trouble: all.trouble });
+    Object.assign(this, {
+      revision: all.revision,
+      figures: all.figures,
+      slow: all.slow,
+      bad: all.bad,
+      undo: all.undo,
+      trouble: all.trouble,
+    });
     this.figures.classes ??= {};
-    this.about = { name: all.name, model: all.model, folder: all.folder, templates: all.templates, targets: all.targets, version: all.version };
+    this.about = {
+      name: all.name,
+      model: all.model,
+      folder: all.folder,
+      templates: all.templates,
+      targets: all.targets,
+      version: all.version,
+    };
     this.progress = { done: this.images.size - all.waiting, total: this.images.size };
     this.ready = true;
     this.changed();
@@ -73,7 +87,10 @@ class Store extends EventTarget {
   apply(change) {
     if (change.revision <= this.revision) return;
     if (change.revision > this.revision + 1) return void this.load();
-    for (const [table, rows] of [[this.classes, change.classes], [this.images, change.images]])
+    for (const [table, rows] of [
+      [this.classes, change.classes],
+      [this.images, change.images],
+    ])
       for (const [id, row] of Object.entries(rows)) row === null ? table.delete(id) : table.set(id, row);
     this.revision = change.revision;
     this.undo = change.undo;
@@ -91,28 +108,31 @@ export const store = new Store();
 
 export class Refused extends Error {}
 
-// A call to the server; a refusal is an error with the server's own sentence.
+// Call the server; an error response is thrown with the server's message.
 export async function call(path, { method, json, body } = {}) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, {
+    response = await fetch(path, {
       method: method ?? (json || body ? "POST" : "GET"),
       body: json ? JSON.stringify(json) : body,
     });
   } catch {
     store.setOnline(false);
-    throw new Refused("The server does not answer.");
+    throw new Refused("There is no connection to the server.");
   }
-  if (answer.status === 401) {
+  if (response.status === 401) {
     store.setOnline(false, "token");
     throw new Refused("This page belongs to an earlier run.");
   }
-  const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw Object.assign(new Refused(found.error ?? `The server answered ${answer.status}.`), { status: answer.status });
+  const found = await response.json().catch(() => ({}));
+  if (!response.ok)
+    throw Object.assign(new Refused(found.error ?? `The server returned ${response.status}.`), {
+      status: response.status,
+    });
   return found;
 }
 
-// A change; what goes wrong is shown, and null comes back.
+// Make a change; an error is shown, and null returned.
 export async function change(path, json = {}, method = "POST") {
   try {
     return await call(path, { method, json });
@@ -133,16 +153,23 @@ export const actions = {
   undo: () => change("/api/undo"),
 };
 
-// The stream of events. A browser reconnects by itself where the network fails; where the server refuses, we ask again.
+// Listen to events. Browsers reconnect by themselves after a network failure, but not after a refusal.
 export function connect() {
   const stream = new EventSource("/api/events");
-  stream.onopen = () => store.load().then(() => store.setOnline(true), () => {});
+  stream.onopen = () =>
+    store.load().then(
+      () => store.setOnline(true),
+      () => {},
+    );
   stream.onmessage = (message) => store.receive(JSON.parse(message.data));
   stream.onerror = () => {
     store.setOnline(false, store.stopped);
     if (stream.readyState !== EventSource.CLOSED) return;
     setTimeout(async () => {
-      await call("/api/project").then(() => store.setOnline(false), () => {});
+      await call("/api/project").then(
+        () => store.setOnline(false),
+        () => {},
+      );
       connect();
     }, 2000);
   };

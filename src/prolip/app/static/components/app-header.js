@@ -1,17 +1,26 @@
-// The head of the page: the project, how good its model is now, what is being done, undo.
+// The head of the page: the project, the accuracy of its model, progress, undo.
 import { actions, store } from "../store.js";
 import { h, percent, plural, style } from "../ui.js";
 
 style(`
-app-header { position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wrap; gap: 6px 22px; align-items: center; padding: 12px 20px; background: color-mix(in srgb, var(--back) 88%, transparent); backdrop-filter: blur(10px); border-bottom: 1px solid var(--line); }
+app-header {
+  position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wrap; gap: 6px 22px;
+  align-items: center; padding: 12px 20px;
+  background: color-mix(in srgb, var(--back) 88%, transparent); backdrop-filter: blur(10px);
+  border-bottom: 1px solid var(--line);
+}
 app-header h1 { font-size: 1.02rem; margin: 0; overflow-wrap: anywhere; }
-app-header .score { display: flex; align-items: baseline; gap: 9px; }
+app-header .score { min-width: 0; display: flex; align-items: baseline; gap: 9px; }
 app-header .score strong { font-size: 1.7rem; line-height: 1; letter-spacing: -.02em; }
-app-header .score { min-width: 0; }
 app-header .busy { display: flex; align-items: center; gap: 8px; min-width: 150px; }
 app-header progress { width: 110px; height: 8px; accent-color: var(--accent); }
 app-header .right { margin-left: auto; }
-@media (max-width: 860px) { app-header { padding: 8px 12px; gap: 4px 14px; flex-wrap: nowrap; } app-header .model { display: none; } app-header h1 { display: none; } app-header .score strong { font-size: 1.35rem; } }
+@media (max-width: 860px) {
+  app-header { padding: 8px 12px; gap: 4px 14px; flex-wrap: nowrap; }
+  app-header .model { display: none; }
+  app-header h1 { display: none; }
+  app-header .score strong { font-size: 1.35rem; }
+}
 `);
 
 class AppHeader extends HTMLElement {
@@ -20,12 +29,23 @@ class AppHeader extends HTMLElement {
     this.model = h("div", { class: "muted small model" });
     this.strong = h("strong", { class: "number" });
     this.about = h("span", { class: "small muted" });
-    this.score = h("div", { class: "score", role: "status", "aria-live": "polite", id: "score" }, this.strong, " ", this.about);
-    this.bar = h("progress", { max: "1", "aria-label": "Pictures read by the model" });
+    this.score = h(
+      "div",
+      { class: "score", role: "status", "aria-live": "polite", id: "score" },
+      this.strong,
+      " ",
+      this.about,
+    );
+    this.bar = h("progress", { max: "1", "aria-label": "Encoded images" });
     this.task = h("span", { class: "small muted" });
     this.busy = h("div", { class: "busy" }, this.bar, this.task);
     this.undo = h("button", { type: "button", id: "undo", onclick: actions.undo }, "Undo");
-    this.append(h("div", {}, this.title_, this.model), this.score, this.busy, h("div", { class: "right" }, this.undo));
+    this.append(
+      h("div", {}, this.title_, this.model),
+      this.score,
+      this.busy,
+      h("div", { class: "right" }, this.undo),
+    );
     document.addEventListener("keydown", (event) => {
       const typing = event.target.matches?.("input[type=text], textarea");
       if ((event.ctrlKey || event.metaKey) && event.key === "z" && !event.shiftKey && !typing) {
@@ -46,7 +66,9 @@ class AppHeader extends HTMLElement {
     const left = progress.total - progress.done;
     this.busy.hidden = !(pending || left > 0);
     this.bar.value = progress.total ? progress.done / progress.total : 0;
-    this.task.textContent = pending ? `keeping ${plural(pending, "picture")}` : `reading ${plural(Math.max(left, 0), "picture")}`;
+    this.task.textContent = pending
+      ? `uploading ${plural(pending, "image")}`
+      : `encoding ${plural(Math.max(left, 0), "image")}`;
     this.undo.disabled = !store.undo;
     this.undo.title = store.undo ? `Undo: ${store.undo} (Ctrl+Z)` : "";
     this.undo.setAttribute("aria-label", store.undo ? `Undo: ${store.undo}` : "Undo");
@@ -54,13 +76,16 @@ class AppHeader extends HTMLElement {
 
   sentence(figures) {
     if (!store.ready) return ["Loading …"];
-    if (!figures.ready) return ["Not taught yet: give two classes some pictures."];
-    if (figures.accuracy === null || figures.accuracy === undefined) return ["Taught. With two pictures of a class, it can be measured."];
-    const parts = [`right on pictures that it was not taught with (${plural(Object.keys(figures.held_out).length, "picture")}) `];
+    if (!figures.ready) return ["Not trained yet: add images to two classes."];
+    if (figures.accuracy === null || figures.accuracy === undefined)
+      return ["Trained. With two images of each class, its accuracy can be measured."];
+    const parts = [`held-out accuracy (${plural(Object.keys(figures.held_out).length, "image")}) `];
     const by = Math.round(100 * figures.accuracy) - Math.round(100 * (figures.before ?? figures.accuracy));
-    if (by) parts.push(h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)} `));
+    if (by)
+      parts.push(h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)} `));
     const { right, wrong } = figures.flips;
-    if (right || wrong) parts.push(`${right ? `${right} now right` : ""}${right && wrong ? ", " : ""}${wrong ? `${wrong} now wrong` : ""}`);
+    if (right || wrong)
+      parts.push([right && `${right} now correct`, wrong && `${wrong} now wrong`].filter(Boolean).join(", "));
     return parts;
   }
 }

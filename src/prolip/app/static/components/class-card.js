@@ -1,5 +1,4 @@
-// A class: its name, its pictures, how well it is told apart, and the words that the model reads for it.
-// Everything about a card stands in this file.
+// A class: its name, its images, its accuracy, and the words that the model reads for it.
 import { chosen, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
 import { chooser, h, percent, plural, reconcile, style, toast } from "../ui.js";
@@ -8,26 +7,37 @@ import { describeTile, tile } from "./image-tile.js";
 import "./web-cam.js";
 
 style(`
-class-card { display: flex; flex-direction: column; gap: 10px; background: var(--surface); border: 1px solid var(--line); border-radius: var(--radius); padding: 12px; min-width: 0; }
+class-card {
+  display: flex; flex-direction: column; gap: 10px; background: var(--surface);
+  border: 1px solid var(--line); border-radius: var(--radius); padding: 12px; min-width: 0;
+}
 class-card.over { border-color: var(--accent); box-shadow: 0 0 0 3px var(--tint); background: var(--tint); }
 class-card .head { display: flex; align-items: center; gap: 6px; }
-class-card .name { font-weight: 650; border-color: transparent; padding-left: 6px; background: none; text-overflow: ellipsis; }
+class-card .name {
+  font-weight: 650; border-color: transparent; padding-left: 6px; background: none;
+  text-overflow: ellipsis;
+}
 class-card .name:hover { border-color: var(--line); }
 class-card .figure { font-size: 1.25rem; font-weight: 650; letter-spacing: -.01em; line-height: 1; }
 class-card .meter { height: 6px; border-radius: 3px; background: var(--sunken); overflow: hidden; }
-class-card .meter div { height: 100%; background: var(--accent); border-radius: 3px; transition: width .25s; }
+class-card .meter div {
+  height: 100%; background: var(--accent); border-radius: 3px; transition: width .25s;
+}
 class-card .tiles { grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); }
 class-card .add { display: flex; gap: 6px; }
 class-card .add button { flex: 1 1 auto; justify-content: center; padding: 5px 6px; }
 class-card .more { aspect-ratio: 1; justify-content: center; padding: 0; min-height: 0; }
-class-card .empty { border: 2px dashed var(--line); border-radius: 10px; padding: 22px 10px; text-align: center; color: var(--muted); font-size: .9rem; }
+class-card .empty {
+  border: 2px dashed var(--line); border-radius: 10px; padding: 22px 10px; text-align: center;
+  color: var(--muted); font-size: .9rem;
+}
 class-card details { font-size: .88rem; }
 class-card summary { cursor: pointer; color: var(--muted); padding: 4px 0; }
 class-card .stack { display: grid; gap: 8px; padding-top: 6px; }
 `);
 
 const SHOWN = 11;
-const BURST = 250; // milliseconds between pictures while the camera's button is held
+const BURST = 250; // milliseconds between images while the camera's button is held
 
 class ClassCard extends HTMLElement {
   connectedCallback() {
@@ -36,39 +46,81 @@ class ClassCard extends HTMLElement {
     const id = this.dataset.key;
     this.setAttribute("role", "group");
     this.key = h("kbd", { "aria-hidden": "true" });
-    this.name = h("input", { type: "text", class: "name", maxlength: "100", spellcheck: "false", "aria-label": "Name of the class", onchange: () => this.rename(), onkeydown: (event) => event.key === "Enter" && this.name.blur() });
-    this.figure = h("span", { class: "figure number", title: "right when held out" });
+    this.name = h("input", {
+      type: "text",
+      class: "name",
+      maxlength: "100",
+      spellcheck: "false",
+      "aria-label": "Name of the class",
+      onchange: () => this.rename(),
+      onkeydown: (event) => event.key === "Enter" && this.name.blur(),
+    });
+    this.figure = h("span", { class: "figure number", title: "held-out accuracy" });
     this.fill = h("div");
     this.meter = h("div", { class: "meter", "aria-hidden": "true" }, this.fill);
     this.count = h("div", { class: "small muted", "data-count": "" });
-    this.pictures = h("div", { class: "tiles" });
+    this.tiles = h("div", { class: "tiles" });
     this.empty = h("div", { class: "empty" }, "Drop photos or a folder here, or paste");
     this.camera = h("div", { class: "stack", hidden: true });
     this.append(
       h("div", { class: "head" }, this.key, h("div", { class: "grow" }, this.name), this.figure),
-      this.meter, this.count, this.empty, this.pictures, this.camera,
-      h("div", { class: "add" },
+      this.meter,
+      this.count,
+      this.empty,
+      this.tiles,
+      this.camera,
+      h(
+        "div",
+        { class: "add" },
         chooser("Photos", (files) => upload(files, id)),
-        chooser("Folder", (files) => upload(chosen(files).map(({ file }) => file), id), { folder: true }),
-        h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera")),
-      this.more());
-    dropTarget(this, (files) => upload(files.map(({ file }) => file), id));
+        chooser(
+          "Folder",
+          (files) =>
+            upload(
+              chosen(files).map(({ file }) => file),
+              id,
+            ),
+          { folder: true },
+        ),
+        h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera"),
+      ),
+      this.more(),
+    );
+    dropTarget(this, (files) =>
+      upload(
+        files.map(({ file }) => file),
+        id,
+      ),
+    );
   }
 
-  // Words, merging, removing: seldom needed, so folded away.
+  // Words, merging, removing: seldom needed, so collapsed.
   more() {
     const id = this.dataset.key;
-    this.words = h("input", { type: "text", maxlength: "300", onchange: () => actions.editClass(id, { text: this.words.value }) });
+    this.words = h("input", {
+      type: "text",
+      maxlength: "300",
+      onchange: () => actions.editClass(id, { text: this.words.value }),
+    });
     this.reads = h("div", { class: "small muted" });
-    this.merge = h("select", { "aria-label": "Merge this class into another", onchange: () => this.merge.value && actions.mergeClass(id, this.merge.value) });
+    this.merge = h("select", {
+      "aria-label": "Merge this class into another",
+      onchange: () => this.merge.value && actions.mergeClass(id, this.merge.value),
+    });
     const label = h("label", { class: "small" }, "In other words (what the model reads)", this.words);
     const remove = h("button", { type: "button", onclick: () => actions.removeClass(id) }, "Remove class");
-    return h("details", {}, h("summary", {}, "Words, merge, remove"), h("div", { class: "stack" }, label, this.reads, h("div", { class: "row" }, this.merge, remove)));
+    return h(
+      "details",
+      {},
+      h("summary", {}, "Words, merge, remove"),
+      h("div", { class: "stack" }, label, this.reads, h("div", { class: "row" }, this.merge, remove)),
+    );
   }
 
   async rename() {
     const wanted = this.name.value;
-    if (!(await actions.editClass(this.dataset.key, { name: wanted }))) this.name.value = store.name(this.dataset.key);
+    if (!(await actions.editClass(this.dataset.key, { name: wanted })))
+      this.name.value = store.name(this.dataset.key);
   }
 
   update() {
@@ -82,7 +134,8 @@ class ClassCard extends HTMLElement {
     this.key.textContent = place;
     this.key.hidden = place > 9;
     if (document.activeElement !== this.name) this.name.value = row.name;
-    this.figure.textContent = figures.accuracy === null || figures.accuracy === undefined ? "" : percent(figures.accuracy);
+    this.figure.textContent =
+      figures.accuracy === null || figures.accuracy === undefined ? "" : percent(figures.accuracy);
     this.fill.style.width = `${100 * (figures.accuracy ?? 0)}%`;
     this.meter.hidden = !this.figure.textContent;
     this.count.replaceChildren(...this.counted(members, figures));
@@ -90,41 +143,68 @@ class ClassCard extends HTMLElement {
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
     const prompt = store.about.templates[0].replace("{}", row.text || row.name);
-    this.reads.textContent = `The model reads “${prompt}”` + (figures.zero_shot_accuracy === undefined ? "" : `; by these words alone it gets ${percent(figures.zero_shot_accuracy)} of these pictures right.`);
+    this.reads.textContent =
+      `The model reads “${prompt}”` +
+      (figures.zero_shot_accuracy === undefined
+        ? ""
+        : `; zero-shot accuracy with these words: ${percent(figures.zero_shot_accuracy)}.`);
     const others = store.classIds().filter((other) => other !== id);
-    this.merge.replaceChildren(h("option", { value: "" }, "Merge into …"), ...others.map((other) => h("option", { value: other }, store.name(other))));
+    this.merge.replaceChildren(
+      h("option", { value: "" }, "Merge into …"),
+      ...others.map((other) => h("option", { value: other }, store.name(other))),
+    );
     this.merge.disabled = !others.length;
   }
 
-  // How many pictures, and how many of them the model gets wrong when it is not taught with them.
+  // The number of images, and of wrong held-out predictions.
   counted(members, figures) {
     const count = members.length;
-    if (!count) return ["No pictures yet"];
-    const parts = [plural(count, "picture")];
+    if (!count) return ["No images yet"];
+    const parts = [plural(count, "image")];
     if (figures.accuracy !== null && figures.accuracy !== undefined) {
-      const answers = store.figures.held_out ?? {};
-      const wrong = members.filter((image) => answers[image] && answers[image][0] !== this.dataset.key).length;
-      parts.push(wrong ? `, ${wrong} taken for another` : ", all told apart");
+      const wrong = members.filter((image) => this.isWrong(image)).length;
+      parts.push(wrong ? `, ${wrong} wrong` : ", all correct");
       const by = Math.round(100 * (figures.accuracy - (figures.before ?? figures.accuracy)));
-      if (by) parts.push(" ", h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)}`));
+      if (by)
+        parts.push(
+          " ",
+          h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)}`),
+        );
     } else if (store.figures.ready) parts.push(count < 2 ? ": one more, and it can be measured" : "");
     return parts;
   }
 
+  isWrong(image) {
+    const predicted = store.figures.held_out?.[image]?.[0];
+    return predicted !== undefined && predicted !== this.dataset.key;
+  }
+
+  // Label errors first, then other wrong predictions, then the newest images.
   drawTiles(members) {
     const id = this.dataset.key;
-    const wrong = new Set(store.labelErrors());
-    const ordered = [...members.filter((image) => wrong.has(image)), ...members.filter((image) => !wrong.has(image)).reverse()];
+    const rank = (image) => (store.suggestion(image) ? 0 : this.isWrong(image) ? 1 : 2);
+    const ordered = [...members].reverse().sort((a, b) => rank(a) - rank(b));
     const shown = ordered.length > SHOWN + 1 ? ordered.slice(0, SHOWN) : ordered;
-    const open = (image) => openImages(() => `${store.name(id)}`, () => store.members(id), image);
+    const open = (image) =>
+      openImages(
+        () => store.name(id),
+        () => store.members(id),
+        image,
+      );
     const keys = ordered.length > shown.length ? [...shown, "more"] : shown;
-    reconcile(this.pictures, keys,
-      (image) => (image === "more" ? h("button", { type: "button", class: "more", onclick: () => open(null) }) : tile(image, () => open(image))),
+    reconcile(
+      this.tiles,
+      keys,
+      (image) =>
+        image === "more"
+          ? h("button", { type: "button", class: "more", onclick: () => open(null) })
+          : tile(image, () => open(image)),
       (element, image) => {
         if (image !== "more") return describeTile(element, image);
         element.textContent = `+${ordered.length - shown.length}`;
-        element.setAttribute("aria-label", `Show all ${ordered.length} pictures of ${store.name(id)}`);
-      });
+        element.setAttribute("aria-label", `Show all ${ordered.length} images of ${store.name(id)}`);
+      },
+    );
   }
 
   async toggleCamera() {
@@ -144,7 +224,18 @@ class ClassCard extends HTMLElement {
       burst = setInterval(take, BURST);
     };
     const release = () => clearInterval(burst);
-    const shoot = h("button", { type: "button", class: "primary", onpointerdown: hold, onpointerup: release, onpointerleave: release, onkeydown: (event) => (event.key === "Enter" || event.key === " ") && !event.repeat && take() }, "Take picture (hold for several)");
+    const shoot = h(
+      "button",
+      {
+        type: "button",
+        class: "primary",
+        onpointerdown: hold,
+        onpointerup: release,
+        onpointerleave: release,
+        onkeydown: (event) => (event.key === "Enter" || event.key === " ") && !event.repeat && take(),
+      },
+      "Take image (hold for several)",
+    );
     this.camera.replaceChildren(cam, shoot);
     this.camera.hidden = false;
     try {

@@ -1,58 +1,52 @@
-// Rows are labels, columns what the model says about pictures that it was not taught with; a number shows its pictures.
+// The confusion matrix of held-out predictions; a cell shows its images.
+import { ConfusionMatrix, cellTitle } from "../lib/matrix.js";
 import { store } from "../store.js";
-import { h, percent, style } from "../ui.js";
+import { h } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 
-style(`
-confusion-matrix { display: block; }
-confusion-matrix .scroll { overflow-x: auto; padding: 3px; }
-confusion-matrix table { border-collapse: separate; border-spacing: 3px; font-size: .86rem; }
-confusion-matrix th { font-weight: 500; color: var(--muted); max-width: 84px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding: 2px 4px; }
-confusion-matrix th[scope="col"] { max-width: 52px; font-size: .76rem; }
-confusion-matrix th[scope="row"] { text-align: right; color: var(--text); }
-confusion-matrix td { padding: 0; min-width: 40px; width: 52px; height: 38px; text-align: center; border-radius: 6px; background: var(--sunken); color: var(--muted); }
-confusion-matrix td button { width: 100%; min-height: 38px; justify-content: center; padding: 0; border-radius: 6px; border-color: transparent; font-weight: 650; background: color-mix(in srgb, var(--shade) calc(14% + 36% * var(--share)), var(--surface)); }
-confusion-matrix thead td { background: none; }
-confusion-matrix td.right button { --shade: var(--good); }
-confusion-matrix td.wrong button { --shade: var(--bad); }
-`);
-
-class ConfusionMatrix extends HTMLElement {
+class ConfusionMatrixElement extends HTMLElement {
   connectedCallback() {
-    this.table = h("table", { "aria-label": "What is taken for what" });
+    this.matrix = new ConfusionMatrix((row, column) => this.open(this.ids[row], this.ids[column]));
     this.note = h("p", { class: "muted small" });
-    this.append(h("div", { class: "panel" }, this.note, h("div", { class: "scroll", tabindex: "-1" }, this.table)));
+    this.append(h("div", { class: "panel" }, this.note, this.matrix.element));
     store.addEventListener("update", () => this.update());
   }
 
-  // Which pictures of one class are taken for another, as things stand.
-  pictures(label, answer) {
-    return Object.entries(store.figures.held_out ?? {}).filter(([id, [said]]) => said === answer && store.images.get(id)?.label === label).map(([id]) => id);
+  // Images of one class that are predicted as another.
+  images(label, predicted) {
+    const held_out = Object.entries(store.figures.held_out ?? {});
+    const found = held_out.filter(
+      ([id, [best]]) => best === predicted && store.images.get(id)?.label === label,
+    );
+    return found.map(([id]) => id);
+  }
+
+  open(label, predicted) {
+    const names = [store.name(label), store.name(predicted)];
+    openImages(
+      () => cellTitle(names, 0, Number(label !== predicted)),
+      () => this.images(label, predicted),
+    );
   }
 
   update() {
-    const ids = store.classIds().filter((id) => store.figures.classes[id]?.accuracy !== undefined);
-    const judged = Object.keys(store.figures.held_out ?? {}).length;
-    this.table.hidden = !judged;
-    this.note.textContent = judged ? "Rows: your label. Columns: the answer about pictures held out. A number shows its pictures." : "With two pictures of each class, this shows which are mixed up.";
-    const names = JSON.stringify(ids.map((id) => store.name(id)));
-    if (!judged || (this.figures === store.figures && this.names === names)) return;
-    Object.assign(this, { figures: store.figures, names });
-    const head = h("tr", {}, h("td"), ids.map((id) => h("th", { scope: "col", title: store.name(id) }, store.name(id))));
-    this.table.replaceChildren(h("thead", {}, head), h("tbody", {}, ids.map((label) => this.line(label, ids))));
-  }
-
-  line(label, ids) {
-    const counts = ids.map((answer) => this.pictures(label, answer).length);
-    const total = counts.reduce((sum, count) => sum + count, 0) || 1;
-    const cells = ids.map((answer, k) => {
-      if (!counts[k]) return h("td", {}, "·");
-      const title = () => (label === answer ? `${store.name(label)}, taken for it` : `${store.name(label)}, taken for ${store.name(answer)}`);
-      const button = h("button", { type: "button", "aria-label": `${counts[k]} of ${total}: ${title()} (${percent(counts[k] / total)})`, onclick: () => openImages(title, () => this.pictures(label, answer)) }, String(counts[k]));
-      button.style.setProperty("--share", counts[k] / total);
-      return h("td", { class: label === answer ? "right" : "wrong" }, button);
-    });
-    return h("tr", {}, h("th", { scope: "row", title: store.name(label) }, store.name(label)), cells);
+    const held_out = Object.entries(store.figures.held_out ?? {});
+    this.matrix.element.hidden = !held_out.length;
+    this.note.textContent = held_out.length
+      ? "Rows are your labels, columns held-out predictions. A number shows its images."
+      : "With two images of each class, this shows which classes are confused.";
+    this.ids = store.classIds().filter((id) => store.figures.classes[id]);
+    const names = this.ids.map((id) => store.name(id));
+    if (!held_out.length || (this.figures === store.figures && this.names === names.join("\n"))) return;
+    Object.assign(this, { figures: store.figures, names: names.join("\n") });
+    const place = new Map(this.ids.map((id, k) => [id, k]));
+    const counts = new Map();
+    for (const [id, [predicted]] of held_out) {
+      const [row, column] = [place.get(store.images.get(id)?.label), place.get(predicted)];
+      if (row === undefined || column === undefined) continue;
+      counts.set(`${row},${column}`, (counts.get(`${row},${column}`) ?? 0) + 1);
+    }
+    this.matrix.draw(names, counts);
   }
 }
-customElements.define("confusion-matrix", ConfusionMatrix);
+customElements.define("confusion-matrix", ConfusionMatrixElement);

@@ -1,11 +1,14 @@
-// Pictures that are nearly the same: copies make a model look better than it is, and in two classes they confuse it.
-import { actions, imageUrl, store } from "../store.js";
+// Near-duplicates: copies make the accuracy optimistic, and copies in two classes confuse the model.
+import { actions, store } from "../store.js";
 import { h, plural, reconcile, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
+import { tile } from "./image-tile.js";
 
 style(`
 duplicate-list { display: block; margin-top: 14px; }
-duplicate-list .groups { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(330px, 100%), 1fr)); gap: 10px; }
+duplicate-list .groups {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(330px, 100%), 1fr)); gap: 10px;
+}
 duplicate-list .group { display: grid; gap: 8px; padding: 10px; }
 duplicate-list .strip { display: flex; gap: 6px; overflow: hidden; }
 duplicate-list .strip .tile { width: 64px; flex: none; }
@@ -29,20 +32,50 @@ class DuplicateList extends HTMLElement {
       if (there.length > 1) groups.set(there.join(" "), there);
     }
     this.hidden = !groups.size;
-    this.heading.textContent = `Nearly the same (${groups.size})`;
-    reconcile(this.list, [...groups.keys()].slice(0, SHOWN), (key) => this.make(groups.get(key)), (element, key) => this.describe(element, groups.get(key)));
+    this.heading.textContent = `Duplicates (${groups.size})`;
+    reconcile(
+      this.list,
+      [...groups.keys()].slice(0, SHOWN),
+      (key) => this.make(groups.get(key)),
+      (element, key) => this.describe(element, groups.get(key)),
+    );
   }
 
   make(ids) {
-    const open = (id) => openImages(() => "Nearly the same", () => ids, id);
-    const strip = ids.slice(0, STRIP).map((id) => h("button", { type: "button", class: "tile", onclick: () => open(id), "aria-label": `Look at ${store.images.get(id).name}` }, h("img", { src: imageUrl(id), alt: "", draggable: "false" })));
-    const remove = h("button", { type: "button", onclick: () => actions.remove(ids.slice(1)) }, "Keep the first alone");
-    return h("div", { class: "panel group" }, h("div", { class: "strip" }, strip), h("p", { class: "small" }), h("div", { class: "row" }, remove, h("button", { type: "button", onclick: () => open(ids[0]) }, "Look")));
+    const open = (id) =>
+      openImages(
+        () => "Duplicates",
+        () => ids,
+        id,
+      );
+    const strip = ids.slice(0, STRIP).map((id) => tile(id, () => open(id)));
+    strip.forEach((element, i) =>
+      element.setAttribute("aria-label", `Look at ${store.images.get(ids[i]).name}`),
+    );
+    const remove = h(
+      "button",
+      { type: "button", onclick: () => actions.remove(ids.slice(1)) },
+      "Keep only the first",
+    );
+    return h(
+      "div",
+      { class: "panel group" },
+      h("div", { class: "strip" }, strip),
+      h("p", { class: "small" }),
+      h(
+        "div",
+        { class: "row" },
+        remove,
+        h("button", { type: "button", onclick: () => open(ids[0]) }, "Look"),
+      ),
+    );
   }
 
   describe(element, ids) {
-    const labels = [...new Set(ids.map((id) => store.images.get(id).label))].map((id) => (id === null ? "no class" : store.name(id)));
-    element.children[1].textContent = `${plural(ids.length, "picture")} in ${labels.join(" and ")}`;
+    const labels = [...new Set(ids.map((id) => store.images.get(id).label))].map((id) =>
+      id === null ? "no class" : store.name(id),
+    );
+    element.children[1].textContent = `${plural(ids.length, "image")} in ${labels.join(" and ")}`;
     element.children[1].classList.toggle("bad", labels.length > 1);
   }
 }

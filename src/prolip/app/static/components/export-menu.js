@@ -1,11 +1,14 @@
-// The model in each format that it can be had in, as a .zip with a card that says what it is and how good.
+// Downloads of the model in each format, as a .zip with a model card.
 import { store } from "../store.js";
 import { h, reconcile, style, toast } from "../ui.js";
 
 style(`
 export-menu { display: block; }
 export-menu .formats { display: grid; gap: 8px; }
-export-menu .format { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 12px; align-items: center; padding: 8px 0; border-top: 1px solid var(--line); }
+export-menu .format {
+  display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 12px; align-items: center;
+  padding: 8px 0; border-top: 1px solid var(--line);
+}
 export-menu .format:first-child { border-top: 0; padding-top: 0; }
 `);
 
@@ -20,13 +23,40 @@ const FORMATS = {
 class ExportMenu extends HTMLElement {
   connectedCallback() {
     this.list = h("div", { class: "formats" });
-    this.append(h("div", { class: "panel" }, this.list, h("p", { class: "muted small" }, "Each is run and compared with this model before you get it.")));
+    this.append(
+      h(
+        "div",
+        { class: "panel" },
+        this.list,
+        h(
+          "p",
+          { class: "muted small" },
+          "Each export is run and compared with this model before it is downloaded.",
+        ),
+      ),
+    );
     store.addEventListener("update", () =>
       reconcile(this.list, store.about.targets, (target) => {
         const [name, about] = FORMATS[target] ?? [target, ""];
-        const link = h("a", { class: "button", href: `/api/export/${target}`, download: "", "aria-label": `Download ${name}`, onclick: () => toast(`Writing and checking the ${name} export …`) }, "Download");
-        return h("div", { class: "format" }, h("div", {}, h("strong", {}, name), h("div", { class: "muted small" }, about)), link);
-      }));
+        const link = h(
+          "a",
+          {
+            class: "button",
+            href: `/api/export/${target}`,
+            download: "",
+            "aria-label": `Download ${name}`,
+            onclick: () => toast(`Writing and checking the ${name} export …`),
+          },
+          "Download",
+        );
+        return h(
+          "div",
+          { class: "format" },
+          h("div", {}, h("strong", {}, name), h("div", { class: "muted small" }, about)),
+          link,
+        );
+      }),
+    );
   }
 }
 customElements.define("export-menu", ExportMenu);

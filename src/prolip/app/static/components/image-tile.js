@@ -1,9 +1,15 @@
-// A picture of the project as a button. What it says to a screen reader: its file's name, its class, and doubts.
+// An image of the project as a button, described by its file name, its class, and what may be wrong with it.
 import { imageUrl, store } from "../store.js";
 import { h } from "../ui.js";
 
 export function tile(id, onclick, role) {
-  const image = h("img", { src: imageUrl(id), alt: "", loading: "lazy", decoding: "async", draggable: "false" });
+  const image = h("img", {
+    src: imageUrl(id),
+    alt: "",
+    loading: "lazy",
+    decoding: "async",
+    draggable: "false",
+  });
   return h("button", { type: "button", class: "tile", onclick, role }, image);
 }
 

@@ -39,7 +39,13 @@ class LabelErrorList extends HTMLElement {
   }
 
   make(id) {
-    const look = tile(id, () => openImages(() => "Is the label right?", () => [id], id));
+    const look = tile(id, () =>
+      openImages(
+        () => "Is the label right?",
+        () => [id],
+        id,
+      ),
+    );
     const move = h("button", {
       type: "button",
       class: "primary",
@@ -59,7 +65,8 @@ class LabelErrorList extends HTMLElement {
     const [look, text] = element.children;
     const own = store.figures.held_out[id]?.[2];
     look.setAttribute("aria-label", `Look at ${row.name}`);
-    text.firstChild.textContent = `Labelled ${label} (held-out probability ${percent(own)}), probably ${other}.`;
+    const probability = `held-out probability ${percent(own)}`;
+    text.firstChild.textContent = `Labelled ${label} (${probability}), probably ${other}.`;
     const [move, confirm] = text.lastChild.children;
     move.textContent = `Move to ${other}`;
     confirm.textContent = `It is ${label}`;

@@ -1,8 +1,8 @@
-// Pictures without a class, those most worth a label first: keys 1 to 9, shift chooses several, undo.
+// Images without a class, those most worth a label first. Keys 1 to 9 label them, Shift selects several.
 import { chosen, dropTarget, upload } from "../files.js";
-import { actions, imageUrl, store } from "../store.js";
-import { chooser, h, percent, plural, reconcile, style } from "../ui.js";
-import { describeTile } from "./image-tile.js";
+import { actions, store } from "../store.js";
+import { chooser, groupBy, h, percent, plural, reconcile, style } from "../ui.js";
+import { describeTile, tile } from "./image-tile.js";
 import { Selection } from "./selection.js";
 
 style(`
@@ -12,45 +12,79 @@ label-queue .over { border-color: var(--accent); background: var(--tint); }
 label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 10px; }
 label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
-label-queue .guess { display: block; font-size: .78rem; padding: 4px 6px; text-align: left; background: var(--surface); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+label-queue .prediction {
+  display: block; font-size: .78rem; padding: 4px 6px; text-align: left; background: var(--surface);
+  white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
+}
 label-queue .keys button kbd { margin-right: 2px; }
 label-queue .keys button { max-width: 220px; }
 label-queue .keys span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 `);
 
 const SHOWN = 24;
-const STEADY = 6; // pictures at the head that stay where they are while one labels: a key means what was looked at
+const STEADY = 6; // images at the head that do not move while the user labels
 const SURE = 0.9;
 
 class LabelQueue extends HTMLElement {
   connectedCallback() {
     this.about = h("p", { class: "muted small" });
-    this.grid = h("div", { class: "tiles", role: "listbox", "aria-multiselectable": "true", "aria-label": "Pictures without a class", id: "queue-tiles" });
+    this.grid = h("div", {
+      class: "tiles",
+      role: "listbox",
+      "aria-multiselectable": "true",
+      "aria-label": "Images without a class",
+      id: "queue-tiles",
+    });
     this.keys = h("div", { class: "row keys", role: "group", "aria-label": "These are" });
-    this.sure = h("button", { type: "button", onclick: () => this.takeGuesses() });
-    this.out = h("button", { type: "button", onclick: () => actions.remove(this.selection.chosen()) }, "Take out");
+    this.sure = h("button", { type: "button", onclick: () => this.acceptPredictions() });
+    this.out = h(
+      "button",
+      { type: "button", onclick: () => actions.remove(this.selection.selected()) },
+      "Remove",
+    );
     this.selection = new Selection(this.grid, () => {
       this.used = true;
       this.update();
     });
-    const panel = h("div", { class: "panel" }, this.about, this.grid, this.keys,
-      h("div", { class: "row" },
+    const panel = h(
+      "div",
+      { class: "panel" },
+      this.about,
+      this.grid,
+      this.keys,
+      h(
+        "div",
+        { class: "row" },
         chooser("Add photos …", (files) => upload(files, null)),
-        chooser("Add a folder …", (files) => upload(chosen(files).map(({ file }) => file), null), { folder: true }),
-        this.sure, this.out));
+        chooser(
+          "Add a folder …",
+          (files) =>
+            upload(
+              chosen(files).map(({ file }) => file),
+              null,
+            ),
+          { folder: true },
+        ),
+        this.sure,
+        this.out,
+      ),
+    );
     dropTarget(panel, (files) => {
       document.activeElement?.blur(); // so that the next key is a label
-      upload(files.map(({ file }) => file), null);
+      upload(
+        files.map(({ file }) => file),
+        null,
+      );
     });
     this.append(panel);
     document.addEventListener("keydown", (event) => this.key(event));
     store.addEventListener("update", () => this.update());
   }
 
-  // In the order of the server, without what was labelled since, and with what came since.
+  // The server's order, without images labelled since, and with those added since.
   order() {
     const open = new Set(store.members(null));
-    const head = (this.used ? this.shown ?? [] : []).filter((id) => open.has(id)).slice(0, STEADY);
+    const head = (this.used ? (this.shown ?? []) : []).filter((id) => open.has(id)).slice(0, STEADY);
     head.forEach((id) => open.delete(id));
     const known = (store.slow.queue ?? []).filter((id) => open.delete(id));
     return [...head, ...known, ...open];
@@ -61,64 +95,90 @@ class LabelQueue extends HTMLElement {
     const shown = (this.shown = all.slice(0, SHOWN));
     if (!this.used && shown.length) this.selection.set([shown[0]]);
     this.about.textContent = all.length
-      ? `${plural(all.length, "picture")} without a class. Press a number, or choose several with shift first. Those that would teach most come first.`
-      : "Drop a folder of pictures without labels here: those that would teach most come first, and a key labels each.";
-    const focused = this.grid.contains(document.activeElement); // asked before its tile may go
-    reconcile(this.grid, shown, (id) => this.tile(id), (element, id) => this.describe(element, id));
-    this.selection.keep(shown, focused);
+      ? `${plural(all.length, "image")} without a class, the most useful first. Press a number to label.`
+      : "Drop a folder of unlabelled images here: the most useful come first, and a key labels each.";
+    const focused = this.grid.contains(document.activeElement); // before its tile may be removed
+    reconcile(
+      this.grid,
+      shown,
+      (id) => this.tile(id),
+      (element, id) => this.describe(element, id),
+    );
+    this.selection.update(shown, focused);
     this.drawKeys();
-    const sure = this.sureGuesses();
+    const sure = this.surePredictions();
     this.sure.hidden = !sure.length;
-    this.sure.textContent = `Label ${plural(sure.length, "sure guess", "sure guesses")} (${percent(SURE)} and more)`;
+    this.sure.textContent = `Label ${plural(sure.length, "sure prediction")} (${percent(SURE)} or more)`;
     this.keys.hidden = this.out.hidden = !all.length;
   }
 
   tile(id) {
-    const image = h("img", { src: imageUrl(id), alt: "", loading: "lazy", draggable: "false" });
-    return h("button", { type: "button", class: "tile", role: "option", onclick: (event) => this.selection.click(id, event) }, image, h("span", { class: "guess muted" }));
+    const element = tile(id, (event) => this.selection.click(id, event), "option");
+    element.append(h("span", { class: "prediction muted" }));
+    return element;
   }
 
   describe(element, id) {
-    const guess = store.figures.predictions?.[id];
+    const predicted = store.figures.predictions?.[id];
     describeTile(element, id);
-    const words = !guess ? "" : guess[2] ? "none of these?" : `${store.name(guess[0])}, ${percent(guess[1])}`;
+    const words = !predicted
+      ? ""
+      : predicted[2]
+        ? "none of these?"
+        : `${store.name(predicted[0])}, ${percent(predicted[1])}`;
     element.lastChild.textContent = words || "…";
-    if (words) element.setAttribute("aria-label", `${element.getAttribute("aria-label")}, guess: ${words}`);
+    if (words)
+      element.setAttribute("aria-label", `${element.getAttribute("aria-label")}, predicted: ${words}`);
   }
 
   drawKeys() {
-    const count = this.selection.chosen().length;
-    reconcile(this.keys, store.classIds(),
-      (id) => h("button", { type: "button", onclick: () => this.label(id) }, h("kbd", { "aria-hidden": "true" }), h("span")),
+    const count = this.selection.selected().length;
+    reconcile(
+      this.keys,
+      store.classIds(),
+      (id) =>
+        h(
+          "button",
+          { type: "button", onclick: () => this.label(id) },
+          h("kbd", { "aria-hidden": "true" }),
+          h("span"),
+        ),
       (button, id) => {
         const place = store.classIds().indexOf(id) + 1;
         button.firstChild.textContent = place;
         button.firstChild.hidden = place > 9;
         button.lastChild.textContent = count > 1 ? `All ${count} are ${store.name(id)}` : store.name(id);
-      });
+      },
+    );
   }
 
   label(id) {
-    const images = this.selection.chosen();
+    const images = this.selection.selected();
     if (!images.length) return;
     this.used = true;
     actions.label(images, id);
   }
 
-  sureGuesses() {
-    return Object.entries(store.figures.predictions ?? {}).filter(([id, [, probability, none]]) => store.images.get(id)?.label === null && probability >= SURE && !none);
+  surePredictions() {
+    return Object.entries(store.figures.predictions ?? {}).filter(
+      ([id, [, probability, none]]) => store.images.get(id)?.label === null && probability >= SURE && !none,
+    );
   }
 
-  async takeGuesses() {
-    const groups = Map.groupBy ? Map.groupBy(this.sureGuesses(), ([, [label]]) => label) : new Map();
-    for (const [label, images] of groups) await actions.label(images.map(([id]) => id), label);
+  async acceptPredictions() {
+    const groups = groupBy(this.surePredictions(), ([, [label]]) => label);
+    for (const [label, images] of groups)
+      await actions.label(
+        images.map(([id]) => id),
+        label,
+      );
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !/^[1-9]$/.test(event.key)) return;
     if (event.target.matches?.("input, select, textarea") || document.querySelector("dialog[open]")) return;
     const id = store.classIds()[event.key - 1];
-    if (id && this.selection.chosen().length) {
+    if (id && this.selection.selected().length) {
       event.preventDefault();
       this.label(id);
     }

@@ -1,4 +1,4 @@
-// Choosing among tiles as in a file manager: click, Ctrl, shift, arrows. One tile has the focus.
+// Selection of tiles as in a file manager: click, Ctrl, Shift, arrows. One tile has the focus.
 export class Selection {
   constructor(grid, onchange) {
     Object.assign(this, { grid, onchange, ids: [], picked: new Set(), at: null, anchor: null });
@@ -10,7 +10,7 @@ export class Selection {
     this.at = this.anchor = ids[0] ?? null;
   }
 
-  chosen() {
+  selected() {
     return this.ids.filter((id) => this.picked.has(id));
   }
 
@@ -18,9 +18,9 @@ export class Selection {
     return this.at;
   }
 
-  // Called when the tiles change: what is gone is no longer chosen; the one that took its place is.
-  // `focused` tells whether a tile had the focus before they changed.
-  keep(ids, focused) {
+  // Called when the tiles change: removed ones are deselected, and the next one is selected instead.
+  // `focused` is whether a tile had the focus before they changed.
+  update(ids, focused) {
     if (this.at !== null && !ids.includes(this.at)) {
       const old = this.ids.indexOf(this.at);
       const later = this.ids.slice(old).find((id) => ids.includes(id));
@@ -62,7 +62,14 @@ export class Selection {
 
   key(event) {
     const columns = getComputedStyle(this.grid).gridTemplateColumns.split(" ").length;
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity }[event.key];
+    const step = {
+      ArrowRight: 1,
+      ArrowLeft: -1,
+      ArrowDown: columns,
+      ArrowUp: -columns,
+      Home: -Infinity,
+      End: Infinity,
+    }[event.key];
     if (event.key === "a" && (event.ctrlKey || event.metaKey)) this.picked = new Set(this.ids);
     else if (step === undefined) return;
     else {

@@ -1,4 +1,4 @@
-// Try it: a picture or the camera, and what the model says, with probabilities that mean what they say.
+// Try the model on an image or the camera: its prediction, with calibrated probabilities.
 import { dropTarget, upload } from "../files.js";
 import { call, store } from "../store.js";
 import { chooser, h, percent, reconcile, style, toast } from "../ui.js";
@@ -8,7 +8,10 @@ style(`
 try-pane { display: block; }
 try-pane .panel { display: grid; gap: 12px; }
 try-pane .over { border-color: var(--accent); background: var(--tint); }
-try-pane .view { border-radius: 10px; overflow: hidden; background: var(--sunken); min-height: 150px; display: grid; place-items: center; text-align: center; color: var(--muted); font-size: .92rem; }
+try-pane .view {
+  border-radius: 10px; overflow: hidden; background: var(--sunken); min-height: 150px; display: grid;
+  place-items: center; text-align: center; color: var(--muted); font-size: .92rem;
+}
 try-pane .view img { width: 100%; max-height: 280px; object-fit: contain; display: block; }
 try-pane .view p { padding: 0 18px; margin: 0; }
 try-pane .verdict { font-size: 1.2rem; font-weight: 650; overflow-wrap: anywhere; }
@@ -16,51 +19,71 @@ try-pane :is(.verdict, .note, .bars):empty { display: none; }
 try-pane .bars { display: grid; gap: 7px; }
 try-pane .bar { display: grid; grid-template-columns: minmax(0, 1fr) auto; font-size: .9rem; gap: 0 8px; }
 try-pane .bar span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-try-pane .track { grid-column: 1 / -1; height: 8px; background: var(--sunken); border-radius: 4px; overflow: hidden; }
+try-pane .track {
+  grid-column: 1 / -1; height: 8px; background: var(--sunken); border-radius: 4px; overflow: hidden;
+}
 try-pane .track div { height: 100%; background: var(--accent); transition: width .15s; }
 try-pane .none .track div { background: var(--muted); }
 `);
 
 const SHOWN = 6;
-const PAUSE = 120; // milliseconds between two pictures of the camera
+const PAUSE = 120; // milliseconds between two frames of the camera
 
 class TryPane extends HTMLElement {
   connectedCallback() {
-    this.view = h("div", { class: "view" }, h("p", {}, "Drop or paste a picture that it has not seen"));
+    this.view = h("div", { class: "view" }, h("p", {}, "Drop or paste an image that it has not seen"));
     this.verdict = h("div", { class: "verdict", id: "verdict", role: "status", "aria-live": "polite" });
     this.note = h("div", { class: "small muted note" });
     this.bars = h("div", { class: "bars", id: "bars" });
-    this.teach = h("select", { "aria-label": "Teach this picture to a class", onchange: () => this.keep() });
+    this.choice = h("select", { "aria-label": "Add this image to a class", onchange: () => this.add() });
     this.camera = h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera");
-    const panel = h("div", { class: "panel" }, this.view, h("div", { class: "row" }, chooser("Picture …", ([file]) => file && this.ask(file)), this.camera), this.verdict, this.note, this.bars, this.teach);
-    dropTarget(panel, (files) => (files.length ? this.ask(files[0].file) : toast("There was no picture among these files.", "bad")));
+    const panel = h(
+      "div",
+      { class: "panel" },
+      this.view,
+      h(
+        "div",
+        { class: "row" },
+        chooser("Image …", ([file]) => file && this.open(file)),
+        this.camera,
+      ),
+      this.verdict,
+      this.note,
+      this.bars,
+      this.choice,
+    );
+    dropTarget(panel, (files) =>
+      files.length ? this.open(files[0].file) : toast("There is no image among these files.", "bad"),
+    );
     this.append(panel);
     store.addEventListener("update", () => this.update());
   }
 
   update() {
     const choices = store.classIds().map((id) => h("option", { value: id }, store.name(id)));
-    const open = document.activeElement === this.teach;
-    if (!open) this.teach.replaceChildren(h("option", { value: "" }, "It is in fact … (teach this)"), ...choices);
-    this.teach.hidden = !this.file || !store.classes.size;
-    // The same picture, asked of the newer model.
-    if (this.file && !this.live && store.figures.ready && store.figures !== this.asked) this.answer(this.file);
+    const open = document.activeElement === this.choice;
+    if (!open)
+      this.choice.replaceChildren(h("option", { value: "" }, "It is in fact … (add it)"), ...choices);
+    this.choice.hidden = !this.file || !store.classes.size;
+    // Predict the same image by the newer model.
+    if (this.file && !this.live && store.figures.ready && store.figures !== this.predictedBy)
+      this.predict(this.file);
   }
 
-  async ask(file) {
+  async open(file) {
     this.stopCamera();
     URL.revokeObjectURL(this.url);
     this.url = URL.createObjectURL(file);
-    const image = h("img", { src: this.url, alt: "The picture to try" });
+    const image = h("img", { src: this.url, alt: "The image to try" });
     image.onerror = () => this.view.replaceChildren(h("p", {}, file.name));
     this.view.replaceChildren(image);
     this.file = file;
-    await this.answer(file);
+    await this.predict(file);
     this.update();
   }
 
-  async answer(file) {
-    this.asked = store.figures;
+  async predict(file) {
+    this.predictedBy = store.figures;
     try {
       this.show(await call("/api/try", { body: file }));
     } catch (error) {
@@ -73,23 +96,33 @@ class TryPane extends HTMLElement {
   show(found) {
     const [best] = found.top;
     this.verdict.textContent = found.rejected ? "None of these" : store.name(best.class);
-    this.note.textContent = found.rejected ? "It is unlike all pictures that were taught. If it had to choose:" : "";
+    this.note.textContent = found.rejected ? "It is unlike all training images. If it had to choose:" : "";
     this.bars.classList.toggle("none", found.rejected);
     const rows = new Map(found.top.slice(0, SHOWN).map((each) => [each.class, each.probability]));
-    reconcile(this.bars, [...rows.keys()],
-      () => h("div", { class: "bar" }, h("span"), h("span", { class: "number" }), h("div", { class: "track", "aria-hidden": "true" }, h("div"))),
+    reconcile(
+      this.bars,
+      [...rows.keys()],
+      () =>
+        h(
+          "div",
+          { class: "bar" },
+          h("span"),
+          h("span", { class: "number" }),
+          h("div", { class: "track", "aria-hidden": "true" }, h("div")),
+        ),
       (bar, id) => {
         bar.children[0].textContent = store.name(id);
         bar.children[1].textContent = percent(rows.get(id));
         bar.children[2].firstChild.style.width = `${100 * rows.get(id)}%`;
-      });
+      },
+    );
   }
 
-  // Keep the picture as one of a class.
-  keep() {
-    const label = this.teach.value;
-    this.teach.value = "";
-    this.teach.blur();
+  // Add the image to a class.
+  add() {
+    const label = this.choice.value;
+    this.choice.value = "";
+    this.choice.blur();
     if (label && this.file) upload([this.file], label);
   }
 
@@ -109,7 +142,7 @@ class TryPane extends HTMLElement {
     while (this.live === cam) {
       const file = await cam.frame();
       if (file && store.figures.ready) {
-        await this.answer(file);
+        await this.predict(file);
         this.file = file;
       }
       await new Promise((done) => setTimeout(done, document.hidden ? 1000 : PAUSE));
@@ -122,7 +155,7 @@ class TryPane extends HTMLElement {
     this.live = null;
     this.camera.classList.remove("on");
     this.camera.textContent = "Camera";
-    this.view.replaceChildren(h("p", {}, "Drop or paste a picture that it has not seen"));
+    this.view.replaceChildren(h("p", {}, "Drop or paste an image that it has not seen"));
   }
 }
 customElements.define("try-pane", TryPane);

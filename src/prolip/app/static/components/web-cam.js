@@ -1,9 +1,12 @@
-// The camera: a live picture, and frames of it as files. Nothing leaves the machine.
+// The camera: a live view, and frames of it as files. Nothing leaves the machine.
 import { h, style } from "../ui.js";
 
 style(`
 web-cam { display: block; }
-web-cam video { width: 100%; aspect-ratio: 4/3; object-fit: cover; border-radius: 10px; background: #000; display: block; }
+web-cam video {
+  width: 100%; aspect-ratio: 4/3; object-fit: cover; border-radius: 10px; background: #000;
+  display: block;
+}
 `);
 
 class WebCam extends HTMLElement {
@@ -16,7 +19,7 @@ class WebCam extends HTMLElement {
     await this.video.play();
   }
 
-  // The picture of this moment, as a JPEG file.
+  // The current frame, as a JPEG file.
   async frame() {
     const { videoWidth: width, videoHeight: height } = this.video;
     if (!width) return null;
