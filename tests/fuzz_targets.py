@@ -34,7 +34,7 @@ from prolip.data import read_images
 from prolip.data.descriptions import as_descriptions
 from prolip.export.card import model_card
 from prolip.features import load_image
-from prolip.io.reading import read_json, read_tensors
+from prolip.io.reading import parse_tensors, read_bytes, read_json
 from prolip.io.writing import as_safetensors, write_tensors
 
 METHODS = ("prolip", "rla", "zero_shot", "linear_probe", "tip_adapter", "gda", "task_res", "prolip+rla")
@@ -434,7 +434,9 @@ class Targets:
         """Any safetensors."""
         path = self.folder / "a.safetensors"
         write_tensors(path, {"x": self.x, "y": self.y})
-        return fuzz_bytes("safetensors", path, read_tensors, count, generator)
+        return fuzz_bytes(
+            "safetensors", path, lambda file: parse_tensors(read_bytes(file), file), count, generator
+        )
 
     def project(self, count: int, generator: random.Random) -> Tally:
         """A project of the application: each of its files, as bytes and as JSON."""

@@ -49,8 +49,8 @@ def test_names_are_told_apart_as_classes_are():
     [
         ("a.json", "[1]", "sentences by class"),
         ("a.json", '{"red": []}', "'red' has no description"),
-        ("a.json", '{"red": [3]}', "has 3 in the place"),
-        ("a.json", '{"red": ["  "]}', "in the place of a sentence"),
+        ("a.json", '{"red": [3]}', "has 3 instead"),
+        ("a.json", '{"red": ["  "]}', "instead of a sentence"),
         ("a.json", "{", "not JSON"),
         ("a.csv", "red\n", "'red' has no description"),
         ("a.txt", "red", "a .json, .csv or .tsv file"),

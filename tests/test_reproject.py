@@ -114,7 +114,7 @@ def test_an_array_is_streamed_block_by_block(tmp_path, monkeypatch, dtype):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("z.csv", "goes to .npy or .safetensors"), ("z.npy", "must hold floats")],
+    [("z.csv", "must be .npy or .safetensors"), ("z.npy", "must hold floats")],
 )
 def test_wrong_files(tmp_path, name, message):
     np.save(tmp_path / "x.npy", np.zeros((3, 5), np.float32))

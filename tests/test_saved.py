@@ -217,7 +217,7 @@ def test_a_base_model_with_other_weights_is_refused(hub):
 
 
 def test_a_strangers_base_is_not_opened_unless_the_user_says_so(hub):
-    with pytest.raises(UsageError, match=r'would open or fetch .hf:/etc.*trust_base=True.*base="hf:/etc"'):
+    with pytest.raises(UsageError, match=r'would open or download .hf:/etc.*trust_base=True.*base="hf:/etc"'):
         load_base("model", "hf:/etc", "b")
     assert hub == []
     load_base("model", "hf:/etc", "b", base="hf:my/copy")

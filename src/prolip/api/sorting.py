@@ -11,7 +11,7 @@ from typing import Any
 
 from prolip.core import UsageError
 from prolip.io.files import lies_in
-from prolip.io.placing import How, folder_names, place
+from prolip.io.placing import PlaceMode, folder_names, place
 from prolip.io.writing import WriteError, temporary
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
@@ -31,7 +31,7 @@ class Sorting:
 
     root: Path  # holds a folder for each class, for what is rejected, and for what is unsure
     classes: Sequence[Any]  # the answers that there may be
-    how: How = "copy"  # or "link" (a symbolic one), or "move"
+    how: PlaceMode = "copy"  # or "link" (a symbolic one), or "move"
     unsure: float = 0.0  # answers below this probability go to `unsure`
     counts: Counter[str] = field(default_factory=Counter)  # images by folder, filled as they come
     paths: dict[str, Path] = field(default_factory=dict)  # of each image that waits for its answer, by name

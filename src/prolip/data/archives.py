@@ -1,8 +1,7 @@
-"""A .zip, .tar or .tar.gz of folders, read where it is: nothing is unpacked into the file system.
+"""Read a .zip, .tar or .tar.gz of folders without unpacking it into the file system.
 
-Members of a .zip are unpacked one at a time, when their images are asked for. A .tar has its members one
-after the other, so an image is a part of the file. A .tar.gz is such a file once its compression is undone,
-into a temporary file without a name, which no interruption can leave behind.
+Members of a .zip are unpacked one at a time, when their images are read. In a .tar an image is a part of the
+file. A .tar.gz is decompressed into a temporary file without a name, which no interruption leaves behind.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from prolip.io.reading import (
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000
 UNPACKED = 64 << 30  # bytes of all members together
-RATIO = 50  # of what a .tar.gz unpacks to, from a gigabyte on: images are compressed already
-MEMBER = 256 * MEGABYTE  # bytes of one, which are in memory at once
-_HEADER = MEGABYTE  # bytes of what a tar says about a member
+RATIO = 50  # that a .tar.gz of more than a gigabyte may unpack to: images are compressed already
+MEMBER = 256 * MEGABYTE  # bytes of one member, which is in memory as a whole
+_HEADER = MEGABYTE  # bytes of a member's header in a .tar
 _BLOCK = MEGABYTE
 
 
@@ -51,7 +50,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ArchiveFolder:
-    """A folder in an archive, by names: what it holds, and where it lies (for messages)."""
+    """A folder in an archive: its folders and files by name, and its path for messages."""
 
     place: str
     folders: dict[str, ArchiveFolder] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class ArchiveFolder:
         return self.place
 
     def images(self) -> Iterator[LazyImage]:
-        """Every image in it and in the folders in it."""
+        """Yield every image below this folder."""
         waiting = [self]
         while waiting:
             inside = waiting.pop()
@@ -74,21 +73,21 @@ class ArchiveFolder:
             waiting += [inside.folders[name] for name in sorted(inside.folders, reverse=True)]
 
     def find(self, name: str) -> LazyImage | None:
-        """The file of this relative name."""
-        *way, last = name.split("/")
+        """Return the file of this relative name."""
+        *parents, last = name.split("/")
         folder: ArchiveFolder | None = self
-        for part in way:
+        for part in parents:
             folder = folder and (folder if part in ("", ".") else folder.folders.get(part))
         return folder.files.get(last) if folder else None
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name is that of an archive."""
+    """Whether a file has the suffix of an archive."""
     return path.name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def open_archive(path: Path) -> ArchiveFolder:
-    """The folders of an archive. A single folder around everything is passed through."""
+    """Open an archive. A single folder around everything is skipped."""
     members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
     root = ArchiveFolder(str(path))
     count = unpacked = 0
@@ -103,7 +102,7 @@ def open_archive(path: Path) -> ArchiveFolder:
                 _put(root, parts, content)
     except ProlipError:
         raise
-    except Exception as error:  # a damaged archive ends in whatever its reader raises
+    except Exception as error:  # a damaged archive can raise anything
         raise Unreadable(path, f"it is damaged: {str(error)[:200] or type(error).__name__}") from error
     while not root.files and len(root.folders) == 1:
         (inner,) = root.folders.values()
@@ -183,7 +182,7 @@ def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
 
 
 class _Headers:
-    """A file that hands out no more at once than the header of a member takes."""
+    """A file that returns no more at once than the header of a member takes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.seek, self.tell, self._file = file.seek, file.tell, file
@@ -195,7 +194,7 @@ class _Headers:
 
 
 class _FilePart:
-    """Parts of a file, for several threads; it is closed when no image of it is left."""
+    """Parts of a file, for several threads; it is closed when no image refers to it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._lock = file, Lock()
@@ -213,4 +212,6 @@ class _FilePart:
 
 def _check_size(size: int) -> None:
     if size > MEMBER:
-        raise InputError(f"it unpacks to {size >> 20} MB, {MEMBER >> 20} MB are the limit: name the folder")
+        raise InputError(
+            f"it unpacks to {size >> 20} MB, the limit is {MEMBER >> 20} MB: unpack it, and name the folder"
+        )

@@ -1,4 +1,4 @@
-"""Small sets that need no download: textures and numbers, drawn on the spot, and handwritten digits."""
+"""Small built-in sets: drawn textures and numbers, and handwritten digits."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
 
 @dataclass(frozen=True)
 class BuiltinSet:
-    """Images in memory, their labels, and how their classes are spoken of."""
+    """Images in memory, their labels, class names and prompt templates."""
 
     name: str
     images: list[Image.Image]
@@ -36,7 +36,7 @@ class BuiltinSet:
 
 
 def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") -> BuiltinSet:
-    """Images of a built-in set, class after class.
+    """Return images of a built-in set, class after class.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
         pool = pool[-_DIGITS_FOR_TEST:] if split == "test" else pool[:-_DIGITS_FOR_TEST]
         if per_class > len(pool):
             raise InputError(
-                f"{per_class} images a class were asked for; digits have {len(pool)} for {split}"
+                f"per_class is {per_class}, but digits have {len(pool)} images of each class for {split}"
             )
         chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
         images += [_enlarge(bunch.images[i]) for i in chosen]
@@ -73,24 +73,24 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
 
 
 def _enlarge(digit: np.ndarray) -> Image.Image:
-    """8 x 8 values in 0 .. 16 to a smooth image with a margin, white on black."""
+    """Enlarge 8 x 8 values in 0 .. 16 to a smooth image with a margin, white on black."""
     small = Image.fromarray(np.pad(digit * (255 / 16), 1).round().astype(np.uint8))
     return small.resize((112, 112), Image.Resampling.BICUBIC).convert("RGB")
 
 
 def _textures(per_class: int, seed: int, split: Split) -> BuiltinSet:
-    images = _drawn(textures.draw, textures.TEXTURES, per_class, seed, split)
+    images = _draw_all(textures.draw, textures.TEXTURES, per_class, seed, split)
     labels = _labels(len(textures.TEXTURES), per_class)
     return BuiltinSet("textures", images, labels, list(textures.TEXTURES), templates_for("dtd"))
 
 
 def _numbers(per_class: int, seed: int, split: Split) -> BuiltinSet:
-    images = _drawn(glyphs.draw, glyphs.GLYPHS, per_class, seed, split)
+    images = _draw_all(glyphs.draw, glyphs.GLYPHS, per_class, seed, split)
     return BuiltinSet("numbers", images, _labels(10, per_class), _DIGITS, ("a photo of the {}.",))
 
 
-def _drawn(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, split: Split) -> list[Image.Image]:
-    """Images, class after class.
+def _draw_all(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, split: Split) -> list[Image.Image]:
+    """Draw images, class after class.
 
     Each has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
     """

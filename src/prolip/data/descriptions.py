@@ -4,7 +4,7 @@
     birds.csv     barn swallow,"a slender bird with a long forked tail"       a line for each sentence,
                   barn swallow,"a swallow on a wire"                          or several in a line
 
-Names are told apart as classes are: underscores are spaces. Case does not count.
+Class names are compared without case, and underscores are spaces.
 """
 
 import os
@@ -17,11 +17,11 @@ from prolip.core.errors import InputError, UsageError
 from prolip.data.imageset import clean_name
 from prolip.io.reading import read_json, read_rows
 
-HEADERS = ("class", "label", "name")  # a first cell that says what the column is
+HEADERS = ("class", "label", "name")  # a first cell that is a header
 
 
 def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
-    """Sentences by class, from what a user gives: nothing, a mapping, or a JSON or CSV file.
+    """Return sentences by class, from None, a mapping, or a JSON or CSV file.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
 
 
 def descriptions_of(descriptions: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
-    """The sentences about one class; none where it has none."""
+    """Return the sentences about one class, if any."""
     return descriptions.get(_key(name), ())
 
 
@@ -59,7 +59,7 @@ def _read(path: Path) -> Any:
 
 
 def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    result: dict[str, tuple[str, ...]] = {}
     for name, sentences in pairs:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"{where}: {name!r} is not a class name")
@@ -67,10 +67,10 @@ def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str
             raise InputError(f"{where}: class {name!r} has no description")
         for sentence in sentences:
             if not isinstance(sentence, str) or not sentence.strip():
-                raise InputError(f"{where}: class {name!r} has {sentence!r} in the place of a sentence")
-        kept = found.get(_key(name), ()) + tuple(" ".join(sentence.split()) for sentence in sentences)
-        found[_key(name)] = tuple(dict.fromkeys(kept))
-    return found
+                raise InputError(f"{where}: class {name!r} has {sentence!r} instead of a sentence")
+        both = result.get(_key(name), ()) + tuple(" ".join(sentence.split()) for sentence in sentences)
+        result[_key(name)] = tuple(dict.fromkeys(both))
+    return result
 
 
 def _key(name: str) -> str:

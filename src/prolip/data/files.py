@@ -1,4 +1,4 @@
-"""Which files are images, and which are there."""
+"""Find image files."""
 
 import os
 import re
@@ -10,8 +10,8 @@ from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
 from prolip.data.imageset import LazyImage
 
-# Formats that are opened, by Pillow's names. Pillow knows more; what is left out either starts another
-# program (EPS), is no image (PDF, HDF5, MPEG) or is only a stub there.
+# Formats that are opened, by Pillow's names. Its others start another program (EPS), are not images (PDF,
+# HDF5, MPEG), or are only stubs.
 IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
     "PNG": (".png", ".apng"),
@@ -34,30 +34,30 @@ IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
 }
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
-_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")  # one slash: a path has no two; a drive has one letter
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")  # one slash, as a path has no two; a drive has one letter
 
 # Folders that archive tools and file servers leave beside the data.
 _CLUTTER = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information"})
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is passed over."""
+    """Whether a file or folder of this name is ignored."""
     return name.startswith(".") or name in _CLUTTER
 
 
 def is_image(file: Path | LazyImage) -> bool:
-    """Whether a file's suffix is that of an image."""
+    """Whether a file has the suffix of an image."""
     return file.suffix.lower() in IMAGE_SUFFIXES
 
 
 def existing(source: str | os.PathLike[str]) -> Path:
-    """The path, with ~ expanded; an error where nothing is there, and for a URL: nothing is downloaded."""
+    """Return an existing path, with ~ expanded; a URL is an error: nothing is downloaded."""
     text = os.fspath(source)
     as_path(source, "a source of images")
     try:
         path = Path(text).expanduser()
         path.stat()
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is none
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of an unknown user
         refuse_url(text)
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             raise InputError(f"{text} does not exist") from error
@@ -66,13 +66,15 @@ def existing(source: str | os.PathLike[str]) -> Path:
 
 
 def refuse_url(text: str) -> None:
-    """Refuse what names a place on the network."""
+    """Reject a URL."""
     if _URL.match(text):
-        raise UsageError(f"{text} is a URL, and nothing is downloaded: fetch it, and name the file")
+        raise UsageError(
+            f"{text} is a URL, and nothing is downloaded: download it yourself, and name the file"
+        )
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; a name that no file can have is none."""
+    """Whether this is a regular file; False for a name that no file can have."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -80,13 +82,13 @@ def is_file(path: Path) -> bool:
 
 
 def listing(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The visible folders and files of a folder, each sorted by name."""
+    """Return the visible folders and files of a folder, each sorted by name."""
     folders, files = _names(folder)
     return [folder / name for name in folders], [folder / name for name in files]
 
 
 def images_below(folder: Path) -> Iterator[Path]:
-    """Every image in a folder and the folders in it. Links to folders are not followed: they may go round."""
+    """Yield every image below a folder. Links to folders are not followed: they may be circular."""
     waiting = [folder]
     while waiting:
         inside = waiting.pop()
@@ -98,7 +100,7 @@ def images_below(folder: Path) -> Iterator[Path]:
 
 
 def _names(folder: Path, links: bool = True) -> tuple[list[str], list[str]]:
-    """Sorted names of the visible folders and files; without `links`, a link to a folder is neither."""
+    """Return sorted names of the visible folders and files; `links` includes links to folders."""
     folders: list[str] = []
     files: list[str] = []
     try:
@@ -118,5 +120,5 @@ def _names(folder: Path, links: bool = True) -> tuple[list[str], list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself: opening it says so
+    except OSError:  # a circular link: opening it reports the error
         return False

@@ -26,17 +26,17 @@ File = Path | LazyImage
 
 
 class MissingSplit(InputError):  # noqa: N818 - reads as what it is where it is caught
-    """A source with splits lacks the one that was asked for."""
+    """A source with splits lacks the requested one."""
 
 
 def split_of(name: str) -> str | None:
-    """The split that a folder name, or a cell of a table, stands for."""
+    """Return the split that a folder name, or a cell of a table, names."""
     lowered = name.strip().lower()
     return next((split for split, aliases in SPLITS.items() if lowered in aliases), None)
 
 
 def choose_split(present: Iterable[str], split: str | None, source: object) -> str:
-    """The split that is asked for, train unless named; it must be there."""
+    """Return the requested split, train by default; it must exist."""
     present = list(present)
     wanted = "train" if split is None else split
     if wanted not in present:
@@ -47,7 +47,7 @@ def choose_split(present: Iterable[str], split: str | None, source: object) -> s
 
 
 def contents(folder: Folder) -> tuple[list[Folder], list[File]]:
-    """The visible folders and files of a folder, each sorted by name."""
+    """Return the visible folders and files of a folder, each sorted by name."""
     if isinstance(folder, ArchiveFolder):
         folders, files = folder.folders, folder.files
         return [folders[name] for name in sorted(folders)], [files[name] for name in sorted(files)]
@@ -56,7 +56,7 @@ def contents(folder: Folder) -> tuple[list[Folder], list[File]]:
 
 
 def table_in(folder: Folder) -> File | None:
-    """The table that tells of the images of a folder, if there is one."""
+    """Return the table of the images of a folder, if there is one."""
     if isinstance(folder, ArchiveFolder):
         tables: list[File] = [folder.files[name] for name in TABLE_NAMES if name in folder.files]
     else:
@@ -68,7 +68,7 @@ def table_in(folder: Folder) -> File | None:
 
 
 def splits_in(root: Folder) -> dict[str, Folder]:
-    """Folders for train, val and test. A folder `train` that holds images itself is a class (of railways)."""
+    """Return the folders of splits. A folder `train` that holds images itself is a class (of railways)."""
     found: dict[str, Folder] = {}
     for folder in contents(root)[0]:
         split = split_of(folder.name)
@@ -83,7 +83,7 @@ def splits_in(root: Folder) -> dict[str, Folder]:
 
 
 def class_folders(root: Folder, split: str | None) -> ImageSet:
-    """The images of a folder per class."""
+    """Read a folder per class."""
     folders, files = contents(root)
     beside = [file for file in files if is_image(file)]
     if beside and not folders:
@@ -101,9 +101,9 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
         )
         if not inside:
             raise InputError(f"class {folder.name!r} has no images: {folder} is empty; fill or remove it")
-        if {"train", "test"} <= set(splits_in(folder)):  # a dataset of its own, whose parent was named
+        if {"train", "test"} <= set(splits_in(folder)):  # a dataset, whose parent was named
             raise InputError(
-                f"{folder} has train/ and test/ in it: it is no class of {root}, name it instead"
+                f"{folder} contains train/ and test/: it is not a class of {root}, name it instead"
             )
         images += inside
         labels += [label] * len(inside)

@@ -1,4 +1,4 @@
-"""Parquet tables, with pyarrow: file names, or the images themselves, a group of rows at a time."""
+"""Read Parquet tables with pyarrow: file names, or the images themselves, a group of rows at a time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ ROWS = 1_000_000
 
 
 def parquet_records(table: Path, find: Find) -> Iterator[Record]:
-    """The records of a Parquet file. Images in it are read when they are asked for; `find` opens files that
-    stand in the place of their bytes.
-    """
+    """Yield the records of a Parquet file. Images are read on access; `find` opens files that it names."""
     parquet = require("pyarrow.parquet", "tables", f"reading {table.name}")
     file = open_regular(table)
     try:
         with open_regular(table) as pages:
             source = parquet.ParquetFile(file)
-            # Equal texts and images are held once, as they are in the file.
+            # Equal texts and images are in memory once, as in the file.
             leaves = [source.schema.column(i) for i in range(len(source.schema.names))]
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
             source = parquet.ParquetFile(file, read_dictionary=texts)
@@ -74,7 +72,7 @@ def _records(table: Path, source: Any, rows: _Rows, pages: IO[bytes]) -> Iterato
 
 
 def _chunks(source: Any, groups: Iterable[int], columns: Sequence[str]) -> list[Any]:
-    """The metadata of columns, with all that is nested in them, in groups of rows."""
+    """Return the metadata of columns, with their nested columns, in groups of rows."""
     found = []
     for group in map(source.metadata.row_group, groups):
         chunks = (group.column(i) for i in range(group.num_columns))
@@ -83,7 +81,7 @@ def _chunks(source: Any, groups: Iterable[int], columns: Sequence[str]) -> list[
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column; of a dictionary of texts, each text once."""
+    """Return the values of a column; equal texts of a dictionary are one object."""
     found: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
@@ -95,7 +93,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _class_labels(schema: Any) -> dict[str, list[str]]:
-    """Names of labels that are numbers, where Hugging Face's `datasets` wrote the file."""
+    """Return the names of numeric labels, where Hugging Face's `datasets` wrote the file."""
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return {
@@ -108,24 +106,24 @@ def _class_labels(schema: Any) -> dict[str, list[str]]:
 
 
 class _Rows:
-    """Cells of a file by row; the group of rows that was read last is kept."""
+    """Cells of a file by row; the group of rows that was read last stays in memory."""
 
     def __init__(self, table: Path, source: Any, find: Find, close: Any) -> None:
         groups = [source.metadata.row_group(i) for i in range(source.metadata.num_row_groups)]
         self._starts = list(itertools.accumulate((group.num_rows for group in groups), initial=0))
         self._table, self._source, self._find, self._lock = table, source, find, Lock()
-        self._kept: tuple[int, Any] = (-1, None)
+        self._group: tuple[int, Any] = (-1, None)
         weakref.finalize(self, close)
 
     def read(self, column: str, row: int) -> Any:
-        """The bytes of an image; or its file, where Hugging Face's `datasets` wrote the path alone."""
+        """Return the bytes of an image; or its file, where Hugging Face's `datasets` wrote the path alone."""
         group = bisect.bisect_right(self._starts, row) - 1
         with self._lock:
-            if self._kept[0] != group:
+            if self._group[0] != group:
                 with open_regular(self._table) as pages:
                     check_pages(pages, self._table, _chunks(self._source, [group], [column]))
-                self._kept = group, self._source.read_row_group(group, columns=[column]).column(0)
-            value = self._kept[1][row - self._starts[group]].as_py()
+                self._group = group, self._source.read_row_group(group, columns=[column]).column(0)
+            value = self._group[1][row - self._starts[group]].as_py()
         content = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
         if isinstance(content, str):
             return self._find(content)

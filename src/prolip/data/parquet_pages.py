@@ -1,7 +1,7 @@
-"""What a column of a Parquet file unpacks to, by the headers of its pages.
+"""Check what a column of a Parquet file unpacks to, by the headers of its pages.
 
-The file's own summary is a claim that nothing is checked against; a page is unpacked to exactly what its
-header says. Headers are structs of Thrift's compact protocol:
+The sizes in the file's footer are not checked by anything; a page is unpacked to exactly the size in its
+header. Headers are structs of Thrift's compact protocol:
 
     page    1 kind   2 bytes unpacked   3 bytes packed   5 data page {2 encoding}   8 data page {4 encoding}
 """
@@ -13,11 +13,11 @@ from prolip.io.reading import MEGABYTE, TooLarge, Unreadable
 
 LIMIT = 512 * MEGABYTE  # bytes of a group of rows, unpacked
 _HEADER = MEGABYTE
-_DELTA_BYTE_ARRAY = 7  # texts by what they share with the one before: a few bytes may stand for gigabytes
+_DELTA_BYTE_ARRAY = 7  # texts by their difference to the one before: a few bytes may become gigabytes
 
 
 def check_pages(file: IO[bytes], table: Path, columns: list[Any]) -> None:
-    """Refuse columns (pyarrow's metadata of them) that unpack to more than fits into memory."""
+    """Reject columns (their metadata of pyarrow) that unpack to more than the limit."""
     total = 0
     for column in columns:
         if not column.num_values:
@@ -47,13 +47,13 @@ def check_pages(file: IO[bytes], table: Path, columns: list[Any]) -> None:
 
 
 class _Compact:
-    """A reader of Thrift's compact protocol: structs as dictionaries by field, as far as is needed here."""
+    """A partial reader of Thrift's compact protocol: structs as dictionaries by field number."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self.place = content, 0
 
     def struct(self) -> dict[int, Any]:
-        """The fields of a struct."""
+        """Read the fields of a struct."""
         fields: dict[int, Any] = {}
         field = 0
         while head := self._byte():

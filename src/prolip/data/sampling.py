@@ -60,14 +60,14 @@ def check_shots(shots: int | None) -> None:
 
 
 def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
-    """Say where fewer images will be taken than are asked for."""
+    """Warn if classes have fewer images than requested."""
     check_shots(shots)
     sizes = sorted(Counter(labels).values())
     short = sum(shots is not None and size < shots for size in sizes)
     if short:
         which = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
         warnings.warn(
-            f"{shots} shots are asked for, and {which} fewer images, {sizes[0]} to {sizes[short - 1]}: "
+            f"{shots} shots are requested, but {which} fewer images, {sizes[0]} to {sizes[short - 1]}: "
             "all of theirs are taken",
             stacklevel=3,
         )

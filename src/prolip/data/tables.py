@@ -1,7 +1,7 @@
-"""Tables of images: a row each, with its file or its bytes, its label and perhaps its split.
+"""Tables of images: each row has a file or bytes, a label, and perhaps a split.
 
-Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame) becomes records, by column; `read_rows` makes
-images and labels of them.
+Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame) is read as records; `read_rows` turns them
+into images and labels.
 """
 
 import base64
@@ -25,18 +25,18 @@ TEXT_TABLES = (".csv", ".tsv", ".jsonl")
 TABLE_SUFFIXES = (*TEXT_TABLES, ".parquet")
 TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in TABLE_SUFFIXES)
 
-# The first of these that a table has is taken.
+# The first of these columns that a table has is used.
 BYTES_COLUMNS = ("bytes", "image_bytes")
 FILE_COLUMNS = ("file_name", "filename", "file", "path", "image", "img")
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category", "target")
 SPLIT_COLUMNS = ("split", "subset")
 
-Find = Callable[[str], Any]  # the image of a file name, or an InputError that says why there is none
+Find = Callable[[str], Any]  # returns the image of a file name, or raises an InputError
 
 
 @dataclass(frozen=True)
 class Record:
-    """A row of a table: where it stands, for messages; its own name; and its cells by column."""
+    """A row of a table: its place, for messages; its name; and its cells by column."""
 
     where: str
     name: str
@@ -54,7 +54,7 @@ class TableRow:
 
 
 def read_rows(records: Iterable[Record], find: Find, labelled: bool = True) -> list[TableRow]:
-    """The images and labels of records. A missing label, and two labels for one file, are refused."""
+    """Return the images and labels of records. A missing label, and two labels for one file, are errors."""
     rows: list[TableRow] = []
     label_of: dict[Path, str] = {}
     for record in records:
@@ -68,7 +68,7 @@ def read_rows(records: Iterable[Record], find: Find, labelled: bool = True) -> l
 
 
 def text_records(table: Path | LazyImage) -> Iterator[Record]:
-    """The records of a .csv, .tsv or .jsonl, on the disk or in an archive."""
+    """Read the records of a .csv, .tsv or .jsonl, on the disk or in an archive."""
     text = read_text(table) if isinstance(table, Path) else _archived_text(table)
     if table.suffix.lower() == ".jsonl":
         return _jsonl_records(str(table), text)
@@ -79,19 +79,19 @@ def text_records(table: Path | LazyImage) -> Iterator[Record]:
 
 
 def files_in(folder: Path, absolute_paths: bool = False) -> Find:
-    """Files by their names relative to a folder.
+    """Return a function that finds files by their names relative to a folder.
 
-    A name that leads out of it is refused unless `absolute_paths`: a table from elsewhere cannot read what
-    lies outside its own folder.
+    Without `absolute_paths`, a name outside the folder is an error: an untrusted table cannot read other
+    files.
     """
 
     def find(name: str) -> Path:
         posix, windows = PurePosixPath(name), PureWindowsPath(name)
-        # Both readings, so that a table means the same on every system.
+        # Both conventions, so that a table means the same on every system.
         outside = posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts
         if outside and not absolute_paths:
             raise InputError(
-                f"{name!r:.200} leads out of {folder}: name files inside it, or trust the table "
+                f"{name!r:.200} is outside of {folder}: name files inside it, or trust the table "
                 "(absolute_paths=True)"
             )
         for spelling in (name, name.strip()):
@@ -122,7 +122,7 @@ def _csv_records(table: str, text: str, separator: str) -> Iterator[Record]:
 
 
 def _unguarded(cell: str) -> str:
-    """A cell without the apostrophe that keeps spreadsheets from taking it for a formula (`=cmd()`)."""
+    """Remove the apostrophe that keeps spreadsheets from evaluating a formula (`=cmd()`)."""
     return re.sub(r"\A'(?=[-=+@\t\r'])", "", cell)
 
 
@@ -161,14 +161,14 @@ def _column(cells: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _image(record: Record, find: Find) -> Any:
-    """The image of a row: the file that it names, or the content that it holds."""
+    """Return the image of a row: the file that it names, or the content that it holds."""
     column = _column(record.cells, BYTES_COLUMNS + FILE_COLUMNS)
     if column is None:
         known = ", ".join(FILE_COLUMNS + BYTES_COLUMNS)
         columns = ", ".join(record.cells) or "none"
         raise InputError(f"{record.where}: no file_name (columns: {columns[:200]}; {known} would do)")
     value = record.cells[column]
-    if isinstance(value, dict):  # as Hugging Face keeps images: {"bytes", "path"}
+    if isinstance(value, dict):  # as Hugging Face stores images: {"bytes", "path"}
         value = value.get("bytes") or value.get("path")
     elif isinstance(value, str) and column in BYTES_COLUMNS:
         value = _from_base64(value, record, column)
@@ -199,7 +199,7 @@ def _label(record: Record) -> str:
             f"{', '.join(LABEL_COLUMNS)} would do)"
         )
     value = record.cells[column]
-    if isinstance(value, float) and value.is_integer():  # how a data frame holds integers beside gaps
+    if isinstance(value, float) and value.is_integer():  # a data frame has floats where integers are missing
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise InputError(f"{record.where}: {column} is {_shown(value)}, expected text")

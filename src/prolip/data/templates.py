@@ -1,4 +1,4 @@
-"""Prompt templates: one sentence per dataset, an ensemble of seven for ImageNet, as the paper has them."""
+"""The paper's prompt templates: one sentence per dataset, an ensemble of seven for ImageNet."""
 
 from collections.abc import Sequence
 
@@ -46,9 +46,9 @@ _SHORT = {
 
 
 def templates_for(name: str) -> tuple[str, ...]:
-    """The paper's templates for a dataset.
+    """Return the paper's templates for a dataset.
 
-    Case, underscores and hyphens do not matter, and the short names are known too.
+    Case, underscores and hyphens do not matter, and short names work, too.
 
     Examples
     --------
@@ -63,19 +63,19 @@ def templates_for(name: str) -> tuple[str, ...]:
 
 
 def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Templates from what a user gives: nothing, a dataset's name, a sentence with `{}`, or several."""
+    """Return templates from None, a dataset's name, a sentence with `{}`, or several sentences."""
     if value is None:
         return DEFAULT
     if isinstance(value, str):
         as_text(value, "templates")
-        return (_checked(value),) if "{" in value or " " in value.strip() else templates_for(value)
+        return (_check(value),) if "{" in value or " " in value.strip() else templates_for(value)
     if not value:
-        raise UsageError("no templates were given")
-    return tuple(map(_checked, value))
+        raise UsageError("templates is empty: give a sentence with {}, or leave it out")
+    return tuple(map(_check, value))
 
 
-def _checked(template: str) -> str:
-    """A template with exactly one `{}`, and no other braces."""
+def _check(template: str) -> str:
+    """Check that a template has exactly one `{}`, and no other braces."""
     rest = template.replace("{}", "", 1)
     if len(rest) != len(template) - 2 or "{" in rest or "}" in rest:
         raise UsageError(f"template {template[:80]!r} must hold one {{}} where the class name goes")

@@ -1,8 +1,8 @@
-"""Ten kinds of texture, drawn: no download, any number of images, each another.
+"""Ten drawn kinds of texture: any number of different images, without a download.
 
-A kind is a function of the plane: it takes coordinates u, v [S, S] (turned, scaled, shifted and slightly
-bent at random, so that no two images line up) and gives a pattern [S, S] in 0 .. 1, which is then coloured
-with two random colours, lit unevenly, and roughened.
+A kind is a function of coordinates u, v [S, S] (turned, scaled, shifted and slightly bent at random, so that
+no two images are aligned). It returns a pattern [S, S] in 0 .. 1, which is then coloured with two random
+colours, lit unevenly, and given noise.
 """
 
 import colorsys
@@ -15,16 +15,16 @@ Pattern = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 
 
 def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
-    """One image [size, size] of a kind."""
+    """Draw one image [size, size] of a kind."""
     u, v = _plane(rng, size)
     pattern = TEXTURES[kind](rng, u, v)[..., None]  # [S, S, 1]
     dark, light = _two_colours(rng)
     if kind not in _LIT and rng.uniform() < 0.3:
         dark, light = light, dark
-    picture = dark + (light - dark) * pattern  # [S, S, 3]
-    picture = picture * (1 + 0.35 * (_clouds(rng, size, 2)[..., None] - 0.5))
-    picture = picture + rng.normal(0, rng.uniform(0.01, 0.06), picture.shape)
-    return Image.fromarray((255 * picture.clip(0, 1)).round().astype(np.uint8))
+    pixels = dark + (light - dark) * pattern  # [S, S, 3]
+    pixels = pixels * (1 + 0.35 * (_clouds(rng, size, 2)[..., None] - 0.5))
+    pixels = pixels + rng.normal(0, rng.uniform(0.01, 0.06), pixels.shape)
+    return Image.fromarray((255 * pixels.clip(0, 1)).round().astype(np.uint8))
 
 
 def _striped(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ _LIT = frozenset({"woven", "bubbly"})
 
 
 def _plane(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates u, v [S, S]: turned, scaled to some periods per image, shifted, slightly bent."""
+    """Draw coordinates u, v [S, S]: turned, scaled to some periods per image, shifted, slightly bent."""
     y, x = np.mgrid[:size, :size] / size - 0.5
     angle, periods = rng.uniform(0, np.pi), rng.uniform(4, 9)
     bend = rng.uniform(0, 0.06)
@@ -133,18 +133,18 @@ def _plane(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _clouds(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:
-    """Smooth noise [S, S] in 0 .. 1 with about `cells` bumps a side."""
+    """Draw smooth noise [S, S] in 0 .. 1 with about `cells` bumps a side."""
     coarse = Image.fromarray(rng.uniform(size=(cells + 3, cells + 3)).astype(np.float32))
     return np.asarray(coarse.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float64).clip(0, 1)
 
 
 def _edge(signed: np.ndarray, softness: float = 0.2) -> np.ndarray:
-    """0 where `signed` is negative, 1 where positive, without jagged edges."""
+    """Return 0 where `signed` is negative, 1 where positive, without jagged edges."""
     return 0.5 + 0.5 * np.tanh(signed / softness)
 
 
 def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A dark and a light colour."""
+    """Draw a dark and a light colour."""
     dark = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45))
     light = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0))
     return np.array(dark), np.array(light)

@@ -6,7 +6,7 @@ __all__ = ["apply_adapter", "load_adapter"]
 
 
 def __getattr__(name: str) -> Any:
-    """Adapters are imported when they are asked for: a saved model loads without them."""
+    """Import adapters on access: a saved model loads without them."""
     if name not in __all__:
         raise AttributeError(f"module 'prolip.export' has no attribute {name!r}")
     from prolip.export import adapter

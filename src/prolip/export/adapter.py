@@ -1,13 +1,13 @@
-"""An adapter: what was learned and nothing else, with the name of the model that it belongs to.
+"""An adapter: the learned tensors alone, with the name of the model that they belong to.
 
     prolip_adapter.json           the base model, its revision and hashes; method, classes, templates
     prolip_adapter.safetensors    the tensors that differ, under the base model's own names
 
-About 1.5 MB for a ViT-B. It is put into the base model by `load_adapter`, or by `apply_adapter` into a model
-that open_clip or transformers has loaded. A base model with other weights is refused.
+About 1.5 MB for a ViT-B. `load_adapter` loads it with its base model, `apply_adapter` puts it into a model
+that open_clip or transformers has loaded. A base model with other weights is rejected.
 
-The names are our own: transformers takes an adapter_config.json for one of PEFT, and would not load a
-checkpoint that lies beside it.
+The file names are not PEFT's: transformers would take an adapter_config.json for one of PEFT, and not load a
+checkpoint beside it.
 """
 
 from contextlib import suppress
@@ -31,7 +31,7 @@ FORMAT = 1
 
 
 def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], about: dict[str, Any]) -> None:
-    """Write the two files into a folder that is there; `about` is kept along."""
+    """Write the two files into an existing folder; `about` is added to the configuration."""
     write_tensors(folder / TENSORS, changes)
     model = getattr(encoder, "model", None)
     weights = None if model is None else sha256_tensors(model.state_dict().items())
@@ -53,12 +53,12 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
 def load_adapter(
     folder: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
 ) -> Encoder:
-    """The base model with the adapter in it.
+    """Load the base model with the adapter in it.
 
     `head`, `text_head` and `scale` of the encoder are the adapted ones; for open_clip and transformers,
     `encoder.model` is the library's own model, adapted too. A base model that was never used here is loaded
-    only if you name it (`base`) or trust the folder (`trust_base`), which could name any; a `base` that is an
-    encoder is itself adapted.
+    only if you name it (`base`, a name or an encoder) or trust the folder (`trust_base`), which could name
+    any.
     """
     config, changes = read_adapter(Path(folder))
     name, fingerprint = config["base_model"], config["fingerprint"]
@@ -68,11 +68,11 @@ def load_adapter(
 
 
 def apply_adapter(model: Any, folder: str | Path) -> Any:
-    """Put an adapter into a model that open_clip or transformers has loaded in float32; returns the model."""
+    """Put an adapter into a model that open_clip or transformers has loaded in float32; return the model."""
     config, changes = read_adapter(Path(folder))
     expected = config["base_weights_sha256"]
     if expected is None:
-        raise ModelError(f"{folder} belongs to {config['base_model']}, which is loaded with load_adapter")
+        raise ModelError(f"{folder} belongs to {config['base_model']}: load it with load_adapter")
     found = sha256_tensors(model.state_dict().items())
     if found != expected:
         raise ModelError(
@@ -85,7 +85,7 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
 
 
 def _replaceable(encoder: Encoder) -> dict[str, tuple[int, ...]]:
-    """The tensors of a model that an adapter may change, and their shapes."""
+    """Return the tensors of a model that an adapter may change, with their shapes."""
     head, text_head = encoder.head, encoder.text_head
     shapes: dict[str, tuple[int, ...]] = {}
     for pair in ((head, text_head), (replace(head), text_head), (head, replace(text_head))):
@@ -95,7 +95,7 @@ def _replaceable(encoder: Encoder) -> dict[str, tuple[int, ...]]:
 
 
 def _check(folder: str | Path, changes: dict[str, Array], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse tensors that the model does not have, and what are no finite numbers."""
+    """Reject tensors that the model does not have, or that are not finite."""
     scale = next((name for name in ("scale", "logit_scale") if name in shapes), "scale")
     for name, array in {scale: None, **changes}.items():
         if (
@@ -104,14 +104,14 @@ def _check(folder: str | Path, changes: dict[str, Array], shapes: dict[str, tupl
             or array.dtype != np.float32
             or not np.isfinite(array).all()
         ):
-            raise SavedModelError(f"{folder} is damaged: its tensor {name!r} does not belong to the model")
+            raise SavedModelError(f"{folder} is damaged: the model has no such tensor {name!r}")
 
 
 def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The configuration and the tensors of an adapter folder, checked."""
+    """Read and check the configuration and the tensors of an adapter folder."""
     for name in (CONFIG, TENSORS):
         if not (folder / name).is_file():
-            raise SavedModelError(f"{folder} is no adapter: {name} is missing")
+            raise SavedModelError(f"{folder} is not an adapter: {name} is missing", "missing")
     try:
         config = read_json(folder / CONFIG)
     except Unreadable as error:
@@ -119,10 +119,10 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     if not isinstance(config, dict) or config.get("adapter_type") != "prolip":
         raise SavedModelError(f"{folder / CONFIG} is not the JSON of an adapter of prolip")
     if config.get("format") != FORMAT:
-        raise SavedModelError(f"{folder} was written by another version: export it again, or upgrade prolip")
+        raise SavedModelError(
+            f"{folder} was written by another version: export it again, or upgrade prolip", "version"
+        )
     words = ("base_model", "fingerprint", "sha256")
     if not all(isinstance(config.get(name), str) for name in words) or "base_weights_sha256" not in config:
-        raise SavedModelError(
-            f"{folder / CONFIG} is damaged: it lacks what an adapter says of its base model"
-        )
+        raise SavedModelError(f"{folder / CONFIG} is damaged: it does not describe the base model")
     return config, read_checked(folder / TENSORS, config["sha256"])

@@ -1,9 +1,9 @@
-"""The base model of what is saved, loaded only where that is safe.
+"""Load the base model of a saved model, only where that is safe.
 
-A saved model names its base: a hub's id, or a path. One that comes from a stranger could name anything, and
-loading would fetch or open it. So a base is loaded if it needs neither (`offline`), if it was the base of a
-model that was saved here before, with the same weights, or if the user says so: by naming it (`base`), or by
-trusting the file (`trust_base`). Which bases were used here is kept in the cache folder.
+A saved model names its base: a hub's id, or a path. An untrusted file could name anything, and loading would
+download or open it. So a base is loaded if its weights are installed with this package (`offline`), if it was
+used here before with the same weights, or if the user allows it: by naming it (`base`), or by trusting the
+file (`trust_base`). Bases that were used here are recorded in the cache folder.
 """
 
 import hashlib
@@ -26,21 +26,21 @@ def load_base(
     base: str | Encoder | None = None,
     trust_base: bool = False,
 ) -> Encoder:
-    """The base model of what is saved at `path`; refused where its weights are not those of the fit.
+    """Load the base model of the model saved at `path`; other weights than those of the fit are an error.
 
-    `name` and `fingerprint` are what the saved model says of it, `base` what the user says: a name, or an
-    encoder that is loaded already. `trust_base` loads what the saved model names, whatever that is.
+    `name` and `fingerprint` are those in the saved model, `base` is what the user gives: a name, or an
+    encoder that is loaded already. `trust_base` loads whatever the saved model names.
     """
     if base is None and not (trust_base or is_known(name, fingerprint)):
         raise UsageError(
-            f"{path} would open or fetch {name!r}, its base model, which was never used here: if that is "
-            f"what you want, pass trust_base=True, or name the base yourself, base={quoted(name)}"
+            f"{path} would open or download {name!r}, its base model, which was never used here: if you want "
+            f"that, pass trust_base=True, or name the base yourself, base={quoted(name)}"
         )
-    asked = name if base is None else base
+    source = name if base is None else base
     try:
-        encoder = asked if isinstance(asked, Encoder) else encoders.load(asked, device)
+        encoder = source if isinstance(source, Encoder) else encoders.load(source, device)
     except ModelError as error:
-        raise ModelError(f"{path} needs its base model, {asked}: {error}") from error
+        raise ModelError(f"{path} needs its base model, {source}: {error}") from error
     if encoder.fingerprint != fingerprint:
         if encoders.is_packaged(name) and base is None:
             raise ModelError(
@@ -55,12 +55,12 @@ def load_base(
 
 
 def is_known(name: str, fingerprint: str) -> bool:
-    """Whether a base model comes with the program, or was used here before with these weights."""
+    """Whether a base model is installed with this package, or was used here before with these weights."""
     return encoders.is_packaged(name) or _note(name, fingerprint).is_file()
 
 
 def remember(encoder: Encoder) -> None:
-    """Note that a base model is used here; where nothing can be noted, it has to be named again."""
+    """Record that a base model is used here; where the cache cannot be written, it has to be named again."""
     if encoders.is_packaged(encoder.name) or not encoder.fingerprint:
         return
     note = _note(encoder.name, encoder.fingerprint)
@@ -75,5 +75,5 @@ def _note(name: str, fingerprint: str) -> Path:
 
 
 def quoted(name: str) -> str:
-    """A name between the quotes that the command line looks for."""
+    """Quote a name, as the command line expects it in messages."""
     return '"' + name.replace('"', "'") + '"'

@@ -1,6 +1,6 @@
-"""README.md of an adapted model: what it knows, how well, what it came from, how to load it.
+"""The model card (README.md) of an adapted model: classes, accuracy, origin, how to load it.
 
-Names of classes and folders are anyone's: they stand in the card as code, where nothing in them is markup.
+Names of classes and folders may contain anything: they are written as code, where nothing in them is markup.
 """
 
 import re
@@ -12,9 +12,9 @@ from prolip.io.files import readable
 
 
 def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:
-    """The card in Markdown, of what a saved model says about itself.
+    """Return the card in Markdown, from the configuration of a saved model.
 
-    It tells how to load the files that lie beside it in the folder of this name, and nothing else.
+    It shows how to load the files of the folder of this name.
     """
     parts = [
         _front_matter(config, files),
@@ -30,7 +30,7 @@ def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str
 
 
 def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
-    """What model hubs read; only what is known."""
+    """Return the metadata that model hubs read."""
     libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
     library = next((name for file, name in libraries.items() if file in files), "prolip")
     lines = [f"library_name: {library}", "pipeline_tag: zero-shot-image-classification"]
@@ -43,8 +43,8 @@ def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
 def _summary(config: dict[str, Any]) -> str:
     fit = config["fit"]
     text = (
-        f"A classifier of {len(config['classes'])} kinds of images. It was made from the model "
-        f"{_code(config['model'])} and {fit['images']} labelled images ({fit['shots']:.3g} of each class) "
+        f"An image classifier with {len(config['classes'])} classes. It was fitted to {fit['images']} "
+        f"labelled images ({fit['shots']:.3g} of each class) on features of {_code(config['model'])} "
         f"with [prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
     )
     if isinstance(config.get("lam"), (int, float)):
@@ -58,32 +58,32 @@ def _classes(config: dict[str, Any]) -> str:
     text = f"## Classes\n\n{names}"
     if config.get("templates"):
         prompts = ", ".join(map(_code, config["templates"]))
-        text += f"\n\nThe model reads a class as {prompts}, with its name for `{{}}`"
+        text += f"\n\nThe prompt of a class is {prompts}, with its name for `{{}}`"
         text += " (underscores are spaces)"
-        text += "; the embeddings of these are averaged." if len(config["templates"]) > 1 else "."
+        text += "; their embeddings are averaged." if len(config["templates"]) > 1 else "."
     if config.get("recipe", {}).get("descriptions"):
         text += (
-            "\n\nDescriptions of the classes count as well, each by how well it fits the images. Their "
-            "weighted means are in prolip's own model and in `classifier.onnx`; a program that reads names "
-            "through a template leaves them out."
+            "\n\nDescriptions of the classes are used, too, weighted by how well they fit the images. Their "
+            "weighted means are in prolip's own model and in `classifier.onnx`; a program that makes prompts "
+            "from a template does not use them."
         )
     return text
 
 
 def _results(config: dict[str, Any]) -> str:
-    """Figures: on test images where they were given, otherwise on held-out images of the support set."""
+    """Return figures on test images, if given, otherwise on held-out images of the support set."""
     measured, where = config.get("evaluation"), "on test images that were not used in the fit"
     if measured and measured.get("duplicates"):
-        where = f"on images of which {measured['duplicates']} were used in the fit, so that it looks too good"
+        where = f"on images of which {measured['duplicates']} were used in the fit, so that it is optimistic"
     if not measured:
-        measured, where = config.get("held_out") or {}, "by cross-validation inside the labelled images"
+        measured, where = config.get("held_out") or {}, "by cross-validation on the labelled images"
     if not measured.get("images"):
         return (
-            "## How good it is\n\nNot measured: with one image of each class there is none to test on. "
+            "## Accuracy\n\nNot measured: with one image of each class none is left to test on. "
             "Run `prolip eval` on images of your own."
         )
     lines = [
-        "## How good it is",
+        "## Accuracy",
         "",
         f"Measured {where}, {measured['images']} of them.",
         "",
@@ -106,21 +106,21 @@ def _confidence(config: dict[str, Any]) -> str:
     measured = config.get("evaluation") or config.get("held_out") or {}
     floor = measured.get("calibration_error_floor")
     sentences = [
-        f"They were calibrated on the labelled images by one temperature, {config['temperature']:.3g}, "
-        "which changes no answer."
+        f"They are calibrated on the labelled images by one temperature, {config['temperature']:.3g}, "
+        "which does not change the predicted class."
     ]
     if "calibration_error" in measured:
         sentences.append(
             f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
-            f"{_percent(measured['calibration_error'])} after (0 means that of the answers given with 80 % "
-            "confidence, 80 % are right"
-            + (f"; on that many images, chance alone shows {_percent(floor)})." if floor else ").")
+            f"{_percent(measured['calibration_error'])} after (0 means that of the predictions with 80 % "
+            "confidence, 80 % are correct"
+            + (f"; with that many images, {_percent(floor)} is due to chance)." if floor else ").")
         )
     sentences.append(
-        "It answers with one of its classes whatever the image shows. `prolip predict --reject` refuses "
-        "images that are unlike all of the labelled ones; a plain softmax does not."
+        "It predicts one of its classes whatever the image shows. `prolip predict --reject` rejects "
+        "out-of-distribution images, unlike all of the labelled ones; a plain softmax does not."
     )
-    return "## What its probabilities mean\n\n" + " ".join(sentences)
+    return "## Confidence\n\n" + " ".join(sentences)
 
 
 def _origin(config: dict[str, Any]) -> str:
@@ -128,20 +128,20 @@ def _origin(config: dict[str, Any]) -> str:
         "base model": _code(config["model"], table=True),
         "revision": config.get("revision"),
         "weights": _code(config["fingerprint"], table=True) if config.get("fingerprint") else None,
-        "licence": config.get("licence") or "that of the base model; look it up there",
+        "licence": config.get("licence") or "see the base model",
         "made with": f"prolip {config['prolip']}",
     }
     lines = [f"| {key} | {value} |" for key, value in rows.items() if value]
-    return "\n".join(["## Where it comes from", "", "| | |", "| --- | --- |", *lines])
+    return "\n".join(["## Origin", "", "| | |", "| --- | --- |", *lines])
 
 
 def _plain(name: Any, table: bool = False) -> str:
-    """A name as it is, where that means nothing else in Markdown; otherwise as code."""
+    """Return a name as it is, where it contains no markup; otherwise as code."""
     return str(name) if re.fullmatch(r"[^\W_](?:[\w ,'-]*[^\W_])?", str(name)) else _code(name, table)
 
 
 def _code(name: Any, table: bool = False) -> str:
-    """A name between backticks, more of them than it holds itself; control characters as escapes."""
+    """Return a name as code, between more backticks than it contains; control characters as escapes."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable(str(name)))
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     space = " " if len(fence) > 1 or text != text.strip() else ""

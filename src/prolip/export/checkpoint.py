@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LIBRARIES = ("hf", "open_clip")
-TOLERANCE = 1e-4  # of an embedding's largest entry, between what was meant and what the folder gives
+TOLERANCE = 1e-4  # relative to an embedding's largest entry, between the model and the written one
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Checkpoint:
 
 
 def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
-    """The checkpoint that an encoder was loaded from, with some of its tensors replaced."""
+    """Return the checkpoint that an encoder was loaded from, with some of its tensors replaced."""
     if encoder.library is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
@@ -67,7 +67,7 @@ def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> 
 
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write the files of one library into a folder that is there."""
+    """Write the files of one library into an existing folder."""
     with _full_disks():
         if checkpoint.library == "hf":
             _write_hf(checkpoint, folder)
@@ -76,7 +76,7 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load_checkpoint(library: str, folder: Path) -> Encoder:
-    """The encoder that the files of one library in a folder make, on the CPU."""
+    """Load the files of one library in a folder as an encoder, on the CPU."""
     return load(f"hf:{folder}" if library == "hf" else f"open_clip:local-dir:{folder}", "cpu")
 
 
@@ -107,7 +107,7 @@ def _write_open_clip(checkpoint: Checkpoint, folder: Path) -> None:
 
 @contextmanager
 def _full_disks() -> Iterator[None]:
-    """Safetensors tells of a full disk by an error of its own."""
+    """Turn safetensors' own error for a full disk into an OSError."""
     try:
         yield
     except (SafetensorError, ModelError) as error:

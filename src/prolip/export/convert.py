@@ -1,8 +1,8 @@
-"""CLIP's ViT between open_clip and transformers: the same numbers under other names.
+"""Convert CLIP's ViT between open_clip and transformers: the same numbers under other names.
 
 open_clip keeps query, key and value of an attention in one matrix [3 w, w], and the projections as matrices
 [w, D] to multiply from the right; transformers has three matrices, and linear maps [D, w]. Nothing else
-differs, so a conversion is exact. What only one of the two libraries can express is refused.
+differs, so a conversion is exact. Models that only one of the two libraries can express are rejected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ACTIVATIONS = {"quick_gelu": True, "gelu": False}  # transformers' name: open_c
 
 
 def convert(checkpoint: Checkpoint, library: str) -> Checkpoint:
-    """The same model for the other library ("hf" or "open_clip"); as it is if it is one already."""
+    """Convert a model to a library, "hf" or "open_clip"; one of this library is returned as it is."""
     if checkpoint.library == library:
         return checkpoint
     return _to_hf(checkpoint) if library == "hf" else _to_open_clip(checkpoint)
@@ -136,7 +136,7 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
         "layers": text.num_hidden_layers,
         "mlp_ratio": text.intermediate_size / text.hidden_size,
     }
-    if text.vocab_size != 49408:  # not CLIP's own vocabulary: the tokenizer goes along
+    if text.vocab_size != 49408:  # not CLIP's own vocabulary: the tokenizer is written, too
         text_cfg |= {"hf_tokenizer_name": "tokenizer.json of this folder"}
         text_cfg |= {"pool_type": "eos", "eos_id": text.eos_token_id}
     config = {
@@ -170,7 +170,7 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
 
 
 def _layers(state: dict[str, Tensor]) -> Iterator[tuple[str, str, str]]:
-    """Of each tensor in a layer of open_clip: our prefix, transformers' prefix, the rest of the name."""
+    """Yield, for each tensor of a layer, open_clip's prefix, transformers' prefix, and the rest."""
     for name in state:
         for ours, theirs in _TOWERS.items():
             if name.startswith(f"{ours}."):
@@ -187,7 +187,7 @@ def _layer_width(state: dict[str, Tensor], prefix: str) -> int:
 
 
 def _require_plain(config: dict[str, Any], state: dict[str, Tensor]) -> None:
-    """Refuse models of open_clip that transformers' CLIP cannot compute."""
+    """Reject models of open_clip that transformers' CLIP cannot compute."""
     vision, text = config["vision_cfg"], config["text_cfg"]
     if "timm_model_name" in vision:
         raise ModelError(
@@ -225,7 +225,7 @@ def _require_plain(config: dict[str, Any], state: dict[str, Tensor]) -> None:
 
 
 def _hf_tokenizer(tokenizer: Any, transformers: Any) -> Any:
-    """CLIP's byte-pair tokenizer, from open_clip's copy of its vocabulary."""
+    """Make CLIP's byte-pair tokenizer from open_clip's copy of its vocabulary."""
     words = dict(tokenizer.encoder)
     start, end = list(words)[-2:]
     vocabulary = {word: number for word, number in words.items() if word not in (start, end)}
@@ -239,7 +239,7 @@ _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # PIL's n
 
 
 def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """Transformers' image processor that prepares images in the same way."""
+    """Return the equivalent image processor of transformers."""
     if preprocess.resize == "longest":
         raise ModelError("transformers' CLIP has no counterpart of images that are padded to a square")
     square = {"height": preprocess.size, "width": preprocess.size}
@@ -261,7 +261,7 @@ def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
 
 
 def _open_clip_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """open_clip's `preprocess_cfg` that prepares images in the same way."""
+    """Return the equivalent `preprocess_cfg` of open_clip."""
     resized = preprocess.resize_to or preprocess.size
     if preprocess.resize == "shortest" and resized != preprocess.size:
         raise ModelError(

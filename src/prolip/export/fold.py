@@ -1,11 +1,11 @@
-"""Put what was learned back into the model, so that using it costs nothing more.
+"""Fold what was learned into the model, so that inference costs nothing more.
 
-ProLIP's matrix stands where the pretrained one stood. RLA's A follows a linear head, and two linear maps are
-one: (x W0 + b) A = x (W0 A) + b A. A tuned text projection stands where the pretrained one stood. The scale
-takes the calibrated temperature in, so that a softmax of the model's own logits is the probability.
+ProLIP's matrix replaces the pretrained one. RLA's A follows a linear head, and two linear maps are one:
+(x W0 + b) A = x (W0 A) + b A. A tuned text projection replaces the pretrained one. The scale includes the
+calibrated temperature, so that a softmax of the model's own logits gives probabilities.
 
-What does not fold: A after a head with a residual (its offset would have to be multiplied too), anything
-after a tower that does not end in a linear map, and methods that are no linear map at all.
+What cannot be folded: A after a head with a residual (its offset would have to be multiplied too), anything
+after a tower that does not end in a linear map, and methods that are not linear maps.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
 from prolip.methods.common.classifiers import TextProjected
 
-_OTHERWISE = 'export it to="onnx", which takes any method'
+_OTHERWISE = 'export it to="onnx", which works for any method'
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,23 +29,23 @@ class Folded:
 
 
 def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
-    """The adapted model as heads of the base model, whose logits are divided by the temperature."""
+    """Express the adapted model as heads of the base model, with logits divided by the temperature."""
     if isinstance(fitted, TextProjected) and fitted.per_template:
         return Folded(fitted.head, fitted.projection, fitted.scale / temperature)
     if not isinstance(fitted, Projected):
         raise UsageError(
-            f"{fitted.method} does not fold into a checkpoint, as it is no linear map: {_OTHERWISE}"
+            f"{fitted.method} cannot be folded into a checkpoint, as it is not a linear map: {_OTHERWISE}"
         )
     changed = fitted.tuned or fitted.adapter is not None
     if changed and encoder.black_box_reason is not None:
         raise UsageError(
-            f"{encoder.name} does not end in a linear map ({encoder.black_box_reason}), so that nothing can "
-            f"be folded into it: {_OTHERWISE}"
+            f"{encoder.name} does not end in a linear map ({encoder.black_box_reason}), into which a "
+            f"method could be folded: {_OTHERWISE}"
         )
     head = fitted.head
     if fitted.adapter is not None:
         if head.residual:
-            raise UsageError(f"rla does not fold into a head with a residual (SigLIP's): {_OTHERWISE}")
+            raise UsageError(f"rla cannot be folded into a head with a residual (SigLIP's): {_OTHERWISE}")
         adapter = fitted.adapter.astype(np.float64)
         bias = None if head.bias is None else (head.bias @ adapter).astype(np.float32)
         head = Head((head.weight @ adapter).astype(np.float32), bias)

@@ -4,11 +4,10 @@
     text.onnx          input_ids int64 [batch, L]      ->  text_embeds [batch, D], unit rows
     classifier.onnx    pixels uint8 [batch, S, S, 3]   ->  probabilities [batch, K]
 
-Pixels are those of the resized and cropped image; the rest (scaling, normalisation) is inside. What a
-program has to know (classes, how to resize) is in each file's metadata. A graph is a tower and what follows
-it. What follows, a fitted model says itself; a tower is written by its encoder, or traced by torch
-(`onnx_torch.py`). Every graph is run and compared before it is kept. A method without an embedding of its own
-has only the classifier.
+Pixels are those of the resized and cropped image; scaling and normalisation are in the graph. The metadata of
+each file has the classes and how to resize. A graph is a tower and a head: the fitted model adds the head,
+the encoder the tower, or torch traces it (`onnx_torch.py`). Every graph is run, and its output compared,
+before it is accepted. A method without an embedding of its own has only the classifier.
 """
 
 from collections.abc import Callable
@@ -55,7 +54,7 @@ class GraphSpec:
 def write_graphs(
     folder: Path, encoder: Encoder, fitted: Fitted, temperature: float, about: dict[str, Any]
 ) -> None:
-    """Write what a fitted method allows into a folder that is there."""
+    """Write the graphs that a fitted method supports into an existing folder."""
     encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
     for spec in _specs(encoder, fitted, temperature):
@@ -118,7 +117,7 @@ def _written(encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> bytes:
 
 
 def check_graph(path: Path, spec: GraphSpec) -> None:
-    """Run a graph on batches of one and of three; refuse one that computes anything else."""
+    """Run a graph on batches of one and of three; reject one that computes something else."""
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -132,6 +131,4 @@ def check_graph(path: Path, spec: GraphSpec) -> None:
         raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
     error = max(float(np.abs(found - spec.expected[rows]).max()) for rows, found in batches)
     if not error <= TOLERANCE:
-        raise ModelError(
-            f"the graph {path.name} gives other numbers than the model (by {error:.1e}); it is not kept"
-        )
+        raise ModelError(f"the graph {path.name} differs from the model by {error:.1e}: it is not written")

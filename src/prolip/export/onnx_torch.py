@@ -1,4 +1,4 @@
-"""ONNX graphs of towers in torch: traced by torch, then what follows the tower is added to the file."""
+"""ONNX graphs of towers in torch: torch traces the tower, then the head is added to the file."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _TOWER = "tower_output"
 
 
 class _Traced(nn.Module):
-    """A function of tensors, with the module that it uses, so that its weights keep their names."""
+    """A function of tensors with the module that it uses, so that weights have their names."""
 
     def __init__(self, run: Callable[..., Tensor], owner: nn.Module | None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class _Traced(nn.Module):
 
 
 def write_traced(path: Path, encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> None:
-    """Trace the tower into a file, and add the rest to it."""
+    """Trace the tower into a file, and add the head to it."""
     for needed in ("onnx", "onnxscript"):
         require(needed, "onnx")
     import onnx
@@ -67,7 +67,7 @@ def _trace(path: Path, module: nn.Module, inputs: dict[str, Tensor]) -> None:
     )
     try:
         with quiet(), warnings.catch_warnings():
-            # Two inputs of one batch, and the exporter's own deprecations: nothing that a user could act on.
+            # Two inputs of one batch, and the exporter's own deprecations: a user can do nothing about them.
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module.eval(),

@@ -1,12 +1,11 @@
-"""Features that are there, moved to the adapted space without opening an image.
+"""Project stored features into the adapted space, without opening an image.
 
     z = normalize(head(x) A)
 
-One product per row. Rows are read, multiplied and written a block at a time, so that memory stays at some
-hundred megabytes whatever the number of rows; while a block is multiplied the next is read and the last
-written. The result is one array of unit rows, as .npy or .safetensors (tensor `embeddings`), which faiss,
-usearch and LanceDB take; the paths are beside it, a line for each row, as JSON has them: a path may hold
-anything, newlines too.
+One product per row. Rows are read, multiplied and written a block at a time, so that memory does not grow
+with the number of rows; while a block is multiplied, the next is read and the last written. The result is one
+array of unit rows, as .npy or .safetensors (tensor `embeddings`), which faiss, usearch and LanceDB read; the
+paths are in a file beside it, a JSON string on each line: a path may contain anything, also newlines.
 """
 
 import io
@@ -43,14 +42,14 @@ def reproject(
     dtype: str = "float32",
     progress: Progress | None = None,
 ) -> int:
-    """Write adapted embeddings of stored features to an .npy or .safetensors file; returns how many.
+    """Write adapted embeddings of stored features to an .npy or .safetensors file; return how many.
 
     `source` is a folder that `prolip embed` wrote (then `encoder` is its base model, and paths go into
     `<out>.paths.jsonl`), or an .npy of features [n, width]; `adapter` is RLA's matrix after the head; `dtype`
     is "float32" or "float16".
     """
     if out.suffix not in (".npy", ".safetensors"):
-        raise UsageError(f"the result goes to .npy or .safetensors, not to {out.name}")
+        raise UsageError(f"the output must be .npy or .safetensors, not {out.name}")
     if check_place(out).is_dir():
         raise UsageError(f"{out} is a folder: name a file")
     if dtype not in DTYPES:
@@ -65,12 +64,12 @@ def reproject(
     matrix = None if adapter is None else np.asarray(adapter, np.float32)
 
     def project(block: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):  # told below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             v = head(block.astype(np.float32, copy=False))
             if matrix is not None:
                 v = v @ matrix
             length = row_lengths(v)
-        if not np.isfinite(length).all():  # a value that is not finite leaves none of its row finite
+        if not np.isfinite(length).all():  # one such value makes the whole row NaN or infinite
             raise InputError(f"{source} holds NaN or infinite values")
         v /= np.maximum(length, 1e-12)
         return v.astype(DTYPES[dtype], copy=False)
@@ -115,7 +114,7 @@ def _project_blocks(
 
 
 def _array_blocks(path: Path, width: int) -> tuple[int, Blocks]:
-    """Rows and blocks of an .npy. Read, not mapped: mapped pages count as memory until they are dropped."""
+    """Return the number of rows and the blocks of an .npy, not mapped: mapped pages count as memory."""
     if path.suffix != ".npy" or not path.is_file():
         raise InputError(f"{path} is neither a folder of `prolip embed` nor an .npy of features")
     array: Any = read_array(path, mapped=True)
@@ -132,14 +131,14 @@ def _array_blocks(path: Path, width: int) -> tuple[int, Blocks]:
             for start in range(0, rows, BLOCK):
                 size = min(BLOCK, rows - start) * width * dtype.itemsize
                 if len(found := file.read(size)) < size:
-                    raise InputError(f"{path} became shorter while it was read")
+                    raise InputError(f"{path} was truncated while it was read")
                 yield np.frombuffer(found, dtype).reshape(-1, width)
 
     return rows, blocks()
 
 
 def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
-    """Paths and blocks of a store, each row checked against what was written."""
+    """Return the paths and blocks of a store; every row is checked."""
     space, entries = open_store(root, encoder)
 
     def blocks() -> Blocks:
@@ -149,7 +148,7 @@ def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
                 row = space.get(key, 0)
                 if row is None:
                     raise InputError(
-                        f"{root} lists {readable(path)} but its features are lost or damaged: "
+                        f"{root} lists {readable(path)} but its features are missing or damaged: "
                         "run `prolip embed` again"
                     )
                 rows.append(row)
@@ -159,7 +158,7 @@ def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
 
 
 def _header(suffix: str, rows: int, dim: int, dtype: str) -> bytes:
-    """What stands before the numbers in the file."""
+    """Return the header of the file."""
     if suffix == ".npy":
         stream = io.BytesIO()
         described = {"descr": np.dtype(DTYPES[dtype]).str, "fortran_order": False, "shape": (rows, dim)}

@@ -4,14 +4,12 @@
                                   figures of the fit, and the name and SHA-256 of each file below
     prolip-<hex>.safetensors      the tuned weights, and the text rows of the classes
     support-<hex>.safetensors     features and labels of the support set, to fit again later; may be left out
-    README.md                     a model card, where one was asked for
+    README.md                     a model card, optional
 
-Data files are named by their content, so that a new model never writes over the old one's: it is written
-beside it, and becomes the model when the manifest is replaced, by one rename. Then the old files go. At every
-moment one of the two loads, after a power cut too. What the manifest does not list is the user's, and is
-never touched.
-
-Reading checks every file before anything is built from it.
+Data files are named by their content, so that a new model does not overwrite the files of the old one: it is
+written beside them, and replaces the old model when the manifest is renamed. Then the old files are removed.
+At every moment one of the two can be loaded, also after a power cut. Files that the manifest does not list
+belong to the user, and are never changed. Every file is checked before it is used.
 """
 
 import hashlib
@@ -45,7 +43,7 @@ _DATA = re.compile(r"(prolip|support)-([0-9a-f]{16})\.safetensors")
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """What a saved folder holds."""
+    """The content of a saved folder."""
 
     config: dict[str, Any]
     tensors: dict[str, Array]
@@ -54,11 +52,11 @@ class SavedModel:
 
 
 class _Vanished(SavedModelError):  # noqa: N818 - reads as what it is where it is caught
-    """A file that the manifest lists is not there."""
+    """A file that the manifest lists is missing."""
 
 
 def check_target(path: Path, card: bool = False) -> Path:
-    """Where a model is to be written; refuse what is not new, empty or an earlier model, before any work."""
+    """Resolve the folder of a new model; it must be new, empty or a saved model. Checked before any work."""
     target = check_place(path)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{path} is a file: name a folder")
@@ -68,7 +66,7 @@ def check_target(path: Path, card: bool = False) -> Path:
 
 
 def _check_ours(path: Path, target: Path, card: bool) -> None:
-    """A folder is ours if it holds a manifest of ours, or nothing but what a killed process left of us."""
+    """Check that a folder has a manifest, or only what an interrupted process of ours left."""
     try:
         names = {file.name for file in target.iterdir()}
     except OSError as error:
@@ -77,23 +75,22 @@ def _check_ours(path: Path, target: Path, card: bool) -> None:
         listed = _listed(target)
         if listed is None:
             raise UsageError(
-                f"{path} holds a {CONFIG} that is not of this version, or damaged: name a new folder, or "
-                "remove it"
+                f"{path} holds a {CONFIG} that is damaged or of another version: name a new folder"
             )
         if card and CARD in names and not _is_unchanged(target, CARD, listed):
-            raise UsageError(f"{CARD} in {path} is not as we wrote it: move it away, or save without a card")
+            raise UsageError(f"{CARD} in {path} was edited: move it elsewhere, or save without a card")
     elif others := sorted(name for name in names if not _is_left_over(target / name)):
         raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
 
 
 def has_card(path: Path) -> bool:
-    """Whether a saved model has a model card, as we wrote it."""
+    """Whether a saved model has a model card that was not edited."""
     listed = _listed(path)
     return listed is not None and _is_unchanged(path, CARD, listed)
 
 
 def version(path: Path) -> str | None:
-    """What tells a saved model from the one that replaces it; None where there is none."""
+    """Return a checksum that identifies a saved model; None where there is no model."""
     try:
         return _checksum(read_manifest(path))
     except ProlipError:
@@ -101,9 +98,9 @@ def version(path: Path) -> str | None:
 
 
 def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
-    """Write the folder; a model that is there is replaced at one moment, and stays after a failure.
+    """Write the folder; an existing model is replaced atomically, and stays after a failure.
 
-    `over` is the `version` that this one was made from: a third that came between is not written over.
+    `over` is the `version` that this model was made from: one that was saved since then is not replaced.
     """
     target = check_target(path, card=model.card is not None)
     try:
@@ -111,7 +108,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
         with folder_lock(target):
             _check_ours(path, target, model.card is not None)
             if over is not None and over != version(target):
-                raise UsageError(f"{path} was changed by another process meanwhile: run the same again")
+                raise UsageError(f"{path} was changed by another process: run the command again")
             try:
                 _write(target, model)
             except BaseException:
@@ -122,7 +119,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
 
 
 def _write(target: Path, model: SavedModel) -> None:
-    """Data first, then the manifest, then what only the old one listed."""
+    """Write data first, then the manifest, then remove what only the old one listed."""
     files = {}
     for kind, tensors in (("prolip", model.tensors), ("support", model.support)):
         if tensors is not None:
@@ -144,7 +141,7 @@ def _write(target: Path, model: SavedModel) -> None:
 
 
 def _tidy(target: Path, listed: dict[str, str]) -> None:
-    """Remove data files of ours that no manifest lists any more."""
+    """Remove data files that the manifest does not list."""
     for file in target.iterdir():
         if file.name not in listed and _DATA.fullmatch(file.name) and _is_left_over(file):
             with suppress(OSError):
@@ -152,7 +149,7 @@ def _tidy(target: Path, listed: dict[str, str]) -> None:
 
 
 def _is_left_over(file: Path) -> bool:
-    """Whether a file is what a process of ours that was stopped has left: its name tells its content."""
+    """Whether an interrupted process of ours left this file: its name is a hash of its content."""
     if file.name.startswith(MARK):
         return True
     named = _DATA.fullmatch(file.name)
@@ -170,7 +167,7 @@ def _is_unchanged(folder: Path, name: str, listed: dict[str, str]) -> bool:
 
 
 def _listed(folder: Path) -> dict[str, str] | None:
-    """The files that a folder's manifest lists; None where it is not ours."""
+    """The files that a folder's manifest lists; None without a valid manifest."""
     try:
         files: dict[str, str] = read_manifest(folder)["files"]
     except ProlipError:
@@ -179,13 +176,13 @@ def _listed(folder: Path) -> dict[str, str] | None:
 
 
 def read_model(path: Path) -> SavedModel:
-    """Read a folder, or say what is wrong with it."""
+    """Read a saved folder, checking every file."""
     manifest = read_manifest(path)
     while True:
         try:
             tensors, support = (_read_data(path, kind, manifest["files"]) for kind in ("prolip", "support"))
         except _Vanished:
-            # Replaced by another process meanwhile: then the manifest is another, too.
+            # If another process has replaced the model, the manifest has changed, too.
             if (again := read_manifest(path)) == manifest:
                 raise
             manifest = again
@@ -196,7 +193,7 @@ def read_model(path: Path) -> SavedModel:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What prolip.json says, checked as far as it says it itself; without its own checksum."""
+    """Read and check prolip.json; return it without its checksum."""
     if not path.is_dir():
         raise SavedModelError(f"no saved model at {path}: there is no such folder", "missing")
     if not (path / CONFIG).exists():
@@ -231,7 +228,7 @@ def _read_data(path: Path, kind: str, files: dict[str, str]) -> dict[str, Array]
 
 
 def read_checked(file: Path, expected: str) -> dict[str, Array]:
-    """The arrays of a safetensors file whose SHA-256 is known; an error where its content is another."""
+    """Read a safetensors file, and check its SHA-256."""
     if not file.exists():
         raise _Vanished(f"{file.parent} is not a complete saved model: {file.name} is missing", "missing")
     try:
@@ -247,7 +244,7 @@ def read_checked(file: Path, expected: str) -> dict[str, Array]:
 
 
 def _checksum(config: dict[str, Any]) -> str:
-    """Of what the manifest says; a number that is not finite, or lists nested too deep, have none."""
+    """Return the checksum of a manifest; non-finite numbers and deep nesting are errors."""
     try:
         return hashlib.sha256(json.dumps(config, sort_keys=True, allow_nan=False).encode()).hexdigest()
     except (RecursionError, ValueError) as error:

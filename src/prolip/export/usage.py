@@ -1,11 +1,11 @@
-"""How an exported folder is loaded, as programs to copy; a part of the model card."""
+"""Example programs that load an exported folder, for the model card."""
 
 import json
 from collections.abc import Collection
 from string import Template
 from typing import Any
 
-# The file that makes a folder of this kind: what to call it, and the program.
+# A file that identifies the format: the name of the library, and the program.
 PROGRAMS: dict[str, tuple[str, str]] = {
     "config.json": (
         "transformers",
@@ -46,7 +46,7 @@ print(classes[probabilities.argmax()], probabilities.max())
 """,
     ),
     "prolip_adapter.json": (
-        "prolip, which puts the adapter into the base model",
+        "prolip, which loads the adapter with its base model",
         """
 from prolip.export import load_adapter
 
@@ -65,13 +65,13 @@ clf.predict(["image.jpg"])
 }
 
 SIGMOID = (
-    "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities that are "
-    "spoken of here are a softmax over the classes."
+    "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities above "
+    "are a softmax over the classes."
 )
 
 
 def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
-    """Markdown for each way in which a folder with these files can be loaded."""
+    """Return Markdown for each library that can load a folder with these files."""
     labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
     template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
     values = {"labels": labels, "template": template, "prepare": _prepare(config.get("preprocess"))}
@@ -86,7 +86,7 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
 
 
 def _prepare(preprocess: dict[str, Any] | None) -> str:
-    """Lines that bring `image` to the square that the model takes, as `Preprocess.centre` does."""
+    """Return lines of Python that resize and crop `image` as `Preprocess.centre` does."""
     if preprocess is None:
         return ""
     size, filter_ = preprocess["size"], f"Image.{preprocess['interpolation'].upper()}"

@@ -1,4 +1,4 @@
-"""An adapted model as a folder for other programs: whole or not at all, and checked before it is kept."""
+"""Export an adapted model as a folder for other programs; it is written atomically, and checked first."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,10 +30,10 @@ def export(
     *,
     force: bool = False,
 ) -> list[str]:
-    """Write an adapted model for other programs; returns the names of the files.
+    """Write an adapted model for other programs; return the names of the files.
 
-    A folder that holds files is refused, unless `force`, which replaces those of the same names. `config` is
-    what a saved model says about itself: classes, templates, temperature, figures of the fit. `to` are any of
+    A folder that holds files is an error, unless `force`, which replaces those of the same names. `config` is
+    the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are any of
     "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
     """
     check_request(path, to, force)
@@ -72,7 +72,7 @@ def export(
 
 
 def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
-    """What an adapted model can be exported to; a checkpoint under the name of the model's own library."""
+    """Return the formats of an adapted model; a checkpoint only for the model's own library."""
     found: list[str] = []
     with suppress(UsageError):
         fold(fitted, encoder)
@@ -85,7 +85,7 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
 
 
 def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:
-    """Write a model of one library as a folder of the other, unchanged."""
+    """Write an unchanged model of one library as a folder of the other."""
     check_name("library", library, LIBRARIES)
     check_empty(path, force)
     unchanged = Folded(source.head, source.text_head, source.scale)
@@ -101,16 +101,16 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
 
 
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:
-    """Refuse what can be refused before a model is loaded."""
+    """Check an export request before a model is loaded."""
     for target in to:
         check_name("export target", target, TARGETS)
     if not to:
-        raise UsageError(f"name what to export to: {', '.join(TARGETS)}")
+        raise UsageError(f"name a format to export to: {', '.join(TARGETS)}")
     check_empty(path, force)
 
 
 def check_empty(path: Path, force: bool) -> None:
-    """Refuse a folder that holds files, unless it is forced, and what cannot be written or is no folder."""
+    """Check that a folder is new or empty, or `force` is set, and that it can be written."""
     target = check_place(path)
     if target.is_dir():
         inside = sorted(file.name for file in target.iterdir())
@@ -126,7 +126,7 @@ def check_empty(path: Path, force: bool) -> None:
 def _checkpoint_writer(
     encoder: Encoder, library: str, folded: Folded, changes: dict[str, Array] | None, config: dict[str, Any]
 ) -> Callable[[Path], None]:
-    """Write a checkpoint, load it as its library does, and compare its embeddings with ours."""
+    """Return a writer of a checkpoint, which loads it again and compares its embeddings."""
     from prolip.export.checkpoint import TOLERANCE, checkpoint_of, load_checkpoint, write_checkpoint
     from prolip.export.convert import convert
 
@@ -149,8 +149,6 @@ def _checkpoint_writer(
             float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected, strict=True)
         )
         if not error <= TOLERANCE:
-            raise ModelError(
-                f"the exported model gives other embeddings than this one (by {error:.1e}); it is not kept"
-            )
+            raise ModelError(f"the embeddings of the exported model differ by {error:.1e}: it is not written")
 
     return write

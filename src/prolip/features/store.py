@@ -40,7 +40,7 @@ from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.features.contents import Contents
 from prolip.io.files import cache_dir
-from prolip.io.reading import Unreadable, open_regular
+from prolip.io.reading import Unreadable, open_regular, safetensors_header
 from prolip.io.writing import write_json, write_tensors
 
 _FORMAT = "prolip-features"
@@ -261,9 +261,9 @@ class _Shard:
             raise ValueError("its tensors have the wrong shapes")
         if (keys.dtype, views.dtype, checks.dtype) != (np.uint8, np.int32, np.int64) or (views < 0).any():
             raise ValueError("its tensors have the wrong types")
-        with path.open("rb") as file:  # which begins with the length of the header, and the header
-            header = file.read(int.from_bytes(file.read(8), "little"))
-        start = 8 + len(header) + json.loads(header)["features"]["data_offsets"][0]
+        with path.open("rb") as file:
+            header, start = safetensors_header(file)
+        start += header["features"]["data_offsets"][0]
         return cls(path, keys, views, checks, start, width, state)
 
     def __len__(self) -> int:

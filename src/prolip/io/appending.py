@@ -1,4 +1,4 @@
-"""Files that grow by lines: one writer at a time, and whole lines whatever happens."""
+"""Append lines to files: one writer at a time, and only complete lines."""
 
 import os
 import stat
@@ -18,14 +18,14 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | get
 
 
 class Lines:
-    """The end of a file. What is written is in the file when `write` returns, or not at all."""
+    """The end of a file. A text is in the file when `write` returns, or not at all."""
 
     def __init__(self, handle: int, size: int) -> None:
         self._handle, self.size = handle, size
         os.ftruncate(handle, size)
 
     def write(self, text: str, sync: bool = False) -> None:
-        """Add text, which should end a line; with `sync` it is on the disk when this returns."""
+        """Append text, which should end a line; with `sync` it is on the disk when this returns."""
         payload = memoryview(text.encode("utf-8"))
         left = payload
         try:
@@ -42,11 +42,10 @@ class Lines:
 
 @contextmanager
 def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
-    """A file to add lines to, locked until the end; one that stays empty is removed.
+    """Open a file to append lines, locked until the end; one that stays empty is removed.
 
-    Another process that has it open here is a LockedError. `keep` reads what is there and says how many bytes
-    of it stay; it may refuse the file. By default whole lines stay, without what an interrupted run left of a
-    last one.
+    If another process has it open here, that is a LockedError. `keep` reads the content and returns how many
+    bytes of it stay; it may reject the file. By default complete lines stay, without a truncated last one.
     """
     target = follow(path)
     try:
@@ -66,11 +65,11 @@ def appending(path: Path, keep: Keep | None = None) -> Iterator[Lines]:
                 if lines is not None and not lines.size:
                     target.unlink(missing_ok=True)
     except OSError as error:
-        raise WriteError(path, error, "the lines before that are in the file") from error
+        raise WriteError(path, error, "all earlier lines are in the file") from error
 
 
 def whole_lines(file: IO[bytes]) -> int:
-    """How many bytes there are up to the end of the last whole line, however long the rest is."""
+    """Return the number of bytes up to the end of the last complete line."""
     end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - _BLOCK)

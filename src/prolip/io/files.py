@@ -1,4 +1,4 @@
-"""Files at the edges: where caches live, what tells one file from another, names, hashes."""
+"""The cache folder, file names, the state of files, and hashes."""
 
 import hashlib
 import os
@@ -21,35 +21,35 @@ _DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"} | {
 
 
 def cache_dir() -> Path:
-    """Where features and derived weights are stored: $PROLIP_CACHE, or the user's cache folder."""
-    named = os.environ.get("PROLIP_CACHE")
-    if named == "":
+    """Return the folder for features and derived weights: $PROLIP_CACHE, or the user's cache folder."""
+    path = os.environ.get("PROLIP_CACHE")
+    if path == "":
         raise UsageError("PROLIP_CACHE is empty: set it to a folder, or unset it for the user's cache folder")
     try:
-        if named is None:
+        if path is None:
             from platformdirs import user_cache_path
 
-            named = str(user_cache_path("prolip", appauthor=False))
-        return Path(named).expanduser()
-    except RuntimeError as error:  # there is no such user, or this one has no home
+            path = str(user_cache_path("prolip", appauthor=False))
+        return Path(path).expanduser()
+    except RuntimeError as error:  # the user does not exist, or has no home
         raise UsageError(f"the cache folder cannot be found ({error}): set PROLIP_CACHE") from error
 
 
 def readable(name: str) -> str:
-    """A file name as text that can be written anywhere: bytes that are not UTF-8 become escapes."""
+    """Return a file name as valid text: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def portable_name(name: str) -> str:
-    """The file name most like this one that every file system takes: Windows refuses many."""
+    """Return the nearest file name that is valid on every file system: Windows rejects many."""
     cleaned = unicodedata.normalize("NFC", name).translate(_FORBIDDEN).rstrip(". ") or "_"
     device = cleaned.partition(".")[0].rstrip(" ").lower() in _DEVICES
     return f"{cleaned}_" if device else cleaned
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is a folder or below it, whatever case, links or mounts the two are spelled with."""
-    resolved = Path(os.path.realpath(path))  # which takes links that go round
+    """Whether a path is a folder or below it, also through links, mounts and names in another case."""
+    resolved = Path(os.path.realpath(path))  # which accepts circular links
     for place in (resolved, *resolved.parents):
         with suppress(OSError):
             if place.samefile(folder):
@@ -58,14 +58,14 @@ def lies_in(path: Path, folder: Path) -> bool:
 
 
 def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:
-    """Size, times and inode of a path or an open file: as long as they stay, so does the content."""
-    found = os.stat(file)  # noqa: PTH116 - takes a descriptor, too
-    changed = _change_time(file) if sys.platform == "win32" else found.st_ctime_ns
-    return found.st_size, found.st_mtime_ns, changed, found.st_ino
+    """Return size, times and inode of a path or an open file: they change whenever the content does."""
+    status = os.stat(file)  # noqa: PTH116 - accepts a descriptor, too
+    changed = _change_time(file) if sys.platform == "win32" else status.st_ctime_ns
+    return status.st_size, status.st_mtime_ns, changed, status.st_ino
 
 
 def _change_time(file: str | os.PathLike[str] | int) -> int:
-    """What `st_ctime_ns` is elsewhere: on Windows that is the time of creation, which a change leaves."""
+    """Return what `st_ctime_ns` is on other systems: on Windows it is the time of creation."""
     import ctypes
     import msvcrt
 
@@ -102,7 +102,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """The SHA-256 of a file's content, in hex."""
+    """Return the SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -111,7 +111,7 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_tensors(named: Iterable[tuple[str, Any]]) -> str:
-    """A SHA-256 over names, shapes, types and values of arrays: equal weights, equal digest."""
+    """Return a SHA-256 over names, shapes, types and values of arrays."""
     digest = hashlib.sha256()
     for name, tensor in sorted(named, key=lambda item: item[0]):
         values = np.asarray(to_numpy(tensor), order="C")

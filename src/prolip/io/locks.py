@@ -1,8 +1,8 @@
-"""One writer at a time: lock files that end with the process that holds them.
+"""One writer at a time: lock files that are released when their process ends.
 
-A lock is a file of its own, so that what it guards can be read, renamed and replaced on every system.
-`filelock` locks it as the system does it (`flock`, `LockFileEx`). Where a file system has no such locks, the
-lock is that the file exists, and one whose process has ended is void.
+A lock is a separate file, so that the file it guards can be read, renamed and replaced on every system.
+`filelock` uses the system's locks (`flock`, `LockFileEx`). Where a file system has none, the existence of the
+file is the lock, and it is void when its process has ended.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from prolip.core.errors import UsageError
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-MARK = ".prolip-tmp-"  # begins every name that we do not leave behind
+MARK = ".prolip-tmp-"  # the start of every temporary name
 REMOVES_OPEN_FILES = sys.platform != "win32"
-PATIENCE = 60.0  # seconds to wait for another writer of a folder, which is done in moments
+TIMEOUT = 60.0  # seconds to wait for another writer of a folder
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
@@ -34,13 +34,13 @@ class LockedError(UsageError):
 
 
 def lock_file(path: Path) -> Path:
-    """The lock file of a path. The name is part of its own: where "A" and "a" are one file, so are these."""
+    """Return the lock file of a path; where "A" and "a" are one file, so are their lock files."""
     return path.with_name(f"{MARK}{path.name.removeprefix(MARK)}.lock")
 
 
 @contextmanager
 def locked(file: Path, path: Path, timeout: float = 1.0) -> Iterator[None]:
-    """Hold a lock file; a LockedError about `path`, which it guards, if another process does all the time."""
+    """Hold the lock file of `path`; a LockedError if another process holds it until the timeout."""
     from filelock import SoftFileLock, Timeout
 
     try:
@@ -51,7 +51,7 @@ def locked(file: Path, path: Path, timeout: float = 1.0) -> Iterator[None]:
         yield
     finally:
         # The lock file is removed before it is released: a process that waits with it open sees that it is
-        # gone, and opens a new one. Windows removes a file only once nobody has it open.
+        # gone, and opens a new one. Windows can only remove a file that is not open.
         if REMOVES_OPEN_FILES and not isinstance(lock, SoftFileLock):
             _remove(file)
         lock.release()
@@ -60,7 +60,7 @@ def locked(file: Path, path: Path, timeout: float = 1.0) -> Iterator[None]:
 
 
 def _acquire(file: Path, timeout: float) -> BaseFileLock:
-    """A lock of the system; or, under a name of its own, one that works without."""
+    """Acquire a lock of the system; or, under another name, one that works without."""
     from filelock import FileLock, SoftFileLock
 
     lock = FileLock(file, thread_local=False)
@@ -68,7 +68,7 @@ def _acquire(file: Path, timeout: float) -> BaseFileLock:
         lock.acquire(timeout=timeout)
         if not isinstance(lock, SoftFileLock):
             return lock
-        lock.release()  # some versions come to it by removing the file, which may be another process's lock
+        lock.release()  # some versions remove the file first, which may be another process's lock
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
@@ -80,7 +80,7 @@ def _acquire(file: Path, timeout: float) -> BaseFileLock:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Be the only writer of a folder; one that was made for this is removed again if it stays empty."""
+    """Be the only writer of a folder; a new one is removed again if it stays empty."""
     new = not folder.exists()
     with ExitStack() as stack:
         if new:
@@ -88,7 +88,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         while True:
             folder.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # another writer has just removed the folder
-                stack.enter_context(locked(folder / f"{MARK}folder.lock", folder, PATIENCE))
+                stack.enter_context(locked(folder / f"{MARK}folder.lock", folder, TIMEOUT))
                 break
         yield
 

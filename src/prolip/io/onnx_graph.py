@@ -1,11 +1,10 @@
-"""Writing ONNX models by hand: a graph is a list of operations and their constants, in protobuf.
+"""Write ONNX models without a library: a graph is a list of operations and their constants, in protobuf.
 
-An ONNX file is a protobuf message, and such a message is a run of fields: each has a number and a kind, then
-an integer, or a length and that many bytes. Tensors are raw little-endian bytes. That is all it takes, so
-exporting needs no library.
+An ONNX file is a protobuf message, a sequence of fields: each has a number and a type, then an integer, or a
+length and that many bytes. Tensors are raw little-endian bytes.
 
     graph = Graph()
-    y = graph.node("MatMul", "x", weight)              an input that is no name becomes a constant
+    y = graph.node("MatMul", "x", weight)              an input that is not a name is a constant
     graph.node("Relu", y, output="positive")
     model = graph.to_bytes({"x": ("float32", ("batch", 4))}, {"positive": ("float32", ("batch", 2))})
 """
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 OPSET = 18
 IR_VERSION = 8  # the one that came with opset 18
 
-# Name: (element type of an array, the array's shape; a word is a size that is known at run time).
+# Name: (element type of an array, the array's shape; a string is a size that is known at run time).
 Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 
 _TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
@@ -49,7 +48,7 @@ class Graph:
         self._opset, self._ir_version = model.opset, max(model.ir_version, 4)
 
     def constant(self, value: Any) -> str:
-        """The name of an array that is part of the model; real numbers are kept as float32."""
+        """Add an array to the model, floats as float32; return its name."""
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float32, copy=False)
@@ -58,7 +57,7 @@ class Graph:
         return name
 
     def node(self, kind: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
-        """Add an operation; returns the name of its output, which is `output` if that is given.
+        """Add an operation; return the name of its output, which is `output` if that is given.
 
         An input is the name of a graph input or of another node's output; anything else becomes a constant.
         """
@@ -93,7 +92,7 @@ class Graph:
         return v if head.bias is None else self.node("Add", v, head.bias)
 
     def to_bytes(self, inputs: Values, outputs: Values, metadata: Mapping[str, Any] | None = None) -> bytes:
-        """The model as a file's content; metadata that is no text is written as JSON."""
+        """Return the content of the model file; metadata that is not text is written as JSON."""
         graph = (
             b"".join(bytes_field(1, node) for node in self._nodes)
             + bytes_field(2, b"prolip")
@@ -125,7 +124,7 @@ def tensor_proto(name: str, array: Array) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; negative numbers as 64-bit two's complement."""
+    """Encode seven bits per byte, the lowest first; negative numbers as 64-bit two's complement."""
     value &= (1 << 64) - 1
     low = bytearray()
     while value > 0x7F:
@@ -144,14 +143,14 @@ def bytes_field(field: int, content: bytes) -> bytes:
 
 
 def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> bytes:
-    """What an input or an output is: ValueInfoProto."""
+    """Describe an input or an output: ValueInfoProto."""
     sizes = [bytes_field(2, size.encode()) if isinstance(size, str) else _integer(1, size) for size in shape]
     tensor = _integer(1, _TYPES[dtype]) + bytes_field(2, b"".join(bytes_field(1, size) for size in sizes))
     return bytes_field(1, name.encode()) + bytes_field(2, bytes_field(1, tensor))
 
 
 def _attribute(name: str, value: int | float | str | list[int]) -> bytes:
-    """A setting of a node: AttributeProto, whose field 20 tells which kind of value it has."""
+    """Encode an attribute of a node: AttributeProto, whose field 20 is the type of its value."""
     start = bytes_field(1, name.encode())
     if isinstance(value, float):
         return start + _varint(2 << 3 | 5) + np.float32(value).tobytes() + _integer(20, 1)

@@ -1,4 +1,4 @@
-"""ONNX Runtime, told to keep to itself: unless asked not to, it sends events about each use to its maker."""
+"""ONNX Runtime with telemetry disabled."""
 
 import importlib
 import os
@@ -6,6 +6,6 @@ from types import ModuleType
 
 
 def onnx_runtime() -> ModuleType:
-    """The library. Its own switch comes after the first event; the variable is read when it is loaded."""
+    """Import the library with telemetry off; its own switch would come after the first event."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return importlib.import_module("onnxruntime")

@@ -1,7 +1,7 @@
-"""Files into other folders, by copy, link or move: never over another file, and never half.
+"""Copy, link or move files into other folders, without ever replacing another file.
 
-A move removes the old name only after this call has made the new one. A file that is there already is never
-taken for the one that is moved, whatever it holds: it may be the same file under another path.
+A move removes the old name only after this call has made the new one. An existing file is never taken for the
+moved one, even with the same content: it may be the same file under another path.
 """
 
 import errno
@@ -19,7 +19,7 @@ from prolip.core.errors import InputError, ProlipError
 from prolip.io.files import fsync, fsync_folder, portable_name
 from prolip.io.writing import WriteError, make_folders, rename, temporary
 
-How = Literal["copy", "link", "move"]
+PlaceMode = Literal["copy", "link", "move"]
 
 _NO_LINKS = (
     errno.EPERM,
@@ -33,49 +33,49 @@ _NO_LINKS = (
 _LONGEST = 100  # characters of a folder's name; 255 bytes are the limit of most file systems
 
 
-def place(source: Path, folder: Path, how: How) -> Path:
-    """Put a file into a folder, under its own name or the next free one like it, and return where it is.
+def place(source: Path, folder: Path, mode: PlaceMode) -> Path:
+    """Put a file into a folder, under its own name or the next free one, and return the new path.
 
-    Where a copy or a link of the same content is there already under such a name, that is the place: a second
-    run changes nothing. A symbolic link is moved itself, wherever it leads.
+    If a copy or a link with the same content exists under such a name, its path is returned: a second run
+    changes nothing. Of a symbolic link the link itself is moved.
     """
     for target in numbered(folder / source.name):
-        if put(source, target, how) or (how != "move" and same_content(source, target)):
+        if put(source, target, mode) or (mode != "move" and same_content(source, target)):
             return target
     raise AssertionError
 
 
-def put(source: Path, target: Path, how: How) -> bool:
-    """Put a file at a path; False if the path is taken."""
+def put(source: Path, target: Path, mode: PlaceMode) -> bool:
+    """Put a file at a path; return False if the path exists."""
     try:
-        if not (is_movable(source) if how == "move" else source.is_file()):
-            raise InputError(f"{source} is not there any more, or not a file")
+        if not (is_movable(source) if mode == "move" else source.is_file()):
+            raise InputError(f"{source} does not exist any more, or is not a file")
         make_folders(target.parent)
         if os.path.lexists(target):
             return False
-        {"copy": _copy, "link": _link, "move": _move}[how](source, target)
+        {"copy": _copy, "link": _link, "move": _move}[mode](source, target)
     except FileExistsError:  # made by another process since
         return False
     except OSError as error:
-        raise WriteError(target, error, "what was there before stays") from error
+        raise WriteError(target, error, "existing files are unchanged") from error
     return True
 
 
 def is_movable(path: Path) -> bool:
-    """Whether a regular file or a symbolic link is there."""
+    """Whether this is a regular file or a symbolic link."""
     return path.is_symlink() or path.is_file()
 
 
 def folder_names(names: Iterable[str]) -> list[str]:
-    """A name for each that every file system takes, no two the same, whatever the case of their letters.
+    """Return unique folder names that are valid on every file system, also if it ignores case.
 
     Examples
     --------
     >>> folder_names(["cat", "a/b", "..", "CAT", "con"])
     ['cat', 'a_b', '__', 'CAT-2', 'con_']
     """
-    taken: set[str] = set()
-    found = []
+    used: set[str] = set()
+    result = []
     for name in names:
         shortened = (
             name[:_LONGEST].strip().encode("utf-8", "backslashreplace")[:200].decode("utf-8", "ignore")
@@ -83,14 +83,14 @@ def folder_names(names: Iterable[str]) -> list[str]:
         visible = shortened.lstrip(".")
         cleaned = portable_name("_" * (len(shortened) - len(visible)) + visible)
         tries = itertools.chain([cleaned], (f"{cleaned}-{n}" for n in itertools.count(2)))
-        chosen = next(each for each in tries if _folded(each) not in taken)
-        taken.add(_folded(chosen))
-        found.append(chosen)
-    return found
+        chosen = next(each for each in tries if _fold(each) not in used)
+        used.add(_fold(chosen))
+        result.append(chosen)
+    return result
 
 
 def numbered(target: Path) -> Iterable[Path]:
-    """cat.jpg, cat-2.jpg, cat-3.jpg, ..."""
+    """Yield cat.jpg, cat-2.jpg, cat-3.jpg, ..."""
     yield target
     for n in itertools.count(2):
         yield target.with_name(f"{target.stem}-{n}{target.suffix}")
@@ -101,8 +101,8 @@ def same_content(first: Path, second: Path) -> bool:
     return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
 
 
-def _folded(name: str) -> str:
-    """What names have in common that macOS or Windows takes for one."""
+def _fold(name: str) -> str:
+    """Return a name that is equal for names that macOS or Windows treats as equal."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
@@ -134,7 +134,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     if source.is_symlink():
-        target.symlink_to(os.path.realpath(source))  # which takes links that go round, too
+        target.symlink_to(os.path.realpath(source))  # which accepts circular links
         source.unlink()
         return
     try:
@@ -148,7 +148,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename a file to a name that is free; a FileExistsError where it is not."""
+    """Rename a file to a free name; a FileExistsError where it is not free."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -157,7 +157,7 @@ def _rename(source: Path, target: Path) -> None:
     else:
         _remove_old_name(source, target)
         return
-    target.touch(exist_ok=False)  # the name is ours now: to rename over it harms no other file
+    target.touch(exist_ok=False)  # this reserves the name: renaming over it replaces no other file
     try:
         rename(source, target)
     except BaseException:
@@ -167,7 +167,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _remove_old_name(source: Path, target: Path) -> None:
-    """End a move: without its source, or without its target where the source cannot be removed."""
+    """Finish a move: remove the source; if that fails, remove the target."""
     try:
         source.unlink()
     except BaseException:

@@ -1,9 +1,9 @@
-"""Untrusted files, read with limits: one reader for each kind, and an error of ours whatever they hold.
+"""Read untrusted files with limits: one reader for each format, and a `ProlipError` for any content.
 
-Only regular files are opened (a pipe would hang, a device never end), and none larger than its limit. Arrays
-are looked at by their headers before anything is allocated: plain numbers and text only, and no more of them
-than the file can hold. Members of archives are decompressed in small blocks, so that a limit holds for what
-comes out, whatever a header claims.
+Only regular files are opened (a pipe would hang, a device never end), and none larger than its limit. The
+headers of arrays are checked before anything is allocated: numbers and text only, and no more of them than
+fit into the file. Members of archives are decompressed in small blocks, so that the limit holds for the
+output, whatever a header claims.
 """
 
 import csv
@@ -34,7 +34,7 @@ TEXT_LIMIT = 256 * MEGABYTE
 FILE_LIMIT = 64 << 30
 LINE_LIMIT = 4 * MEGABYTE
 MEMBERS = 1000  # arrays in an .npz
-UNPACKED = 64 * MEGABYTE  # beyond which an .npz may not unpack to more than RATIO times its size
+UNPACKED = 64 * MEGABYTE  # a larger .npz may not unpack to more than RATIO times its size
 RATIO = 20  # features of floating point shrink by a half at most
 TEXTS = 4_000_000  # texts in an array, lines of a table: each takes some 60 bytes more than in the file
 CELLS = 10_000  # in a row of a table
@@ -46,14 +46,14 @@ _METHODS = {
     14: "LZMA",
     93: "Zstandard",
     95: "XZ",
-}  # how a .zip may be compressed
+}  # compression methods of a .zip
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _csv_limit = Lock()
 
 
 class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is caught
-    """A file that cannot be read: which, and why."""
+    """A file cannot be read; `path` says which, `reason` why."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot read {path}: {reason}")
@@ -65,7 +65,7 @@ class TooLarge(Unreadable):
 
 
 class UnsupportedCompression(InputError):  # noqa: N818
-    """A member of a .zip or .npz that is neither stored nor deflated; `method` is its number."""
+    """A member of a .zip or .npz is neither stored nor deflated; `method` is its compression."""
 
     def __init__(self, name: str, method: int) -> None:
         known = _METHODS.get(method, f"method {method}")
@@ -76,26 +76,26 @@ class UnsupportedCompression(InputError):  # noqa: N818
 
 
 def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[bytes]:
-    """A regular file, open for reading; anything else, and what is larger than the limit, is refused."""
+    """Open a regular file, not larger than the limit, for reading."""
     place = Path(path)
     try:
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
         raise Unreadable(place, getattr(error, "strerror", None) or str(error)) from error
-    found, reason = os.fstat(handle), None
-    if not stat.S_ISREG(found.st_mode):
-        reason = "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
-    elif found.st_size > limit:
-        os.close(handle)
-        raise TooLarge(place, f"it has {_size(found.st_size)}, the limit is {_size(limit)}")
-    if reason is not None:
-        os.close(handle)
-        raise Unreadable(place, reason)
-    return os.fdopen(handle, "rb")
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        problem = Unreadable(place, f"it is {kind}")
+    elif status.st_size > limit:
+        problem = TooLarge(place, f"it has {_size(status.st_size)}, the limit is {_size(limit)}")
+    else:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise problem
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
-    """The content of a regular file."""
+    """Read a regular file."""
     with open_regular(path, limit) as file:
         try:
             return file.read(os.fstat(file.fileno()).st_size)
@@ -104,7 +104,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark."""
+    """Read a UTF-8 file, with or without a byte order mark."""
     try:
         return read_bytes(path, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
 
 
 def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
-    """What a JSON file holds."""
+    """Read a JSON file."""
     text = read_text(path, limit)
     try:
         return parse_json(text)
@@ -121,7 +121,7 @@ def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text holds; if it is nested too deeply or has too many values, that is a ValueError too."""
+    """Parse untrusted JSON; deep nesting and too many values are a ValueError, too."""
     if _items(text) > JSON_ITEMS and _items(_STRING.sub("", text)) > JSON_ITEMS:
         raise ValueError(f"it holds more than {JSON_ITEMS:,} values")
     try:
@@ -135,7 +135,7 @@ def _items(text: str) -> int:
 
 
 def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[str]]:
-    """The rows of a CSV file that are not empty."""
+    """Read the rows of a CSV file that are not empty."""
     try:
         return [row for _, row in csv_rows(read_text(path, JSON_LIMIT), delimiter) if row]
     except csv.Error as error:
@@ -143,7 +143,7 @@ def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[s
 
 
 def csv_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV text, each with the number of its last line; a cell may be as long as a text."""
+    """Yield the rows of a CSV text, each with the number of its last line."""
 
     def lines() -> Iterator[str]:  # io.StringIO would take four bytes for every character
         for number, found in enumerate(_LINE.finditer(text)):
@@ -168,12 +168,12 @@ def csv_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             if failure is not None:
                 raise failure
         finally:
-            del failure  # which would hold on to the text
+            del failure  # it references the text
 
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Raise the limit on cells, which the csv module has for the whole process, while rows are read."""
+    """Raise the limit on cells, which is global in the csv module, while rows are read."""
     with _csv_limit:
         before = csv.field_size_limit(TEXT_LIMIT)
         try:
@@ -183,20 +183,15 @@ def _long_cells() -> Iterator[None]:
 
 
 def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """The lines of an open file, with their ends; only the last may lack one."""
+    """Yield the lines of an open file, with their ends; only the last may lack one."""
     while line := file.readline(LINE_LIMIT):
         if len(line) == LINE_LIMIT:
             raise TooLarge(path, f"it has a line of more than {_size(LINE_LIMIT)}")
         yield line
 
 
-def read_tensors(path: Path) -> dict[str, Array]:
-    """The arrays of a safetensors file; bfloat16, which NumPy does not have, is refused."""
-    return parse_tensors(read_bytes(path), path)
-
-
 def parse_tensors(payload: bytes, path: Path) -> dict[str, Array]:
-    """The arrays in the content of a safetensors file; `path` is for the error."""
+    """Parse the content of a safetensors file; `path` is for the error. NumPy has no bfloat16: an error."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -207,13 +202,20 @@ def parse_tensors(payload: bytes, path: Path) -> dict[str, Array]:
 
 
 def tensors_metadata(payload: bytes) -> dict[str, Any]:
-    """The words in the header of a safetensors file, whose tensors `parse_tensors` has read."""
-    header = parse_json(payload[8 : 8 + int.from_bytes(payload[:8], "little")].decode())
-    return dict(header.get("__metadata__") or {})
+    """Return the metadata of a safetensors file that `parse_tensors` has read."""
+    return dict(safetensors_header(io.BytesIO(payload))[0].get("__metadata__") or {})
+
+
+def safetensors_header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """Read the header of a safetensors file; return it with the offset of the data."""
+    size = int.from_bytes(file.read(8), "little")
+    if size > JSON_LIMIT:
+        raise ValueError(f"its header claims {_size(size)}")
+    return parse_json(file.read(size).decode("utf-8")), 8 + size
 
 
 def read_array(path: Path, mapped: bool = False) -> Array:
-    """The array of an .npy file; `mapped` leaves it on the disk."""
+    """Read an .npy file; `mapped` leaves it on the disk."""
     with open_regular(path) as file:
         _check_header(file, path, os.fstat(file.fileno()).st_size)
         if not mapped:
@@ -226,7 +228,7 @@ def read_array(path: Path, mapped: bool = False) -> Array:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file, by name."""
+    """Read the arrays of an .npz file, by name."""
     with open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -261,7 +263,7 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
 
 @contextmanager
 def open_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
-    """A member of a .zip, stored or deflated; what it gives ends at the size that its entry claims."""
+    """Open a member of a .zip, stored or deflated; its output ends at the size that its entry claims."""
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise UnsupportedCompression(entry.filename, entry.compress_type)
     with archive.open(entry) as member:
@@ -269,23 +271,23 @@ def open_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 class _Blocks:
-    """A stream that decompresses a block at a time, however much is asked for.
+    """A stream that decompresses a block at a time, however much is requested.
 
-    `zipfile` hands the whole of a request to zlib, and cuts what comes out to the claimed size afterwards.
+    `zipfile` passes the whole request to zlib, and truncates the output to the claimed size afterwards.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
     def read(self, size: int) -> bytes:
-        content = io.BytesIO()  # whose value is not copied
+        content = io.BytesIO()  # its value is not copied
         while (left := size - content.tell()) and (block := self._stream.read(min(left, BLOCK))):
             content.write(block)
         return content.getvalue()
 
 
 def _check_header(file: IO[bytes], path: Path, size: int) -> None:
-    """Refuse an array that is more than numbers and text, or larger than the file has room for."""
+    """Reject an array of anything but numbers and text, or larger than the file."""
     try:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -307,7 +309,7 @@ def _load(file: IO[bytes], path: Path) -> Array:
         if found.dtype.kind == "S":
             found = np.char.decode(found, "utf-8")
         if found.dtype.kind == "U":
-            found.reshape(-1).tolist()  # fails on a number that stands for no character
+            found.reshape(-1).tolist()  # fails on a number that is not a character
         return found
     except Unreadable:
         raise
