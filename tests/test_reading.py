@@ -21,11 +21,12 @@ from prolip.io.reading import (
     UnsupportedCompression,
     open_regular,
     parse_json,
+    parse_tensors,
     read_array,
     read_arrays,
+    read_bytes,
     read_json,
     read_rows,
-    read_tensors,
     read_text,
 )
 from prolip.io.writing import write_tensors
@@ -120,7 +121,7 @@ def originals(folder):
     readers = {
         "npy": read_array,
         "npz": read_arrays,
-        "safetensors": read_tensors,
+        "safetensors": lambda path: parse_tensors(read_bytes(path), path),
         "json": read_json,
         "csv": read_rows,
     }
