@@ -12,9 +12,9 @@ from prolip import methods
 from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.encoders import load
+from prolip.research.towers.coop import project
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.plot import Matching, sinkhorn, transport_logits
-from prolip.research.towers.prograd import project
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from saving import restored
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder

@@ -35,8 +35,8 @@ REGISTRY = {
     # through the text tower
     "coop": "prolip.research.towers.coop:CoOp",
     "cocoop": "prolip.research.towers.cocoop:CoCoOp",
-    "kgcoop": "prolip.research.towers.kgcoop:KgCoOp",
-    "prograd": "prolip.research.towers.prograd:ProGrad",
+    "kgcoop": "prolip.research.towers.coop:KgCoOp",
+    "prograd": "prolip.research.towers.coop:ProGrad",
     "plot": "prolip.research.towers.plot:PLOT",
     # through both towers, or the image tower
     "maple": "prolip.research.towers.maple:MaPLe",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,14 +101,6 @@ class Batch:
     next_epoch: int
 
 
-@runtime_checkable
-class ProgressWithNote(Protocol):
-    """A progress that can show a note beside the count."""
-
-    def note(self, text: str) -> None:
-        """Show this text beside the count."""
-
-
 Gradient = Callable[[Batch], Tensor]  # sets every parameter's grad, returns the loss
 Judge = Callable[[], float]  # accuracy on held-out images with the current parameters
 
@@ -152,7 +144,7 @@ def train(
         run.write(losses)
         if progress:
             progress(step + 1, total)
-            if isinstance(progress, ProgressWithNote):
+            if hasattr(progress, "note"):  # a bar that can show a text beside the count
                 progress.note(f"loss {losses[-1]:.3f}")
     return {**_figures(losses, per_epoch), **run.finish()}
 
