@@ -160,3 +160,13 @@ def test_tests_and_benchmarks_do_not_import_each_other():
     modules = {folder: {path.stem for path in folder.iterdir()} for folder in (tests, benchmarks)}
     assert modules[benchmarks] & set(imported(tests)) == set()
     assert (modules[tests] - modules[benchmarks]) & set(imported(benchmarks)) == set()
+
+
+def test_contributing_names_files_that_exist():
+    project = SOURCE.parents[1]
+    text = (project / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|js|html|json|md|toml))`", text))
+    assert len(named) > 50
+    assert [
+        name for name in sorted(named) if not any((root / name).exists() for root in (SOURCE, project))
+    ] == []
