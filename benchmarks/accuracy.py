@@ -40,7 +40,7 @@ import numpy as np
 from method_tasks import DEFAULT, DEVELOPMENT, REPORTED, Trial, has, trial
 from prolip import Task, methods
 from prolip.api.model import Recipe
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.data import as_templates, builtin, read_images, sample_few_shot
@@ -221,8 +221,8 @@ def show_descriptions(options: argparse.Namespace) -> None:
                 x, y = whole.x[0, chosen], place[whole.y[chosen]]
                 texts = {
                     "name": encoder.text(own, recipe.templates),
-                    "equal": Source.of(encoder).text(recipe, own),
-                    "weighted": Source.of(encoder).text(recipe, own, x, y),
+                    "equal": ImageSource.of(encoder).text(recipe, own),
+                    "weighted": ImageSource.of(encoder).text(recipe, own, x, y),
                 }
                 for kind, text in texts.items():
                     task = Task(x, y, text, encoder.head, encoder.scale)

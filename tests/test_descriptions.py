@@ -8,7 +8,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.model import Recipe
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.api.texts import EQUAL, weighted_rows
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import unit_rows
@@ -110,11 +110,11 @@ def test_descriptions_go_with_a_model_and_are_used_again(offline, pictures, tmp_
     np.testing.assert_allclose(again.model_.text.rows[:3], clf.model_.text.rows, atol=1e-6)
     recipe = Recipe(descriptions=as_descriptions(every))
     np.testing.assert_allclose(
-        again.model_.text.rows[3], Source.of(offline).text(recipe, ["grey"]).rows[0], atol=1e-6
+        again.model_.text.rows[3], ImageSource.of(offline).text(recipe, ["grey"]).rows[0], atol=1e-6
     )
     again.add([blotch((120, 120, 120), 90 + i) for i in range(3)], ["grey"] * 3)
     x = again.model_.support.task.x[0]
-    expected = Source.of(offline).text(recipe, again.classes_, x, again.model_.support.task.y)
+    expected = ImageSource.of(offline).text(recipe, again.classes_, x, again.model_.support.task.y)
     np.testing.assert_allclose(again.model_.text.rows, expected.rows, atol=1e-6)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from pictures import COLOURS, blotch
 from prolip.api.inputs import as_images
-from prolip.api.support import NeedsLabelsError, Source
+from prolip.api.support import ImageSource, NeedsLabelsError
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image
@@ -121,7 +121,7 @@ def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offl
     assert pixels(listed) == expected[0]
     assert len({str(image) for image in listed}) == len(listed)
     assert pixels(as_images(str(source))) == expected[0]
-    labelled = Source.of(offline).labelled(source, None, "train")
+    labelled = ImageSource.of(offline).labelled(source, None, "train")
     assert (pixels(labelled.images), labelled.names()) == expected
 
 
@@ -166,7 +166,7 @@ def test_datasets_in_torchvisions_manner(folder, expected, offline):
         images = read_images(dataset)
         assert (pixels(images.images), labels(images)) == expected
         assert pixels(as_images(dataset)) == expected[0]
-        assert Source.of(offline).labelled(dataset, None, "train").names() == expected[1]
+        assert ImageSource.of(offline).labelled(dataset, None, "train").names() == expected[1]
     with pytest.raises(InputError):
         read_images(Dataset(opened, targets, classes=names[:2]))
 
@@ -229,11 +229,11 @@ def test_labels_that_come_along_are_names(folder, offline):
     ]
     table.write_text("file_name,label\n" + "\n".join(rows))
     assert read_images(folder).classes == ["0", "1", "2"]
-    labelled = Source.of(offline).labelled(folder, None, "test", [2, 1, 0])
+    labelled = ImageSource.of(offline).labelled(folder, None, "test", [2, 1, 0])
     assert labelled.classes == [2, 1, 0]
     assert labelled.names() == images.labels
     with pytest.raises(NeedsLabelsError):
-        Source.of(offline).labelled(images.images, None, "train")
+        ImageSource.of(offline).labelled(images.images, None, "train")
 
 
 # --- tables

@@ -9,7 +9,7 @@ import pytest
 
 from prolip.api import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.methods import from_settings
 from prolip.methods.selection import cross_validate
 from prolip.report import model_page
@@ -87,7 +87,7 @@ def test_training_images_are_predicted_by_fits_without_them(offline, photos):
     held_out = predict_held_out(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
-    labelled = Source.of(offline).labelled(str(photos / "train"), None, "test", model.classes)
+    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", model.classes)
     answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
@@ -103,7 +103,7 @@ def test_the_single_image_of_a_class_is_left_out(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
-    labelled = Source.of(offline).labelled(str(photos / "train"), None, "test", clf.classes_)
+    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", clf.classes_)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 

@@ -8,7 +8,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.inputs import as_images
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import list_images, parquet_pages, read_images
 from prolip.data import parquet as parquet_module
@@ -49,7 +49,7 @@ def check(source, pictures, offline):
     expected = pixels(pictures)
     assert pixels(images.images) == expected
     assert pixels(as_images(source)) == expected
-    labelled = Source.of(offline).labelled(source, None, "train")
+    labelled = ImageSource.of(offline).labelled(source, None, "train")
     assert (pixels(labelled.images), labelled.names()) == (expected, LABELS)
     listed = [str(image) for image in images.images]
     assert len(set(listed)) == len(listed)
@@ -281,7 +281,7 @@ def test_tensors_channels_first(pictures, offline):
     assert pixels(as_images(list(batch.float() / 255))) == expected
     assert pixels(as_images(torch.tensor(array))) == expected
     assert load_image(torch.zeros(3, 8, 3)).size == (3, 8)  # both ends would do: first, of torch
-    labelled = Source.of(offline).labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), "train")
+    labelled = ImageSource.of(offline).labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), "train")
     assert labelled.classes == [0, 1, 2]
 
 

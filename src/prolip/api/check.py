@@ -11,7 +11,7 @@ from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelle
 from prolip.api.fit import fit_support
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import Progress, Source
+from prolip.api.support import ImageSource, Progress
 from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.encoders.precomputed import require_images
@@ -88,7 +88,7 @@ class Check:
 
 
 def check_images(
-    source: Source,
+    source: ImageSource,
     recipe: Recipe,
     train: Labelled,
     test: Labelled | None,
@@ -134,7 +134,7 @@ def check_images(
     )  # fmt: skip
 
 
-def _fit(source: Source, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
+def _fit(source: ImageSource, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
     """A model of the readable images, each content once; a class without any is left out."""
     y = np.array([train.y[i] for i in own.kept])
     present, labels = np.unique(y, return_inverse=True)
@@ -219,7 +219,7 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
 def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Finding]:
     y = np.array([train.y[i] for i in own.kept])
     known = np.flatnonzero(y < len(model.classes))
-    task = Source.of(model.encoder).task(own.features[:, known], y[known], model.text)
+    task = ImageSource.of(model.encoder).task(own.features[:, known], y[known], model.text)
     scores, fence = no_class(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < fence]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]

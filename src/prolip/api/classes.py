@@ -10,7 +10,7 @@ from prolip import methods
 from prolip.api.fit import fit_support
 from prolip.api.grow import require_quick_fit, support_of
 from prolip.api.model import AdaptedModel, Support
-from prolip.api.support import EmbeddingSource, Source
+from prolip.api.support import EmbeddingSource, ImageSource
 from prolip.core import Text, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import check_name
@@ -76,7 +76,7 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
         rows = list(left)
         rows[place] = _index(model, into)
         return _refit(model, classes, index_of, model.text.subset(rows))
-    if not isinstance(Source.of(model.encoder), EmbeddingSource):
+    if not isinstance(ImageSource.of(model.encoder), EmbeddingSource):
         return _refit(model, classes, index_of, _texts(model, classes, index_of))
     means = model.text.rows[left].copy()  # without a text encoder: the mean of the rows
     means[place] = model.text.rows[merged].mean(axis=0)
@@ -120,7 +120,7 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
     names = list(map(str, classes))
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ClassExistsError(twice)
-    Source.of(model.encoder).prompt_names(replace(model.recipe, prompt_names={}), names)
+    ImageSource.of(model.encoder).prompt_names(replace(model.recipe, prompt_names={}), names)
 
 
 def _without_old_prompt_names(model: AdaptedModel, classes: Sequence[Any]) -> AdaptedModel:
@@ -137,14 +137,14 @@ def _with_prompt_names(model: AdaptedModel, names: dict[str, str]) -> AdaptedMod
 def _texts(model: AdaptedModel, classes: Sequence[Any], index_of: Array) -> Text:
     task = model.support.task
     images = () if task is None else (task.x[0], index_of[task.y])
-    return Source.of(model.encoder).text(model.recipe, classes, *images)
+    return ImageSource.of(model.encoder).text(model.recipe, classes, *images)
 
 
 def _refit(model: AdaptedModel, classes: Sequence[Any], index_of: Any, text: Text) -> AdaptedModel:
     """Fit again; `index_of` [K] has the new index of each class, -1 for one that is removed."""
     require_quick_fit(model)
     task, text = support_of(model), replace(text, classes=tuple(map(str, classes)))
-    source, y = Source.of(model.encoder).with_text(text), index_of[task.y]
+    source, y = ImageSource.of(model.encoder).with_text(text), index_of[task.y]
     left = np.flatnonzero(y >= 0)
     hashes = tuple(model.support.hashes[i] for i in left)
     support = Support(hashes, source.task(task.x[:, left], y[left], text))
@@ -154,7 +154,7 @@ def _refit(model: AdaptedModel, classes: Sequence[Any], index_of: Any, text: Tex
 def _select(model: AdaptedModel, classes: Sequence[Any], left: Sequence[int]) -> AdaptedModel:
     """Return the fitted model with new names for the classes `left`, in this order, and no others."""
     text = replace(model.text.subset(list(left)), classes=tuple(map(str, classes)))
-    source, fitted = Source.of(model.encoder).with_text(text), model.fitted
+    source, fitted = ImageSource.of(model.encoder).with_text(text), model.fitted
     if len(classes) == len(model.classes):
         fitted = methods.restore(
             fitted.kind, fitted.tensors(), fitted.config(), source.encoder.head, text, fitted.settings,

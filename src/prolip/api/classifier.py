@@ -14,7 +14,7 @@ from prolip.api.estimator import Estimator
 from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
 from prolip.api.predict import PredictOptions
-from prolip.api.support import Progress, ReadOptions, Source, open_store
+from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
@@ -338,7 +338,7 @@ class FewShotClassifier(Estimator):
         """How images are read: `store`, `skip_bad` and `exact_decode`."""
         return ReadOptions(open_store(self.store), self.skip_bad, self.exact_decode)
 
-    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[Source, Recipe, Labelled]:
+    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[ImageSource, Recipe, Labelled]:
         """What a fit starts from; wrong options are refused before a model is loaded."""
         check_device(self.device)
         options = {} if self.options is None else self.options
@@ -348,9 +348,9 @@ class FewShotClassifier(Estimator):
             self.model_.method()  # the name may be a file's, not the user's
         recipe.create()
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
-        source = Source.of(encoder, self.reading)
+        source = ImageSource.of(encoder, self.reading)
         return source, recipe, source.labelled(images, labels, "train", text=text)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()
-        return Source.of(model.encoder).labelled(images, labels, split, model.classes)
+        return ImageSource.of(model.encoder).labelled(images, labels, split, model.classes)

@@ -5,14 +5,14 @@ from functools import partial
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
-from prolip.api.support import Progress, Source
+from prolip.api.support import ImageSource, Progress
 from prolip.core import UsageError
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, compare_on
 from prolip.export.write import formats
 
 
 def compare(
-    source: Source,
+    source: ImageSource,
     recipe: Recipe,
     labelled: Labelled,
     *,

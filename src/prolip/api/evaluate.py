@@ -13,7 +13,7 @@ from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, PredictOptions, features, predict
-from prolip.api.support import Progress, ReadOptions, Source
+from prolip.api.support import ImageSource, Progress, ReadOptions
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.calibration import fit_factor
@@ -68,7 +68,7 @@ def predict_labelled(
     found = features(model, labelled.images, reading, progress)
     before = None
     if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
-        source = Source.of(model.encoder, reading)
+        source = ImageSource.of(model.encoder, reading)
         before = source.features(labelled.images, progress=progress).features[0]
     return predict_labelled_features(model, labelled, found, before, out_of_fold=out_of_fold)
 

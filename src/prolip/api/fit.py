@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import Progress, Source
+from prolip.api.support import ImageSource, Progress
 from prolip.core import Fitted, Task, UsageError
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
@@ -16,7 +16,7 @@ from prolip.methods import Method
 
 
 def fit_images(
-    source: Source,
+    source: ImageSource,
     recipe: Recipe,
     labelled: Labelled,
     *,
@@ -39,7 +39,7 @@ def fit_images(
 
 
 def learn_from_pool(
-    model: AdaptedModel, images: Any, source: Source, progress: Progress | None = None
+    model: AdaptedModel, images: Any, source: ImageSource, progress: Progress | None = None
 ) -> AdaptedModel:
     """Use unlabelled images where that helps held-out labelled ones."""
     from prolip.evaluate.unlabelled import learn_from

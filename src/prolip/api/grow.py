@@ -11,7 +11,7 @@ from prolip.api.fit import fit_support
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
-from prolip.api.support import Progress, ReadOptions, Source, new_images
+from prolip.api.support import ImageSource, Progress, ReadOptions, new_images
 from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.names import normalize_name
 from prolip.data import class_names
@@ -35,7 +35,7 @@ def add_images(
     progress: Progress | None = None,
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """Add images of new or known classes, and classes by name; return the model and what changed."""
-    recipe, task, source = model.recipe, support_of(model), Source.of(model.encoder, reading)
+    recipe, task, source = model.recipe, support_of(model), ImageSource.of(model.encoder, reading)
     require_quick_fit(model)
     names = [normalize_name(name) for name in names]
     known = labelled.classes + [name for name in names if name not in labelled.classes]
@@ -68,7 +68,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise NothingNewError(f"the model has {', '.join(map(repr, names))} already")
-    classes, source = [*model.classes, *new], Source.of(model.encoder)
+    classes, source = [*model.classes, *new], ImageSource.of(model.encoder)
     text = source.text(model.recipe, classes)
     if model.recipe.descriptions:  # the old rows are weighted by images
         text = Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
@@ -122,7 +122,7 @@ def support_of(model: AdaptedModel) -> Task:
     task = model.support.require_task()
     needed = any(need.startswith("text features") for need in model.method().needs)
     if needed and task.text.features is None:  # a saved model has only the text rows
-        source = Source.of(model.encoder)
+        source = ImageSource.of(model.encoder)
         task = source.task(task.x, task.y, source.text(model.recipe, model.classes))
     return task
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
-from prolip.api.support import Progress, ReadOptions, Source
+from prolip.api.support import ImageSource, Progress, ReadOptions
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
@@ -138,7 +138,7 @@ def features(
     model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
 ) -> Extraction:
     """Encode images with the encoder of the fitted model, which may differ from the base model."""
-    source = Source.of(model.fitted.encoder_for(model.encoder), reading)
+    source = ImageSource.of(model.fitted.encoder_for(model.encoder), reading)
     return source.features(images, progress=progress)
 
 

@@ -12,7 +12,7 @@ import prolip
 from prolip import methods
 from prolip.api import check_saved
 from prolip.api.model import AdaptedModel, Support
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
@@ -141,7 +141,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
-        task = Source.of(encoder).task(x, y, text)
+        task = ImageSource.of(encoder).task(x, y, text)
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set holds {task.views} views of {task.n} images")
         if "held_out" in saved.support:

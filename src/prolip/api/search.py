@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prolip.api.inputs import as_images
-from prolip.api.support import Progress, ReadOptions, Source
+from prolip.api.support import ImageSource, Progress, ReadOptions
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, unit_rows
 from prolip.encoders import Encoder
@@ -46,7 +46,7 @@ def search(
     if words is not None and not words.strip():
         raise UsageError("the words to search for are empty")
     listed = as_images(images)
-    source = Source.of(encoder, reading)
+    source = ImageSource.of(encoder, reading)
     found = source.features(listed, progress=progress)
     embeddings = embed(encoder, found.features[0], fitted)
     scores = embeddings @ query(source, words, like, fitted)
@@ -59,7 +59,7 @@ def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
     return unit_rows(encoder.head(x)) if fitted is None else fitted.embed(x)
 
 
-def query(source: Source, words: str | None, like: Any, fitted: Projected | None = None) -> Array:
+def query(source: ImageSource, words: str | None, like: Any, fitted: Projected | None = None) -> Array:
     """Return the direction [D] of words and of an image: the mean, where both are given."""
     encoder, rows = source.encoder, []
     if words is not None:

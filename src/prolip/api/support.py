@@ -1,6 +1,6 @@
 """From labelled images, or embeddings, to the support set that a model is fitted on.
 
-    source = Source.of(encoder, options)                     # an ImageSource or an EmbeddingSource
+    source = ImageSource.of(encoder, options)                     # an EmbeddingSource if there is no encoder
     labelled = source.labelled("photos/train", None, "train")
     support = source.read(labelled, recipe, shots=16)        # sampled, encoded, without copies
 
@@ -12,12 +12,11 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -89,56 +88,69 @@ def _opened(folder: str | None, user: Path) -> FeatureStore:
 
 
 @dataclass(frozen=True)
-class Source(ABC):
-    """What images come as, and how they become features and tasks."""
-
-    allows_empty_classes: ClassVar[bool] = False  # whether a text row without images is a class
+class ImageSource:
+    """Images: how they are listed, encoded and made a task of."""
 
     encoder: Any
     options: ReadOptions = ReadOptions()
 
     @staticmethod
-    def of(encoder: Encoder, options: ReadOptions = ReadOptions()) -> Source:  # noqa: B008  (it is frozen)
+    def of(encoder: Encoder, options: ReadOptions = ReadOptions()) -> ImageSource:  # noqa: B008  (it is frozen)
         """Return the source for an encoder."""
-        if isinstance(encoder, PrecomputedEmbeddings):
-            return EmbeddingSource(encoder, options)
-        return ImageSource(encoder, options)
+        precomputed = isinstance(encoder, PrecomputedEmbeddings)
+        return EmbeddingSource(encoder, options) if precomputed else ImageSource(encoder, options)
 
-    @abstractmethod
     def labelled(
         self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
     ) -> Labelled:
-        """Read labelled images.
+        """Read labelled images: a folder, a table, an archive or a dataset; or images and a list of labels.
 
         `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-        others may follow. `text` are class rows that belong to embeddings.
+        others may follow. `text` are class rows, which only embeddings have.
         """
+        if text is not None:
+            raise UsageError(
+                f"text is for embeddings (model='arrays'): {self.encoder.name} encodes the class names"
+            )
+        if labels is None and not isinstance(images, ImageSet):
+            if not isinstance(images, (str, os.PathLike)) and not is_source(images):
+                raise NeedsLabelsError("a list of images needs labels; a folder per class has its own")
+            images = read_images(images, split=split, min_classes=1 if classes else 2)
+        if labels is None:
+            names = [images.classes[k] for k in images.labels]
+            return number_labels(list(images.images), match_names(names, classes), classes)
+        listed = as_images(images)
+        values = [normalize_label(to_python_scalar(each)) for each in labels]
+        if len(listed) != len(values) or not listed:
+            raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
+        return number_labels(listed, values, classes)
 
-    @abstractmethod
     def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
         """List unlabelled images as (name, image), and count them."""
+        listed = list_images(list(sources), absolute_paths=absolute_paths)
+        return ((readable(str(image)), image) for image in listed), len(listed)
 
-    @abstractmethod
     def features(
         self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
     ) -> Extraction:
-        """Compute the features of images before the projection."""
+        """Compute the features of images before the projection; encode what the store does not have."""
+        return extract(self.encoder, as_images(images), views=views, progress=progress, **vars(self.options))
 
-    @abstractmethod
     def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
         """Return what the prompts call each class; refuse names that prompts cannot tell apart."""
-
-    @abstractmethod
-    def task(self, x: Array, y: Any, text: Text) -> Task:
-        """Build the task of features [V, n, width] and labels [n]."""
-
-    @abstractmethod
-    def with_text(self, text: Text | None) -> Source:
-        """Return the source with these class rows, where it keeps any."""
+        return list(class_names(recipe.prompt_names_of(classes)))
 
     def text(self, recipe: Recipe, classes: Sequence[Any], x: Array | None = None, y: Any = ()) -> Text:
         """Return the text rows of classes; features [n, width] and labels [n] weight their descriptions."""
         return class_texts(self.encoder, recipe, self.prompt_names(recipe, classes), x, y)
+
+    def task(self, x: Array, y: Any, text: Text) -> Task:
+        """Build the task of features [V, n, width] and labels [n]."""
+        return Task(x, y, text, self.encoder.head, self.encoder.scale)
+
+    def with_text(self, text: Text | None) -> ImageSource:
+        """Return the source with these class rows, where it does not compute them itself."""
+        return self
 
     def read(
         self,
@@ -158,13 +170,11 @@ class Source(ABC):
         fresh = new_images(found.hashes, y, labelled.classes, {})
         if copies := len(y) - len(fresh):
             warnings.warn(f"{copies} copies of other images are ignored", DuplicateWarning, stacklevel=4)
-        y = [y[i] for i in fresh]
-        empty = [name for k, name in enumerate(labelled.classes) if k not in set(y)]
-        if empty and not self.allows_empty_classes:
+        y, images = [y[i] for i in fresh], labelled.openable(chosen[found.kept[i]] for i in fresh)
+        if images is not None and (empty := sorted(set(range(len(names))) - set(y))):
             why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
-            raise EmptyClassError(empty[0], why)
+            raise EmptyClassError(labelled.classes[empty[0]], why)
         text = class_texts(self.encoder, recipe, names, found.features[0, fresh], y)
-        images = labelled.openable(chosen[found.kept[i]] for i in fresh)
         return Support(
             tuple(found.hashes[i] for i in fresh),
             self.task(found.features[:, fresh], y, text),
@@ -173,58 +183,8 @@ class Source(ABC):
         )
 
 
-class ImageSource(Source):
-    """Images that an encoder turns into features."""
-
-    def labelled(
-        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
-    ) -> Labelled:
-        """Read a folder, a table, an archive or a dataset; or images and a list of labels."""
-        if text is not None:
-            raise UsageError(
-                f"text is for embeddings (model='arrays'): {self.encoder.name} encodes the class names"
-            )
-        if labels is None and not isinstance(images, ImageSet):
-            if not isinstance(images, (str, os.PathLike)) and not is_source(images):
-                raise NeedsLabelsError("a list of images needs labels; a folder per class has its own")
-            images = read_images(images, split=split, min_classes=1 if classes else 2)
-        if labels is None:
-            names = [images.classes[k] for k in images.labels]
-            return number_labels(list(images.images), match_names(names, classes), classes)
-        listed = as_images(images)
-        values = [normalize_label(to_python_scalar(each)) for each in labels]
-        if len(listed) != len(values) or not listed:
-            raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
-        return number_labels(listed, values, classes)
-
-    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
-        """List the images of folders, tables and archives."""
-        listed = list_images(list(sources), absolute_paths=absolute_paths)
-        return ((readable(str(image)), image) for image in listed), len(listed)
-
-    def features(
-        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
-    ) -> Extraction:
-        """Encode what the store does not have."""
-        return extract(self.encoder, as_images(images), views=views, progress=progress, **vars(self.options))
-
-    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-        """Return the names in the prompts, which must differ."""
-        return list(class_names(recipe.prompt_names_of(classes)))
-
-    def task(self, x: Array, y: Any, text: Text) -> Task:
-        """Build a task with the head of the encoder."""
-        return Task(x, y, text, self.encoder.head, self.encoder.scale)
-
-    def with_text(self, text: Text | None) -> ImageSource:
-        """Return the source itself: its encoder makes the text rows."""
-        return self
-
-
-class EmbeddingSource(Source):
-    """Embeddings and text rows that the user has: the paper's black box."""
-
-    allows_empty_classes: ClassVar[bool] = True
+class EmbeddingSource(ImageSource):
+    """Embeddings and text rows that the user has instead of images: the paper's black box."""
 
     def labelled(
         self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
@@ -240,8 +200,7 @@ class EmbeddingSource(Source):
         if max(y) >= len(names):
             raise UnknownLabelError(max(y), len(names))
         if classes is None:
-            rows = Text(found.text, tuple(map(str, names)))
-            return LabelledEmbeddings(found.x, y, names, rows)
+            return LabelledEmbeddings(found.x, y, names, Text(found.text, tuple(map(str, names))))
         numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
         return LabelledEmbeddings(**vars(numbered))
 
@@ -257,7 +216,7 @@ class EmbeddingSource(Source):
     def features(
         self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
     ) -> Extraction:
-        """Take embeddings as the features of themselves; what each holds is its content."""
+        """Return embeddings as features; the content of each is its row."""
         if list(views) != [0]:
             raise UsageError(f"embeddings have one view, not {len(list(views))}")
         x = self.encoder.read(images).astype(np.float32)
@@ -265,7 +224,7 @@ class EmbeddingSource(Source):
         return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
 
     def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-        """Return the names, which no prompt has; there can be no descriptions either."""
+        """Return the names, which are in no prompt; there can be no descriptions either."""
         if recipe.descriptions:
             raise UsageError("descriptions need a text encoder, and embeddings have none")
         recipe.prompt_names_of(classes)
@@ -276,7 +235,7 @@ class EmbeddingSource(Source):
         return Task(x, y, text, scale=self.encoder.scale)
 
     def with_text(self, text: Text | None) -> EmbeddingSource:
-        """Return a source that knows these rows."""
+        """Return a source that knows these class rows."""
         return EmbeddingSource(PrecomputedEmbeddings(text), self.options)
 
 

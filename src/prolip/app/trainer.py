@@ -21,7 +21,7 @@ import numpy as np
 
 from prolip.api.fit import fit_support
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import Source
+from prolip.api.support import ImageSource
 from prolip.app.figures import (
     TrainedSnapshot,
     TrainingSet,
@@ -206,7 +206,7 @@ class Trainer:
         text = Text.from_features(
             np.stack([self._text(row.prompt_name) for row in rows], axis=1), self.encoder.text_head, names
         )
-        task = Source.of(self.encoder).task(training.x[None], training.y, text)
+        task = ImageSource.of(self.encoder).task(training.x[None], training.y, text)
         hashes = tuple(bytes.fromhex(image) for image in training.images)
         recipe = replace(self.recipe, prompt_names={row.name: row.text for row in rows if row.text})
         return fit_support(self.encoder, recipe, names, Support(hashes, task))
@@ -239,5 +239,5 @@ def warm_up(encoder: Encoder, recipe: Recipe) -> None:
     encoder.encode(np.zeros((1, size, size, 3), np.uint8))
     x = rng.normal(size=(1, 4, encoder.width)).astype(np.float32)
     text = Text(rng.normal(size=(2, encoder.head.dim)), ("a", "b"))
-    task = Source.of(encoder).task(x, [0, 0, 1, 1], text)
+    task = ImageSource.of(encoder).task(x, [0, 0, 1, 1], text)
     fit_support(encoder, recipe, ("a", "b"), Support((), task))

@@ -29,7 +29,7 @@ from prolip.cli.parameters import CSV, HTML, PATH, SEED, argument, command, flag
 if TYPE_CHECKING:
     from prolip.api.check import Check
     from prolip.api.inputs import Labelled
-    from prolip.api.support import Source
+    from prolip.api.support import ImageSource
 
 SHOWN = 10
 ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
@@ -111,7 +111,7 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
     from prolip import encoders
     from prolip.api import FewShotClassifier, Recipe
     from prolip.api.check import check_images
-    from prolip.api.support import Source
+    from prolip.api.support import ImageSource
 
     fitted = None
     if saved is not None:
@@ -121,13 +121,15 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
     else:
         encoder, classes = encoders.load(name, images.device), None
         clf = FewShotClassifier(encoder, **images.settings())
-    reader = Source.of(encoder, clf.reading)
+    reader = ImageSource.of(encoder, clf.reading)
     train, test = _parts(reader, source, images.absolute_paths, classes)
     with bar("encoding") as progress:
         return check_images(reader, Recipe(seed=seed), train, test, model=fitted, progress=progress)
 
 
-def _parts(reader: Source, source: Path, anywhere: bool, classes: Any) -> tuple[Labelled, Labelled | None]:
+def _parts(
+    reader: ImageSource, source: Path, anywhere: bool, classes: Any
+) -> tuple[Labelled, Labelled | None]:
     """Training images, and test images where the folder has both."""
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit

@@ -41,7 +41,7 @@ def evaluate(
     """
     from prolip.api.evaluate import figures, predict_labelled, write_predictions
     from prolip.api.groups import read_groups
-    from prolip.api.support import Source
+    from prolip.api.support import ImageSource
     from prolip.cli.report import write_page
     from prolip.core import UsageError
 
@@ -50,7 +50,9 @@ def evaluate(
     clf = saved.load(images)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
-    tested = Source.of(model.encoder).labelled(images.labelled(source, "test"), None, "test", model.classes)
+    tested = ImageSource.of(model.encoder).labelled(
+        images.labelled(source, "test"), None, "test", model.classes
+    )
     with bar("encoding") as progress:
         found = predict_labelled(model, tested, clf.reading, progress)
     result = figures(model, found, by_group)

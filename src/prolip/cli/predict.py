@@ -208,12 +208,12 @@ def _named(
     model: AdaptedModel, sources: tuple[str, ...], absolute_paths: bool
 ) -> tuple[Iterable[tuple[str, Any]], int | None]:
     """Return images with their names, and their number; standard input is read as it comes."""
-    from prolip.api.support import Source
+    from prolip.api.support import ImageSource
     from prolip.io.files import readable
 
     if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    return Source.of(model.encoder).named(sources, absolute_paths)
+    return ImageSource.of(model.encoder).named(sources, absolute_paths)
 
 
 def _lines() -> Iterator[str]:

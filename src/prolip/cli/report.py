@@ -41,7 +41,7 @@ def report(
     $ prolip report my-model photos/ -o report.html
     """
     from prolip.api.evaluate import figures, predict_held_out, predict_labelled
-    from prolip.api.support import Source
+    from prolip.api.support import ImageSource
 
     clf = saved.load(images)
     model = clf.model_
@@ -49,7 +49,7 @@ def report(
         answers = predict_held_out(model)
     else:
         labelled = images.labelled(source, "test")
-        asked = Source.of(model.encoder).labelled(labelled, None, "test", model.classes)
+        asked = ImageSource.of(model.encoder).labelled(labelled, None, "test", model.classes)
         with bar("encoding") as progress:
             answers = predict_labelled(model, asked, clf.reading, progress, out_of_fold=True)
     name = source or "its support set"
