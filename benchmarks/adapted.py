@@ -28,10 +28,10 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
-from prolip.evaluate.label_errors import SUSPECT, judge_labels
-from prolip.evaluate.near_duplicates import near_duplicates, signature
+from prolip.evaluate.duplicates import near_duplicates, signature
+from prolip.evaluate.label_errors import MAX_QUALITY, label_posterior
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.evaluate.suggest import suggest
+from prolip.evaluate.suggestions import suggest
 from prolip.features import FeatureStore, extract, load_image
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -260,9 +260,9 @@ def labels(sets):
             fitted, held_out = methods.create(DEFAULT).fit_held_out(task)
             temperature = Confidence.of(fitted, task, held_out).temperature
             p = softmax(held_out.logits / temperature).astype(np.float64)
-            quality = judge_labels(p, x, y)[np.arange(len(y)), y]
+            quality = label_posterior(p, x, y)[np.arange(len(y)), y]
             found["precision"].append(average_precision(wrong, -quality))
-            found["listed"].append(precision_recall(quality < SUSPECT, wrong))
+            found["listed"].append(precision_recall(quality < MAX_QUALITY, wrong))
             if find_label_issues is not None:
                 ranks = [-get_label_quality_scores(y, p, method=way) for way in CLEANLAB]
                 found["cleanlab"].append([average_precision(wrong, rank) for rank in ranks])

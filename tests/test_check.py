@@ -14,7 +14,7 @@ from PIL import Image
 from prolip.api.quarantine import LIST, OutsideError, quarantine, read_quarantine, restore
 from prolip.core import InputError, Task, UsageError
 from prolip.data import builtin
-from prolip.evaluate.out_of_distribution import no_class
+from prolip.evaluate.out_of_distribution import outlier_scores
 
 
 @pytest.fixture(scope="module")
@@ -376,6 +376,6 @@ def test_a_picture_unlike_every_class_lies_below_the_fence():
     y = np.repeat(np.arange(4), 20)
     x = centres[y] + rng.normal(0, 0.05, (80, 30))
     x[7] = np.eye(30)[29]
-    scores, fence = no_class(Task(x, y, rng.normal(size=(4, 30))))
+    scores, fence = outlier_scores(Task(x, y, rng.normal(size=(4, 30))))
     assert scores.argmin() == 7
     assert np.flatnonzero(scores < fence).tolist() == [7]

@@ -133,7 +133,7 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
         expected.append(float(cosines.max()))
         strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
     assert out_of_distribution.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
-    assert out_of_distribution.outsider_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
+    assert out_of_distribution.unknown_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
     assert out_of_distribution.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
     assert out_of_distribution.threshold(false_accept=0.25) == pytest.approx(
         np.quantile(strangers, 0.75), abs=1e-5

@@ -13,7 +13,7 @@ from prolip.api.model import NoFeaturesError
 from prolip.api.support import DuplicateWarning
 from prolip.core import Head, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import CurvePoint, TooFewImagesError, extrapolate, learning_curve
-from prolip.evaluate.suggest import suggest
+from prolip.evaluate.suggestions import suggest
 from prolip.methods.selection import cross_validate
 
 NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}

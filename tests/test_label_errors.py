@@ -9,8 +9,8 @@ from PIL import Image
 
 from pictures import COLOURS, blotch
 from prolip.data import builtin
-from prolip.evaluate import near_duplicates as near
-from prolip.evaluate.label_errors import doubt_labels, judge_labels
+from prolip.evaluate import duplicates as near
+from prolip.evaluate.label_errors import find_label_errors, label_posterior
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def clouds():
 def test_the_posterior_is_that_of_a_plain_loop(clouds):
     x, y, p = clouds
     centred = x - x.mean(axis=0)
-    found = judge_labels(p, x, y)
+    found = label_posterior(p, x, y)
     for i in (0, 13, 35):
         votes = [0.0, 0.0, 0.0]
         for j in range(len(y)):
@@ -41,11 +41,11 @@ def test_swapped_labels_come_first_with_what_they_probably_are(clouds):
     x, truth, p = clouds
     y = truth.copy()
     y[[5, 20]] = [2, 0]
-    doubts = doubt_labels(p, x, y)
+    doubts = find_label_errors(p, x, y)
     assert {one.index for one in doubts[:2]} == {5, 20}
-    assert {one.index: one.answer for one in doubts[:2]} == {5: 0, 20: 1}
-    assert doubts[0].trust <= doubts[1].trust < 0.01
-    assert doubt_labels(p, x, truth) == []
+    assert {one.index: one.suggestion for one in doubts[:2]} == {5: 0, 20: 1}
+    assert doubts[0].quality <= doubts[1].quality < 0.01
+    assert find_label_errors(p, x, truth) == []
 
 
 def changed(picture):
@@ -66,7 +66,7 @@ def test_pixels_of_a_changed_copy_agree_and_those_of_another_picture_do_not():
         return max(np.sum(plain * other), np.sum(plain[:, ::-1] * other))
 
     for what, picture in changed(first).items():
-        assert agreement(picture) > near.PIXELS, what
+        assert agreement(picture) > near.MIN_CORRELATION, what
     assert agreement(second) < 0.9
 
 
@@ -92,14 +92,14 @@ def test_pairs_are_those_of_a_plain_loop_in_blocks_of_any_size(monkeypatch):
     directions = x - x.mean(axis=0)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     plain = [(directions[i] @ directions[j], i, j) for i in range(48) for j in range(i + 1, 48)]
-    plain = sorted((pair for pair in plain if pair[0] >= near.OPEN), reverse=True)
-    sure = [pair[1:] for pair in plain if pair[0] >= near.SURE]
+    plain = sorted((pair for pair in plain if pair[0] >= near.CANDIDATE_COSINE), reverse=True)
+    sure = [pair[1:] for pair in plain if pair[0] >= near.DUPLICATE_COSINE]
     undecided = [pair[1:] for pair in plain[len(sure) :]]
     assert len(sure) > 20
     assert len(undecided) > 20
     for rows, most in ((7, 15), (1024, 15), (7, 20_000)):
-        monkeypatch.setattr(near, "ROWS", rows)
-        monkeypatch.setattr(near, "MAX_OPEN", most)
+        monkeypatch.setattr(near, "COSINE_ROWS", rows)
+        monkeypatch.setattr(near, "MAX_CANDIDATES", most)
         found = near.near_duplicates(x, lambda i: np.full((1, 1), 1.0))
         assert [(pair.first, pair.second) for pair in found] == sure + undecided[:most]
 
@@ -110,7 +110,7 @@ def test_many_copies_are_one_group_by_few_pairs(spread):
     classes = rng.permutation(np.repeat([0, 1], 300))
     x = np.eye(8)[classes] + rng.normal(0, spread, (600, 8))
     found = near.near_duplicates(x, lambda i: np.zeros((1, 1)))
-    assert len(found) <= near.COPIES * 600
+    assert len(found) <= near.MAX_PAIRS_PER_IMAGE * 600
     members = sorted(np.flatnonzero(classes == k).tolist() for k in (0, 1))
     assert sorted(near.groups(found)) == members
 

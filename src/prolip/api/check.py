@@ -16,9 +16,8 @@ from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.encoders.precomputed import require_images
 from prolip.evaluate import metrics
-from prolip.evaluate.label_errors import doubt_labels
-from prolip.evaluate.near_duplicates import Pair, groups, near_duplicates, open_signature
-from prolip.evaluate.out_of_distribution import no_class
+from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signature
+from prolip.evaluate.out_of_distribution import outlier_scores
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
 
@@ -170,9 +169,9 @@ def _unreadable(found: Extraction, count: int) -> list[Finding]:
 
 
 def _wrong_labels(model: AdaptedModel, answers: LabelledPredictions, numbers: list[int]) -> list[Finding]:
-    doubts = doubt_labels(answers.probabilities, answers.x, answers.y)
     return [
-        Finding(WRONG_LABEL, numbers[one.index], str(model.classes[one.answer]), one.trust) for one in doubts
+        Finding(WRONG_LABEL, numbers[each.index], str(model.classes[each.suggestion]), each.quality)
+        for each in answers.label_errors()
     ]
 
 
@@ -220,7 +219,7 @@ def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Fin
     y = np.array([train.y[i] for i in own.kept])
     known = np.flatnonzero(y < len(model.classes))
     task = ImageSource.of(model.encoder).task(own.features[:, known], y[known], model.text)
-    scores, fence = no_class(task)
+    scores, fence = outlier_scores(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < fence]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]
 

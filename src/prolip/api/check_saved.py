@@ -158,7 +158,7 @@ def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: E
     shapes = [
         out_of_distribution.means.shape,
         out_of_distribution.scores.shape,
-        out_of_distribution.outsider_scores.shape,
+        out_of_distribution.unknown_scores.shape,
     ]
     images = shapes[1][0] if len(shapes[1]) == 1 else 0
     if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:

@@ -28,7 +28,7 @@ from prolip.features import Extraction
 if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
-    from prolip.evaluate.suggest import Suggestion
+    from prolip.evaluate.suggestions import Suggestion
     from prolip.evaluate.unlabelled import TransductivePredictions
 
 

@@ -18,6 +18,7 @@ from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.figures import Figures
+from prolip.evaluate.label_errors import LabelError, find_label_errors
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
 from prolip.io.files import readable
@@ -49,6 +50,10 @@ class LabelledPredictions:
     def probabilities(self) -> Array:
         """Calibrated probabilities [n, K]."""
         return self.predictions.probabilities
+
+    def label_errors(self) -> list[LabelError]:
+        """Return the images whose labels are suspicious, worst first; `index` counts in `names`."""
+        return find_label_errors(self.probabilities, self.x, self.y)
 
 
 def predict_labelled(

@@ -18,8 +18,8 @@ from prolip.data import class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as measure_curve
-from prolip.evaluate.suggest import Suggestion
-from prolip.evaluate.suggest import suggest as choose_images
+from prolip.evaluate.suggestions import Suggestion
+from prolip.evaluate.suggestions import suggest as choose_images
 from prolip.methods.selection import cross_validate
 
 

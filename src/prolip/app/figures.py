@@ -19,9 +19,9 @@ from prolip.app.state import State
 from prolip.core import UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
-from prolip.evaluate.label_errors import doubt_labels
-from prolip.evaluate.near_duplicates import groups, near_duplicates, open_signature
-from prolip.evaluate.suggest import suggest
+from prolip.evaluate.duplicates import groups, near_duplicates, open_signature
+from prolip.evaluate.label_errors import find_label_errors
+from prolip.evaluate.suggestions import suggest
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
@@ -112,8 +112,8 @@ def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str,
         key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
         for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
     }
-    doubts = doubt_labels(found.probabilities, x, held_out.y)
-    return predictions, {images[one.index]: training.classes[one.answer] for one in doubts}
+    doubts = find_label_errors(found.probabilities, x, held_out.y)
+    return predictions, {images[one.index]: training.classes[one.suggestion] for one in doubts}
 
 
 def count_flips(

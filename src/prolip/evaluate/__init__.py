@@ -20,11 +20,14 @@ _HOMES = {
     "compare_on": "comparison",
     "confusion": "metrics",
     "extrapolate": "curve",
+    "find_label_errors": "label_errors",
     "f1_scores": "metrics",
     "fit_temperature": "calibration",
     "learning_curve": "curve",
     "macro_f1": "metrics",
+    "near_duplicates": "duplicates",
     "per_class_accuracy": "metrics",
+    "suggest": "suggestions",
     "wilson": "metrics",
 }
 

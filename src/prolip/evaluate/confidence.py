@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
@@ -11,6 +11,13 @@ from prolip.core.arrays import Array, softmax
 from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
+
+# Fields of `OutOfDistribution`, and the names of their arrays in saved models.
+_SAVED_NAMES = {
+    "means": "outsiders.means",
+    "scores": "outsiders.scores",
+    "unknown_scores": "outsiders.outsider_scores",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +69,12 @@ class Confidence:
     def tensors(self) -> dict[str, Array]:
         """Return the arrays to save."""
         out = self.out_of_distribution
-        return (
-            {} if out is None else {f"outsiders.{each.name}": getattr(out, each.name) for each in fields(out)}
-        )
+        return {} if out is None else {saved: getattr(out, name) for name, saved in _SAVED_NAMES.items()}
 
     @classmethod
     def restore(cls, tensors: dict[str, Array], temperature: float, figures: Figures) -> Confidence:
         """Invert `tensors()`, and remove what was read from `tensors`."""
-        names = [each.name for each in fields(OutOfDistribution)]
-        found = {name: tensors.pop(f"outsiders.{name}", None) for name in names}
-        saved = {name: tensor for name, tensor in found.items() if tensor is not None}
-        return cls(temperature, OutOfDistribution(**saved) if len(saved) == len(names) else None, figures)
+        found = {name: tensors.pop(saved, None) for name, saved in _SAVED_NAMES.items()}
+        complete = {name: tensor for name, tensor in found.items() if tensor is not None}
+        out = OutOfDistribution(**complete) if len(complete) == len(found) else None
+        return cls(temperature, out, figures)

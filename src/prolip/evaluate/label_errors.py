@@ -1,18 +1,18 @@
-"""Which labels look wrong, by two witnesses that did not see them: held-out answers, and neighbours.
+"""Which labels look wrong, by two estimates that did not use them: held-out predictions, and neighbours.
 
     P_ik  =  p_ik v_ik / sum_j p_ij v_ij,      v_ik  =  sum_{j != i, y_j = k} exp(10 c_ij)
 
-p are calibrated probabilities of held-out images [n, K], c the cosines of features before the projection,
-less their mean. The less P gives an image's own label, the more likely that label is wrong; what P gives the
-most is what the picture probably shows. Below SUSPECT an image is listed.
+p are calibrated probabilities of held-out images [n, K], c the cosines of centred features before the
+projection. P of an image's own label is its label quality; below MAX_QUALITY the label is suspicious, and the
+class with the largest P is suggested instead. `check`, the page and reports use this definition.
 
-Why both: the fit knows what tells the classes apart, but has learned from the wrong labels too; a
-neighbour's vote is one among many. Settled with one label in twenty swapped on four photo sets, three draws
-of each: a mean average precision of 0.860, against 0.827 for p alone, which is cleanlab's "self confidence"
-and the best of its scores, and 0.825 for v alone; exp(5 c) to exp(20 c) do alike. On five other draws
-(`benchmarks/adapted.py`) 0.885 against 0.851. Below 0.01: precision 0.67, recall 0.89
-there; that of cleanlab's `find_label_issues`, on the same p, 0.37 and 0.78. Not all of the "false" ones are:
-the sets have wrong labels of their own.
+Why both: the fit knows what distinguishes the classes, but has learned from the wrong labels too; a
+neighbour's vote is one among many. With one label in twenty swapped on four photo sets, three draws of each,
+the mean average precision was 0.860, against 0.827 for p alone, which is cleanlab's "self confidence" and the
+best of its scores, and 0.825 for v alone; exp(5 c) to exp(20 c) do alike. On five other draws
+(`benchmarks/adapted.py`) 0.885 against 0.851. The labels below 0.01 have a precision of 0.67 and a recall of
+0.89 there; those of cleanlab's `find_label_issues`, on the same p, 0.37 and 0.78. Some of the "false" ones
+are right: the sets have wrong labels of their own.
 """
 
 from dataclasses import dataclass
@@ -21,43 +21,44 @@ import numpy as np
 
 from prolip.core.arrays import Array, one_hot_sum, unit_rows
 
-NEARNESS = 10.0
-SUSPECT = 0.01
-ROWS = 1024  # of the matrix of cosines, at a time
+NEIGHBOUR_SCALE = 10.0
+MAX_QUALITY = 0.01
+BLOCK_ROWS = 1024  # rows of the matrix of cosines at a time
 
 
 @dataclass(frozen=True)
-class LabelDoubt:
-    """An image whose label looks wrong."""
+class LabelError:
+    """An image whose label is suspicious."""
 
     index: int  # of the image
-    trust: float  # what its label is given, 0 to 1
-    answer: int  # the class that it probably shows
+    quality: float  # posterior of its label, 0 to 1
+    suggestion: int  # the most likely class
 
 
-def doubt_labels(probabilities: Array, x: Array, y: Array, below: float = SUSPECT) -> list[LabelDoubt]:
-    """Images whose label is trusted less than `below`, the most doubtful first; see `judge_labels`."""
-    posterior = judge_labels(probabilities, x, y)
-    trust, answers = posterior[np.arange(len(y)), y], posterior.argmax(axis=1)
-    doubtful = [i for i in np.argsort(trust, kind="stable").tolist() if trust[i] < below]
-    return [LabelDoubt(i, float(trust[i]), int(answers[i])) for i in doubtful if answers[i] != y[i]]
+def find_label_errors(
+    probabilities: Array, x: Array, y: Array, max_quality: float = MAX_QUALITY
+) -> list[LabelError]:
+    """Return the images with suspicious labels, worst first; the arguments are those of `label_posterior`."""
+    posterior = label_posterior(probabilities, x, y)
+    quality, best = posterior[np.arange(len(y)), y], posterior.argmax(axis=1)
+    order = [i for i in np.argsort(quality, kind="stable").tolist() if quality[i] < max_quality]
+    return [LabelError(i, float(quality[i]), int(best[i])) for i in order if best[i] != y[i]]
 
 
-def judge_labels(probabilities: Array, x: Array, y: Array) -> Array:
-    """P [n, K] of held-out probabilities [n, K], features [n, Do] and labels [n]."""
-    votes = _votes(x, y, probabilities.shape[1])
-    joint = probabilities.astype(np.float64) * votes
+def label_posterior(probabilities: Array, x: Array, y: Array) -> Array:
+    """Compute P [n, K] from held-out probabilities [n, K], features [n, Do] and labels [n]."""
+    joint = probabilities.astype(np.float64) * _votes(x, y, probabilities.shape[1])
     return joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
 
 
 def _votes(x: Array, y: Array, classes: int) -> Array:
-    """Shares [n, K] of the classes among an image's neighbours, the near ones counting more."""
+    """Return the shares [n, K] of the classes among the neighbours of each image."""
     x = x.astype(np.float32)
     directions = unit_rows(x - x.mean(axis=0))
     votes = np.empty((len(x), classes))
-    for start in range(0, len(x), ROWS):
-        weights = np.exp(NEARNESS * (directions @ directions[start : start + ROWS].T))  # [n, rows]
+    for start in range(0, len(x), BLOCK_ROWS):
+        weights = np.exp(NEIGHBOUR_SCALE * (directions @ directions[start : start + BLOCK_ROWS].T))
         own = np.arange(weights.shape[1])
         weights[start + own, own] = 0.0
-        votes[start : start + ROWS] = one_hot_sum(weights, y, classes).T
+        votes[start : start + BLOCK_ROWS] = one_hot_sum(weights, y, classes).T
     return votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-300)

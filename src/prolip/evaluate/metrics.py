@@ -1,4 +1,4 @@
-"""How good predictions are: accuracy, per class too, and whether probabilities mean what they say."""
+"""Metrics of predictions: accuracy, F1, confusion matrix and calibration error."""
 
 import numpy as np
 
@@ -6,48 +6,48 @@ from prolip.core.arrays import Array
 
 
 def accuracy(logits: Array, y: Array) -> float:
-    """The fraction of rows [m, K] whose largest entry is the label."""
+    """Return the fraction of rows [m, K] whose largest entry is the label."""
     return float((logits.argmax(axis=1) == y).mean())
 
 
 def per_class_accuracy(logits: Array, y: Array) -> list[float | None]:
-    """Accuracy among the images of each class; None for a class without images."""
+    """Return the accuracy of each class; None for a class without images."""
     hits = logits.argmax(axis=1) == y
     by_class = (hits[y == k] for k in range(logits.shape[1]))
     return [float(own.mean()) if len(own) else None for own in by_class]
 
 
 def confusion(logits: Array, y: Array) -> Array:
-    """Counts [K, K]: row is the truth, column the answer."""
+    """Count pairs of classes [K, K]: rows are labels, columns predictions."""
     k = logits.shape[1]
     return np.bincount(y * k + logits.argmax(axis=1), minlength=k * k).reshape(k, k)
 
 
 def balanced_accuracy(logits: Array, y: Array) -> float:
-    """The mean of the classes' accuracies: each class counts the same, however many images it has."""
+    """Return the mean of the accuracies of the classes."""
     found = [own for own in per_class_accuracy(logits, y) if own is not None]
     return sum(found) / len(found)
 
 
 def f1_scores(counts: Array) -> Array:
-    """F1 [K] of confusion counts [K, K]; NaN for a class that is neither there nor answered.
+    """Compute F1 [K] of confusion counts [K, K]; NaN for a class without labels and predictions.
 
     2 TP / (2 TP + FP + FN), the harmonic mean of precision and recall.
     """
-    hits, truths, answers = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+    hits, labels, predictions = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
     with np.errstate(invalid="ignore"):
-        return 2 * hits / (truths + answers)
+        return 2 * hits / (labels + predictions)
 
 
 def macro_f1(counts: Array) -> float:
-    """The mean F1 over the classes that have images, of confusion counts [K, K]."""
+    """Return the mean F1 over the classes that have images, of confusion counts [K, K]."""
     return float(f1_scores(counts)[counts.sum(axis=1) > 0].mean())
 
 
 def wilson(hits: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """The interval of a fraction, `hits` of `n`, that holds the true one in 95 % of cases.
+    """Compute the 95 % confidence interval of a fraction, `hits` of `n`.
 
-    Wilson's (1927): unlike the normal one it stays within 0 .. 1, and says something of 5 in 5.
+    Wilson's (1927): unlike the normal one it stays within 0 .. 1, and has a width for 5 of 5.
 
     Examples
     --------
@@ -61,25 +61,25 @@ def wilson(hits: float, n: int, z: float = 1.959964) -> tuple[float, float]:
 
 
 def calibration_error(probabilities: Array, y: Array, bins: int = 15) -> float:
-    """Expected calibration error: |confidence - accuracy|, weighted over bins of equal width.
+    """Compute the expected calibration error: |confidence - accuracy|, weighted over bins of equal width.
 
-    0 means that of the answers given with 80 % confidence, 80 % are right.
+    0 means that of the predictions with 80 % confidence, 80 % are correct.
     """
     return _gap(probabilities.max(axis=1), probabilities.argmax(axis=1) == y, bins)
 
 
 def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) -> float:
-    """What `calibration_error` shows by chance alone, for answers that mean exactly what they say.
+    """Estimate the `calibration_error` of perfectly calibrated predictions, which is due to chance alone.
 
-    A bin of few images is never hit exactly: with 200 images this is several per cent. It is the mean over
-    draws in which an answer is right with the probability that it was given.
+    With 200 images this is several per cent. It is the mean over draws in which a prediction is correct with
+    its own probability.
     """
     confidence, rng = probabilities.max(axis=1), np.random.default_rng(0)
     return sum(_gap(confidence, rng.random(len(confidence)) < confidence, bins) for _ in range(draws)) / draws
 
 
 def _gap(confidence: Array, hits: Array, bins: int) -> float:
-    """|confidence - accuracy| over bins of answers [m]."""
+    """Return |confidence - accuracy| over bins of predictions [m]."""
     confidence = confidence.astype(np.float64)
     bin_of = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     return float(np.abs(np.bincount(bin_of, hits - confidence)).sum() / len(confidence))

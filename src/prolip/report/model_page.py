@@ -38,12 +38,14 @@ def model_page(
     best, confidence = labelled.predictions.best, labelled.predictions.confidence
     wrong = best != labelled.y
     by_confidence = np.argsort(-confidence, kind="stable")
+    suspicious = [each.index for each in labelled.label_errors()][:GALLERY]
     surest = by_confidence[wrong[by_confidence]][:GALLERY].tolist()
     unsure = by_confidence[::-1][~wrong[by_confidence[::-1]]][:GALLERY].tolist()
     rejected = np.flatnonzero(labelled.predictions.is_rejected)[:GALLERY].tolist()
     small: dict[int, str] = {}
     if labelled.images is not None:
-        wanted = dict.fromkeys([*surest, *unsure, *rejected, *_cell_images(by_confidence, best, labelled.y)])
+        cells = _cell_images(by_confidence, best, labelled.y)
+        wanted = dict.fromkeys([*suspicious, *surest, *unsure, *rejected, *cells])
         small = thumbnails(labelled.images, list(wanted)[:THUMBNAILS])
     images = [
         {
@@ -58,7 +60,7 @@ def model_page(
     sections = [
         _cards(found),
         _confusion(model, counts),
-        _mistakes(surest, unsure, has_images=labelled.images is not None),
+        _mistakes(suspicious, surest, unsure, has_images=labelled.images is not None),
         _classes(model, labelled, counts),
         _calibration(found, p, labelled.y),
         _out_of_distribution(found, rejected),
@@ -113,11 +115,16 @@ def _confusion(model: AdaptedModel, counts: Array) -> Html:
     return section("Confusion matrix", matrix(), tag("h3", "Most confused"), pairs, note=note)
 
 
-def _mistakes(surest: list[int], unsure: list[int], has_images: bool) -> Html:
+def _mistakes(suspicious: list[int], surest: list[int], unsure: list[int], has_images: bool) -> Html:
+    labels = section(
+        "Suspicious labels",
+        gallery(suspicious, "There are none."),
+        note="Labels that both the predictions and similar images contradict, as `prolip check` finds them.",
+    )
     mistakes = section(
         "Most confident mistakes",
         gallery(surest, "There are no mistakes."),
-        note="Wrong predictions with the highest probability: look for label errors here first.",
+        note="Wrong predictions with the highest probability.",
     )
     right = section(
         "Least confident correct predictions",
@@ -128,7 +135,7 @@ def _mistakes(surest: list[int], unsure: list[int], has_images: bool) -> Html:
         "A saved model has features, not images. To see images here, name the folder that it was fitted on: "
         "`prolip report MODEL FOLDER`."
     )
-    return join("" if has_images else section("Images", note=hint), mistakes, right)
+    return join("" if has_images else section("Images", note=hint), labels, mistakes, right)
 
 
 def _classes(model: AdaptedModel, labelled: LabelledPredictions, counts: Array) -> Html:
