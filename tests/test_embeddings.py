@@ -118,7 +118,7 @@ def changed(array, index, value):
         (lambda d: {"labels": d["labels"][:8]}, "9 images but 8 labels"),
         (lambda d: {"labels": d["labels"] + 1}, r"labels must lie in 0 \.\. 2 .* got 1 \.\. 3"),
         (lambda d: {"labels": d["labels"] - 1}, r"got -1 \.\. 1"),
-        (lambda d: {"labels": d["labels"] / 2}, "whole numbers"),
+        (lambda d: {"labels": d["labels"] / 2}, "integers"),
         (lambda d: {"labels": ["cat"] * 8 + ["cow"]}, "not among the classes: cow"),
         (
             lambda d: {"labels": ["cat"] * 9, "classes": None},

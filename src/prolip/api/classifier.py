@@ -1,7 +1,8 @@
-"""FewShotClassifier: an adapted model in scikit-learn's manner."""
+"""FewShotClassifier: an adapted model as an estimator like those of scikit-learn."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from prolip import encoders
 from prolip.api import predict as prediction
-from prolip.api import save as keep
-from prolip.api.estimator import Estimator
+from prolip.api import save as saving
 from prolip.api.inputs import Labelled
-from prolip.api.model import Recipe
+from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
 from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
-from prolip.core import Projected, UsageError
+from prolip.core import Fitted, Projected, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
+from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction
 
-# What predicting does without is imported where it is used: a saved model then answers sooner.
+# What a prediction does not need is imported where it is used: a saved model then starts sooner.
 if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
@@ -32,42 +33,42 @@ if TYPE_CHECKING:
     from prolip.evaluate.unlabelled import TransductivePredictions
 
 
-class FewShotClassifier(Estimator):
-    """A classifier of images, taught by a few of each class.
+class FewShotClassifier:
+    """A classifier of images that learns from a few of each class; an estimator like those of scikit-learn.
 
-    The constructor stores, `fit` works. Everything that a fit makes is one immutable value, `model_`.
+    Everything that a fit computes is one immutable value, `model_`.
 
     Parameters
     ----------
     model
-        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or one that
-        is loaded already; or "arrays" for embeddings that you bring.
+        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a
+        loaded encoder; or "arrays" for precomputed embeddings.
     method
         A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
         Weight of the penalty of a method that has one: for `prolip`, "1/N", "1/N^2" or a number. None is the
         method's default.
     views
-        Views of each support image: the centre crop, and views - 1 augmented ones.
+        Views of each training image: the centre crop, and views - 1 augmented ones.
     seed
-        Of few-shot sampling, of augmented views and of folds.
+        Random seed for sampling, augmented views and folds.
     shots
         Images per class to sample for the fit; None takes all.
     templates
-        A prompt with a `{}` for the class name, or several; or the name of a benchmark dataset, for its own.
+        A prompt with a `{}` for the class name, or several; or the name of a dataset, for its prompts.
     descriptions
-        Sentences by class beside the templates, a mapping or a JSON or CSV file, weighted by their fit.
+        Sentences for each class besides the templates: a mapping, or a JSON or CSV file.
     device
-        Of the towers: "auto", "cpu", "cuda" or "mps".
+        Where the encoder runs: "auto", "cpu", "cuda" or "mps".
     store
-        Where features are kept: a folder, None for the user's cache, False to keep none.
+        Where features are stored: a folder, None for the user's cache, False for nowhere.
     skip_bad, exact_decode
-        Go on past images that cannot be read (`skipped_` lists them), instead of stopping at the first;
-        decode large images in full, which takes several times longer for all but the same answers.
+        Skip images that cannot be read (`skipped_` lists them); decode large images in full, which takes
+        several times longer and hardly changes predictions.
     options
         Further options of the method.
     calibrate
-        Cross-validate inside the support set after the fit, so that probabilities mean what they say.
+        Cross-validate on the training images, and calibrate probabilities.
 
     Attributes
     ----------
@@ -80,6 +81,8 @@ class FewShotClassifier(Estimator):
     >>> clf.predict(["cat.jpg"])                                        # doctest: +SKIP
     ['cat']
     """
+
+    model_: AdaptedModel
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class FewShotClassifier(Estimator):
         progress: Progress | None = None,
         training: Progress | None = None,
     ) -> FewShotClassifier:
-        """Learn the classes of a folder, or of images and labels. A failure leaves what was there.
+        """Learn the classes of a folder, or of images and labels; an error leaves the old model in place.
 
         Parameters
         ----------
@@ -134,14 +137,14 @@ class FewShotClassifier(Estimator):
             A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
             paths, bytes, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
         labels
-            One per image, names or numbers; a folder brings its own.
+            One per image, names or numbers; a folder has its own.
         text
             For model="arrays": class rows [K, D].
         unlabelled
-            Further images, of any class or none: what they add to the model is used where held-out labelled
-            images say that it helps; `info_["unlabelled"]` tells.
+            Further images, of any class or none, used if they help held-out labelled images;
+            `info_["unlabelled"]` has the evidence.
         progress
-            Called with (done, total) while images are encoded; `training` while a method takes its steps.
+            Called with (done, total) images as they are encoded; `training` with steps of training.
         """
         from prolip.api.fit import fit_images
 
@@ -167,9 +170,9 @@ class FewShotClassifier(Estimator):
         progress: Progress | None = None,
         fitting: Progress | None = None,
     ) -> Comparison:
-        """Methods side by side on images as `fit` takes them, and which to take; nothing is fitted here.
+        """Compare methods on images as `fit` takes them, and recommend one; `model_` does not change.
 
-        `candidates` are held against the default; None is every method that trains no tower. `fitting` is
+        `candidates` are compared with the default; None is every method that trains no tower. `fitting` is
         called with (done, total) methods.
         """
         from prolip.api.compare import compare
@@ -185,7 +188,7 @@ class FewShotClassifier(Estimator):
             fitting=fitting,
         )
 
-    # Using
+    # Prediction
 
     def predict(
         self,
@@ -196,58 +199,57 @@ class FewShotClassifier(Estimator):
         false_accept: float | None = None,
         transductive: bool = False,
     ) -> list[Any]:
-        """The most probable class of each image; with `reject`, None where it seems to belong to no class.
+        """Return the most probable class of each image; with `reject`, None if it is out-of-distribution.
 
-        Of images that do belong, about the fraction `false_reject` is refused too; or, with `false_accept`,
-        about that fraction of images of unknown classes is let pass. For `transductive`, see that method.
+        About the fraction `false_reject` of in-distribution images is rejected too; or, with `false_accept`,
+        about that fraction of images of unknown classes is accepted. For `transductive`, see that method.
         """
         options = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
         return prediction.predict(self._model(), self.features(images).features[0], options).labels
 
     def predict_proba(self, images: Any) -> Array:
-        """Probabilities [n, K], columns as in `classes_`."""
+        """Return probabilities [n, K], with columns as in `classes_`."""
         return softmax(self.logits(images))
 
     def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
-        """Probabilities of images that are classified together, each by all the others too.
+        """Classify images together, where held-out labelled images show that this helps.
 
-        Where held-out labelled images say that this is no help they are those of `predict_proba`; `evidence`
-        tells which it was, and why.
+        Otherwise the probabilities are those of `predict_proba`; `evidence` has the reason.
         """
         x = self.features(images, progress=progress).features[0]
         return prediction.predict_transductive(self._model(), x)
 
     def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
-        """Scores [n, K], calibrated; a softmax of them is `predict_proba`."""
+        """Return calibrated logits [n, K], whose softmax is `predict_proba`."""
         return self._model().logits(self.features(images, progress=progress).features[0])
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
-        """Features of images, of the centre view and the tower as fitted: what `fitted_.logits` reads."""
+        """Compute the features of images, as `fitted_.logits` takes them."""
         return prediction.features(self._model(), images, self.reading, progress)
 
     def zero_shot(self) -> Projected:
-        """The model before the fit, with the same class texts."""
+        """Return the model before the fit, with the same class texts."""
         return self._model().zero_shot()
 
     def score(self, images: Any, labels: Any = None) -> float:
-        """Accuracy on a folder (its test/ if it has one), or on images and labels."""
+        """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""
         return float(self.evaluate(images, labels)["accuracy"])
 
     def evaluate(
         self, images: Any, labels: Any = None, *, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Accuracy, zero-shot accuracy, accuracy of each class, calibration.
+        """Compute `prolip.evaluate.Figures` on labelled images, as a dict.
 
-        `calibration_error_before` is that of the same model at the scale that it was fitted at, and
-        `calibration_error_floor` what chance alone gives on so many images. `rejected` is the fraction that
-        `predict` with `reject` would refuse. `duplicates` counts images that were in the support set too.
+        `calibration_error_before` is that of the model before calibration, `calibration_error_floor` that of
+        a perfectly calibrated one on as many images. `rejected` is the fraction that `predict` with `reject`
+        would reject. `duplicates` is the number of images that the model was fitted on.
         """
         from prolip.api.evaluate import figures, predict_labelled
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
         return figures(model, predict_labelled(model, labelled, self.reading, progress)).to_json()
 
-    # Growing
+    # New images and classes
 
     def add(
         self,
@@ -257,12 +259,13 @@ class FewShotClassifier(Estimator):
         names: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Add images, of new classes or of known ones, and fit again; the old images are not needed.
+        """Add images of new or known classes, and fit again; the old images are not needed.
 
-        New classes come after those that are there. `names` are classes to add without an image; with no
-        image at all nothing is fitted: the adapted model is asked about one more text.
+        New classes follow the known ones. `names` are classes to add without images; if there are no images
+        at all, nothing is fitted.
 
-        Returns what was added, and `old_accuracy_before` and `old_accuracy`: of old classes, held out.
+        Returns what was added, and the held-out accuracy of the old classes, `old_accuracy_before` and
+        `old_accuracy`.
         """
         from prolip.api import grow
 
@@ -277,25 +280,26 @@ class FewShotClassifier(Estimator):
         return report
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
-        """Accuracy against images per class inside the support set, and what more images would bring."""
+        """Measure accuracy against images per class, and estimate it for more images."""
         from prolip.api import grow
 
         return grow.learning_curve(self._model(), progress)
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
-        """Which of these unlabelled images to label next; `index` counts in `images`."""
+        """Suggest which unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
         return grow.suggest(self._model(), images, count, self.reading, progress)
 
-    # Keeping
+    # Files
 
     def save(self, path: str | Path, *, support: bool = True, card: bool = False) -> None:
-        """Write a folder that `load` reads; with `card`, a model card goes along.
+        """Write a folder that `load` reads, with a model card if `card`.
 
-        With `support`, features go along (0.5 MB for 200 images): the model can grow without the old images.
+        With `support`, it has the features of the training images (0.5 MB for 200): the model can then grow
+        without the images.
         """
-        keep.save(self._model(), path, support=support, card=card)
+        saving.save(self._model(), path, support=support, card=card)
 
     @classmethod
     def load(
@@ -309,8 +313,8 @@ class FewShotClassifier(Estimator):
         base: str | Encoder | None = None,
         trust_base: bool = False,
     ) -> FewShotClassifier:
-        """Read a saved classifier. A base that was never used here must be named, or the file trusted."""
-        model = keep.load(path, device, base=base, trust_base=trust_base)
+        """Read a saved classifier; a base model that was never used here needs `base` or `trust_base`."""
+        model = saving.load(path, device, base=base, trust_base=trust_base)
         params = asdict(model.recipe) | {"descriptions": model.recipe.descriptions or None}
         del params["prompt_names"]
         params |= {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode, "device": device}
@@ -326,26 +330,26 @@ class FewShotClassifier(Estimator):
         force: bool = False,
         evaluation: dict[str, Any] | None = None,
     ) -> list[str]:
-        """Write the adapted model for other programs: "hf", "open_clip", "adapter", "onnx", or several.
+        """Export the adapted model to "hf", "open_clip", "adapter", "onnx", or several of them.
 
-        `evaluation`, from `evaluate`, goes into the model card in the place of figures on held-out images.
+        `evaluation`, from `evaluate`, replaces the held-out figures in the model card.
         """
         targets = [to] if isinstance(to, str) or to is None else list(to)
-        return keep.export(self._model(), path, targets, force=force, evaluation=evaluation)
+        return saving.export(self._model(), path, targets, force=force, evaluation=evaluation)
 
     @property
     def reading(self) -> ReadOptions:
-        """How images are read: `store`, `skip_bad` and `exact_decode`."""
+        """The options `store`, `skip_bad` and `exact_decode`."""
         return ReadOptions(open_store(self.store), self.skip_bad, self.exact_decode)
 
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[ImageSource, Recipe, Labelled]:
-        """What a fit starts from; wrong options are refused before a model is loaded."""
+        """Check the options, load the encoder, and read labelled images, in this order."""
         check_device(self.device)
         options = {} if self.options is None else self.options
         texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
         recipe = Recipe(self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate)
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
-            self.model_.method()  # the name may be a file's, not the user's
+            self.model_.method()  # the name may come from a file, and must be trusted
         recipe.create()
         encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
         source = ImageSource.of(encoder, self.reading)
@@ -354,3 +358,72 @@ class FewShotClassifier(Estimator):
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()
         return ImageSource.of(model.encoder).labelled(images, labels, split, model.classes)
+
+    # scikit-learn's protocol, without scikit-learn
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the constructor."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> FewShotClassifier:
+        """Change parameters of the constructor, for the next fit."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                known = ", ".join(self.get_params())
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}: it takes {known}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            "classifier",
+            TargetTags(required=False),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [
+            f"{name}={value.name if isinstance(value, Encoder) else value!r}"
+            for name, value in self.get_params().items()
+            if value is not defaults[name].default and value != defaults[name].default
+        ]
+        fitted = ""
+        if hasattr(self, "model_"):
+            fitted = f", fitted on {self.info_['images']} images of {len(self.classes_)} classes"
+        return f"<{type(self).__name__}({', '.join(changed)}){fitted}>"
+
+    # Parts of the model
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels, in the order of the columns of `predict_proba`."""
+        return list(self._model().classes)
+
+    @property
+    def fitted_(self) -> Fitted:
+        """The fitted method, on features."""
+        return self._model().fitted
+
+    @property
+    def info_(self) -> dict[str, Any]:
+        """The report of the fit."""
+        return self._model().report
+
+    @property
+    def confidence_(self) -> Confidence:
+        """Temperature, out-of-distribution scores, and figures on held-out training images."""
+        return self._model().confidence
+
+    @property
+    def skipped_(self) -> list[tuple[str, str]]:
+        """(image, reason) of every training image that could not be read."""
+        return list(self._model().support.skipped)
+
+    def _model(self) -> AdaptedModel:
+        if not hasattr(self, "model_"):
+            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+        return self.model_
