@@ -64,9 +64,9 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
     results = [_measure(name, encoder, store, progress or (lambda *_: None)) for name in SETS]
     textures, numbers = results
     textures.adapted.save(out / "textures-model")
-    (out / "pictures").mkdir(parents=True, exist_ok=True)
+    (out / "images").mkdir(parents=True, exist_ok=True)
     for k, label in enumerate(textures.test.classes):
-        textures.test.images[textures.test.labels.index(k)].save(out / "pictures" / f"{label}.png")
+        textures.test.images[textures.test.labels.index(k)].save(out / "images" / f"{label}.png")
     summary = {
         "model": "offline",
         "sets": [result.summary() for result in results],
@@ -138,7 +138,7 @@ def _page(textures: SetResult, numbers: SetResult) -> str:
         ),
         section(
             "Next",
-            note="Try the saved model, in this folder: `prolip predict textures-model pictures --top 3`. "
+            note="Try the saved model, in this folder: `prolip predict textures-model images --top 3`. "
             "Your own photos, a folder for each class: `prolip fit photos/ -o my-model`, then "
             "`prolip report my-model photos/`.",
         ),

@@ -2,8 +2,8 @@
 
 Each thread does whatever is next: it decodes while fewer images than a micro batch are ready, or while the
 tower runs as many batches as it can in parallel; otherwise it encodes what is ready. So a lone request never
-waits for others, eight requests share batches of four, and an image is answered by the thread that encoded
-it. Postprocessing is done per batch too: a head is read from memory once, not once per image.
+waits for others, and eight requests share batches of four. Postprocessing is done per batch too: a head is
+read from memory once, not once per image.
 
 This is the only scheduler of a request: a batch of at most `micro_batch_size` images runs in the thread that
 calls `encode`, not in the tower's own pool.
@@ -27,7 +27,7 @@ from prolip.io.environment import cores
 Postprocess = Callable[[Array], Sequence[Any]]  # features [b, width] to a result for each image
 
 
-class Busy(ProlipError):  # noqa: N818 - an answer to a request, not a failure
+class Busy(ProlipError):  # noqa: N818 - a response to a request, not a failure
     """The server has too much to do: the request can be repeated later."""
 
 
@@ -49,7 +49,7 @@ class Batcher:
         self._changed = Condition()
         self._waiting: deque[_PendingImage] = deque()
         self._decoded: deque[tuple[_PendingImage, Array]] = deque()  # with their pixels
-        self._running_batches, self._unanswered, self._open = 0, 0, True
+        self._running_batches, self._pending, self._open = 0, 0, True
         threads = max(2, cores())  # one decodes while the other encodes
         self._threads = [
             Thread(target=self._work, name="prolip-batcher", daemon=True) for _ in range(threads)
@@ -68,12 +68,12 @@ class Batcher:
             if not self._open:
                 raise Busy("the server is stopping")
             in_memory = len(self._waiting) + len(self._decoded)  # including those of cancelled requests
-            if max(self._unanswered, in_memory) >= self._max_pending:
+            if max(self._pending, in_memory) >= self._max_pending:
                 raise Busy("too many images are waiting: try again in a second")
-            self._unanswered += 1
+            self._pending += 1
             self._waiting.append(image)
             self._changed.notify()
-        image.result.add_done_callback(self._count_answered)
+        image.result.add_done_callback(self._count_done)
         return image.result
 
     def close(self) -> None:
@@ -84,9 +84,9 @@ class Batcher:
         for thread in self._threads:
             thread.join()
 
-    def _count_answered(self, result: Future[Any]) -> None:
+    def _count_done(self, result: Future[Any]) -> None:
         with self._changed:
-            self._unanswered -= 1
+            self._pending -= 1
 
     def _work(self) -> None:
         while (step := self._next_step()) is not None:

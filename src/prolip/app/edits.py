@@ -15,7 +15,7 @@ CLASS_LIMIT = 200
 IMAGE_LIMIT = 20_000
 
 
-class RemovedElsewhere(ProlipError):  # noqa: N818 - an answer to a request, not a failure
+class RemovedElsewhere(ProlipError):  # noqa: N818 - a response to a request, not a failure
     """A class or an image is not there any more: another window removed it."""
 
 

@@ -65,7 +65,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANYWHERE = ("0.0.0.0", "::", "[::]")
 
 
-class BodyTooLarge(Exception):  # noqa: N818 - an answer to a request, not a failure
+class BodyTooLarge(Exception):  # noqa: N818 - a response to a request, not a failure
     """The body of a request exceeds the limit."""
 
     def __init__(self, limit: int) -> None:

@@ -40,7 +40,7 @@ def demo(out: Path, store: Path | None) -> None:
     table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
     report, model, pictures = (
-        escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "pictures")
+        escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "images")
     )
     run = escape(program())
     console().print(

@@ -142,7 +142,7 @@ class OnnxEncoder(Encoder):
     """An image tower and a text tower on ONNX Runtime; the text tower is opened when it is first needed."""
 
     micro_batch_size = _BATCH
-    runs = cores()
+    max_parallel_batches = cores()
     writes_graphs = True
 
     def __init__(

@@ -64,7 +64,7 @@ export class ConfusionMatrix {
     const table = h(
       "table",
       { "aria-label": "Confusion matrix", onkeydown: (event) => this.walk(event) },
-      h("thead", {}, h("tr", {}, h("th", {}, "label ↓ prediction →"), head)),
+      h("thead", {}, h("tr", {}, h("th", {}, "label\u00a0↓ prediction\u00a0→"), head)),
       h("tbody", {}, body),
     );
     table.style.setProperty("--cell", sizes.find(([classes]) => shown.length > classes)?.[1] ?? "2.6rem");
