@@ -196,7 +196,8 @@ def curves(sets):
         for seed in SEEDS:
             task, _, _ = data.draw(8, seed)
             method = methods.create(DEFAULT)
-            curve = learning_curve(method.fit(task), task)
+            fitted, held_out = method.fit_held_out(task)
+            curve = learning_curve(fitted, task, held_out)
             forecast = next(f for f in curve.forecasts if f.shots == 16)
             full, _, _ = data.draw(16, seed)
             measured = {
