@@ -65,7 +65,7 @@ def test_shots_count_only_classes_that_have_images():
         ({"y": [0, 1, 2, 3]}, "labels must lie in 0 .. 2"),
         ({"y": [0, 1, -1, 0]}, "labels must lie in 0 .. 2"),
         ({"y": [0, 1, 2]}, "4 images but 3 labels"),
-        ({"y": [0.5, 1, 2, 0]}, "whole numbers"),
+        ({"y": [0.5, 1, 2, 0]}, "integers"),
         ({"text": gaussian(3, 6)}, "5 dimensions, text has 6"),
         ({"text": gaussian(1, 5), "y": [0, 0, 0, 0]}, "at least two classes"),
         ({"text": np.zeros((3, 5))}, "text has 3 all-zero rows"),

@@ -1,4 +1,4 @@
-"""Arguments of the Python interface: None stands for an absent one, and an empty one is refused."""
+"""Check arguments of the Python interface: None means not given, and an empty value is an error."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from prolip.core.errors import UsageError
 
 
 def as_path(value: Any, name: str) -> Path:
-    """A path from text or a path; empty text, which `Path` takes for the working folder, is refused."""
+    """Return a path; an empty string, which `Path` takes for the working folder, is an error."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         raise UsageError(f"{name} must be a path, got {value!r:.80}")
     if not os.fspath(value):
@@ -17,7 +17,7 @@ def as_path(value: Any, name: str) -> Path:
 
 
 def as_text(value: Any, name: str) -> str:
-    """Text that is not empty."""
+    """Return text that is not empty."""
     if not isinstance(value, str):
         raise UsageError(f"{name} must be text, got {value!r:.80}")
     if not value:

@@ -1,31 +1,30 @@
-"""Arrays from NumPy, torch (any device) or lists, as NumPy and checked; and what every package computes."""
+"""Convert and check arrays of NumPy, torch or lists; and shared computations on arrays."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from prolip.core.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Array = np.ndarray
+Array = npt.NDArray[Any]
 Tensors = dict[str, Array]  # by name
-SHORTEST, LONGEST = (
-    1e-11,
-    1e12,
-)  # the largest value of a row: squares of less, and of more, are lost in float32
+# Range of the largest value of a row: squares of smaller and larger ones are lost in float32.
+SHORTEST, LONGEST = 1e-11, 1e12
 
 
 def to_python_scalar(value: Any) -> Any:
-    """A scalar of NumPy or torch as Python's own; anything else as it is."""
+    """Convert a scalar of NumPy or torch to Python; return anything else as it is."""
     return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
 
 
 def to_numpy(x: Any) -> Array:
-    """Any array as NumPy. A torch tensor is taken off its graph and device; bfloat16 becomes float32."""
+    """Convert any array to NumPy. A torch tensor is detached and moved; bfloat16 becomes float32."""
     if hasattr(x, "detach"):
         x = x.detach().cpu()
         x = x.float() if x.is_floating_point() and x.element_size() == 2 else x
@@ -33,14 +32,14 @@ def to_numpy(x: Any) -> Array:
 
 
 def to_torch(array: Any, device: Any = "cpu") -> Tensor:
-    """A copy of an array as a torch tensor on a device."""
+    """Copy an array to a torch tensor on a device."""
     import torch
 
     return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)
 
 
 def as_features(x: Any, name: str) -> Array:
-    """A float array, finite. Half precision and integers become float32; float64 stays."""
+    """Convert to a finite float array. Half precision and integers become float32; float64 stays."""
     array = to_numpy(x)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} must hold real numbers, got {array.dtype}")
@@ -53,7 +52,7 @@ def as_features(x: Any, name: str) -> Array:
 
 
 def as_labels(y: Any, classes: int) -> Array:
-    """Labels [n] as int64, each in 0 .. classes - 1."""
+    """Convert labels [n] to int64, each in 0 .. classes - 1."""
     array = to_numpy(y)
     if array.ndim != 1:
         raise InputError(f"labels must be a vector [n], got shape {list(array.shape)}")
@@ -69,35 +68,35 @@ def as_labels(y: Any, classes: int) -> Array:
 
 
 def unit_rows(x: Array, eps: float = 1e-12) -> Array:
-    """Rows of length one; a zero row stays zero."""
+    """Scale rows to unit length; a zero row stays zero."""
     return x / np.maximum(row_lengths(x), eps)
 
 
 def row_lengths(x: Array) -> Array:
-    """Lengths [.., 1] of rows [.., D]."""
+    """Return the lengths [.., 1] of rows [.., D]."""
     return np.sqrt(np.einsum("...d,...d->...", x, x))[..., None]
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities along the last axis."""
+    """Return probabilities along the last axis."""
     p = np.exp(logits - logits.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     return p
 
 
 def log_softmax(logits: Array) -> Array:
-    """Logarithms of probabilities along the last axis."""
+    """Return logarithms of probabilities along the last axis."""
     z = logits - logits.max(axis=-1, keepdims=True)
     return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
 
 
 def cross_entropy(logits: Array, y: Array) -> Array:
-    """Losses [n] of logits [n, K] and labels [n]."""
+    """Return the losses [n] of logits [n, K] and labels [n]."""
     return -log_softmax(logits)[np.arange(len(y)), y]
 
 
 def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
-    """Sums [K, ..] of the rows of x [n, ..] by their labels [n]."""
+    """Sum the rows of x [n, ..] by their labels [n]: [K, ..]."""
     order = np.argsort(y, kind="stable")
     present, starts = np.unique(y[order], return_index=True)
     total = np.zeros((classes, *x.shape[1:]), x.dtype)
@@ -107,7 +106,7 @@ def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
 
 
 def require_directions(x: Array, name: str) -> None:
-    """Refuse rows without a direction, hence a cosine: zero, or so short or long that squares fail."""
+    """Reject rows without a direction: zero, or so small or large that their squares are lost."""
     size = np.abs(x).max(axis=-1, initial=0)
     zero = size == 0
     if zero.any():
@@ -116,5 +115,5 @@ def require_directions(x: Array, name: str) -> None:
     if size.size and not (size.min() > SHORTEST and size.max() < LONGEST):
         raise InputError(
             f"{name} has rows of values from {size.min():.3g} to {size.max():.3g}, too small or too large to "
-            f"compute with: bring them between {SHORTEST:g} and {LONGEST:g}, to unit length say"
+            f"compute with: scale them to between {SHORTEST:g} and {LONGEST:g}, for example to unit length"
         )

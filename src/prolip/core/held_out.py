@@ -1,4 +1,4 @@
-"""What models say about support images that they were not fitted on: the honest half of a small data set."""
+"""Out-of-fold predictions on the support set."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from prolip.core.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPredictions:
-    """Answers about held-out images."""
+    """Predictions on held-out images."""
 
     logits: Array  # [m, K], each row by a model that did not see the image
     y: Array  # labels [m]
-    images: Array  # which images of the support set these are, [m]
+    images: Array  # indices in the support set [m]
 
     def __len__(self) -> int:
         return len(self.y)

@@ -5,16 +5,16 @@ from typing import Any
 
 from prolip.core.errors import InputError
 
-# Letters and marks that show nothing: fillers of Hangul, variation selectors, joiners of graphemes.
+# Invisible letters and marks: fillers of Hangul, variation selectors, joiners of graphemes.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u3164\uffa0")
 _JOINERS = ("\u200c", "\u200d")
 
 
 def normalize_name(raw: str) -> str:
-    r"""A class name in the one spelling by which classes are compared.
+    r"""Normalise a class name, so that names that look the same are the same.
 
-    Unicode's composed form (NFC), without characters that show nothing, trimmed, with single spaces. File
-    systems and keyboards differ in these; names that look different stay different.
+    Unicode's composed form (NFC), without invisible characters, trimmed, with single spaces. File systems and
+    keyboards differ in these; names that look different stay different.
 
     Examples
     --------
@@ -25,17 +25,17 @@ def normalize_name(raw: str) -> str:
         raw = unicodedata.normalize("NFC", _visible(unicodedata.normalize("NFC", raw)))
     name = " ".join(raw.split())
     if not name:
-        raise InputError(f"class {spelled(raw)} has no name left without what does not show: rename it")
+        raise InputError(f"class {spelled(raw)} has only invisible characters: rename it")
     return name
 
 
 def normalize_label(label: Any) -> Any:
-    """A label in the spelling of `normalize_name`, where it is text."""
+    """Normalise a label, if it is text."""
     return normalize_name(label) if isinstance(label, str) else label
 
 
 def spelled(name: str) -> str:
-    """A name in quotes, with escapes for all that two names may differ in without showing it."""
+    """Return a name in quotes, with escapes for everything but ASCII."""
     return ascii(name)
 
 
@@ -53,7 +53,7 @@ def _visible(text: str) -> str:
 
 
 def _is_joined(before: str) -> bool:
-    """Whether a joiner after this character shows: in Arabic, after a virama of Indian scripts, in emoji."""
+    """Whether a joiner after this character is visible: in Arabic, after a virama, in emoji."""
     return (
         unicodedata.bidirectional(before) == "AL"
         or unicodedata.combining(before) == 9

@@ -1,4 +1,4 @@
-"""Arrays that are computed once and kept in the cache folder, with a checksum that every read verifies."""
+"""Arrays that are computed once and cached on disk, with a checksum that every read verifies."""
 
 import contextlib
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from prolip.io.writing import write_tensors
 def cached_arrays(
     name: str, make: Callable[[], dict[str, Array]]
 ) -> tuple[dict[str, Array], ProlipError | None]:
-    """What `make` gives, from the cache where it is there and whole; and why it could not be kept, if so.
+    """Return the arrays of `make`, from the cache if they are intact; and the error if they cannot be cached.
 
-    `name` must stand for everything that the arrays are made of.
+    `name` must identify everything that the arrays are computed from.
     """
     path = cache_dir() / f"{name}.safetensors"
     with contextlib.suppress(ProlipError):

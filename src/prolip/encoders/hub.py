@@ -1,4 +1,4 @@
-"""Model hubs and the libraries that load from them: failures that end soon, in one line."""
+"""Load models from a hub by their libraries, with quick failures of one line."""
 
 import logging
 import re
@@ -13,17 +13,17 @@ _SECONDS_TO_ANSWER = 5
 
 @contextmanager
 def loading(name: str, local: bool) -> Iterator[None]:
-    """Load a model by a library: quietly, without its retries, every failure a `ModelError` in one line.
+    """Load a model by a library: quietly, without its retries, every failure a `ModelError` of one line.
 
-    The hub is asked once whether it is there. If not, its cache is used as it stands, so that a model that
-    was loaded before still loads, at once; and one that was not fails at once.
+    The hub is contacted once. If it does not respond, only its cache is used, so that a model that was loaded
+    before still loads without delay, and any other fails without delay.
     """
     import huggingface_hub.constants as hub
 
     hub.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
-    asked_offline = hub.HF_HUB_OFFLINE
-    failure = None if local or asked_offline else _hub_failure()
-    hub.HF_HUB_OFFLINE = asked_offline or local or failure is not None
+    was_offline = hub.HF_HUB_OFFLINE
+    failure = None if local or was_offline else _hub_failure()
+    hub.HF_HUB_OFFLINE = was_offline or local or failure is not None
     try:
         with quiet():
             yield
@@ -38,11 +38,11 @@ def loading(name: str, local: bool) -> Iterator[None]:
             "the model 'offline' needs no hub"
         ) from error
     finally:
-        hub.HF_HUB_OFFLINE = asked_offline
+        hub.HF_HUB_OFFLINE = was_offline
 
 
 def _hub_failure() -> Exception | None:
-    """What goes wrong when the hub is asked for anything; None if it answers, whatever the answer."""
+    """Return the error of a request to the hub; None if it responds, whatever the response."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
@@ -55,7 +55,7 @@ def _hub_failure() -> Exception | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back the libraries' logging, and keep them from configuring the root logger on their way."""
+    """Suppress the libraries' logging, and keep them from configuring the root logger."""
     root, handler = logging.getLogger(), logging.NullHandler()
     before = root.manager.disable
     root.addHandler(handler)
@@ -68,7 +68,7 @@ def quiet() -> Iterator[None]:
 
 
 def cached_revision(repository: str, *files: str) -> str | None:
-    """The commit that a repository's files were loaded from, read off the hub's cache."""
+    """Return the commit that a repository's files were loaded from, by the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in files:
@@ -80,13 +80,13 @@ def cached_revision(repository: str, *files: str) -> str | None:
     return None
 
 
-def require_folder(folder: Path, wanted: dict[str, tuple[str, ...]]) -> None:
-    """Refuse a model folder that lacks something wanted (what: any one of these file patterns)."""
+def require_folder(folder: Path, required: dict[str, tuple[str, ...]]) -> None:
+    """Check that a model folder has all required files (what: any one of these file patterns)."""
     if not folder.is_dir():
         raise ModelError(f"there is no folder {folder}")
     missing = [
         f"{what} ({' or '.join(patterns)})"
-        for what, patterns in wanted.items()
+        for what, patterns in required.items()
         if not any(any(folder.glob(pattern)) for pattern in patterns)
     ]
     if missing:

@@ -44,9 +44,9 @@ _SETTINGS = (
 
 
 def load(rest: str, device: str) -> TowerEncoder:
-    """The encoder of this name, the part after `hf:`."""
+    """Load a model by the part of its name after `hf:`."""
     if not rest:
-        raise UsageError("hf: names no model: write hf:ID or hf:FOLDER, like hf:openai/clip-vit-base-patch32")
+        raise UsageError("hf: needs a model: write hf:ID or hf:FOLDER, like hf:openai/clip-vit-base-patch32")
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     device = choose_device(device)
 
@@ -85,7 +85,7 @@ def load(rest: str, device: str) -> TowerEncoder:
 
     probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
     if int(probes[1].max()) >= config.text_config.vocab_size:
-        raise ModelError(f"{name}: the tokenizer is another model's, it has words that this one lacks")
+        raise ModelError(f"{name}: the tokenizer belongs to another model, its vocabulary is larger")
 
     def split(model: Any) -> tuple[SplitTower, SplitTower]:
         return (
@@ -145,7 +145,7 @@ def _model_class(name: str, model_type: str, transformers: Any) -> Any:
 
 @contextmanager
 def no_progress_bars(transformers: Any, quiet: bool = True) -> Iterator[None]:
-    """Hold back the library's progress bars, which are for what is downloaded."""
+    """Suppress the library's progress bars, except for downloads."""
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
     if quiet:

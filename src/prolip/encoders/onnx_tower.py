@@ -1,8 +1,8 @@
-"""A tower on ONNX Runtime, as fast as the processor's cores together.
+"""A tower on ONNX Runtime that uses all cores of the processor.
 
-A run uses one thread, and several runs go side by side, each on a few images: threads that share one
-image wait for each other at every layer, and more images than this push each other out of the cache. At
-most one run a core is under way, however many threads ask, so that memory does not grow with them. Nobody
+A run uses one thread, and several runs are executed in parallel, each on a few images: threads that share one
+image wait for each other at every layer, and larger batches do not fit into the processor's cache. At most
+one run per core is active, however many threads call, so that memory does not grow with them. No thread
 spins.
 """
 
@@ -19,15 +19,15 @@ from prolip.core.arrays import Array
 from prolip.io.environment import cores
 from prolip.io.onnx_runtime import onnx_runtime
 
-PIECE = 4  # images of a run; of 1 to 32, the fastest
+PIECE = 4  # images per run; the fastest of 1 to 32
 
 
 @cache
 def sums_8_bit_products() -> bool:
     """Whether the processor has an instruction that sums products of 8-bit numbers into 32 bits.
 
-    Those of x86 before 2019 sum into 16 bits, which may overflow, and ONNX Runtime takes a slower way around
-    it if it is asked to. Where the system does not tell, the slower way is taken.
+    Those of x86 before 2019 sum into 16 bits, which may overflow; ONNX Runtime has a slower way around it.
+    Where the system does not say, the slower way is used.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return True
@@ -38,7 +38,7 @@ def sums_8_bit_products() -> bool:
 
 
 class OnnxTower:
-    """Features of `pixels`, by a model whose one input and one output they are."""
+    """A model with one input, `pixels`, and one output, the features."""
 
     def __init__(self, model: bytes) -> None:
         onnxruntime = onnx_runtime()
@@ -52,7 +52,7 @@ class OnnxTower:
         self._threads = ThreadPoolExecutor(cores(), thread_name_prefix="prolip-tower")
 
     def __call__(self, pixels: Array) -> Array:
-        """[B, S, S, 3] to [B, width]."""
+        """Compute features [B, width] of pixels [B, S, S, 3]."""
         pieces = [pixels[start : start + PIECE] for start in range(0, len(pixels), PIECE)]
         if len(pieces) <= 1:
             return self._run(pixels)

@@ -1,7 +1,7 @@
 """Models of open_clip: `open_clip:ARCH/TAG`, `open_clip:local-dir:PATH`, `open_clip:hf-hub:ID`.
 
 ARCH may be written as OpenAI does, ViT-B/32. TAG may be a file of weights: safetensors, or a checkpoint that
-holds tensors only; one that needs code to be unpickled, or a TorchScript archive, is refused.
+holds tensors only; one that would run code, or a TorchScript archive, is rejected.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class _Source:
     model: str
     config: dict[str, Any]
     weights: str | None = None
-    local: bool = False  # nothing has to come from a hub
+    local: bool = False  # nothing is loaded from a hub
     repository: str | None = None
 
 
 def load(rest: str, device: str) -> TowerEncoder:
-    """The encoder of this name, the part after `open_clip:`."""
+    """Load a model by the part of its name after `open_clip:`."""
     if not rest:
-        raise UsageError("open_clip: names no model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
+        raise UsageError("open_clip: needs a model: write open_clip:ARCH/TAG, as in open_clip:RN50/openai")
     _, open_clip, _ = (require(name, "open-clip") for name in ("torch", "open_clip", "huggingface_hub"))
     device = choose_device(device)
     source = _source(rest, open_clip)
@@ -95,7 +95,7 @@ def _source(rest: str, open_clip: Any) -> _Source:
         return _Source(rest, config, repository=identifier)
     arch, tag = _arch_and_tag(rest, open_clip)
     config, published = open_clip.get_model_config(arch), open_clip.get_pretrained_cfg(arch, tag)
-    # A tag knows which activation its weights were trained with; open_clip itself would only warn.
+    # A tag has the activation that its weights were trained with; open_clip itself would only warn.
     config["quick_gelu"] = config.get("quick_gelu", False) or published.get("quick_gelu", False)
     weights = tag if published else str(Path(tag).expanduser().resolve())
     repository = published.get("hf_hub", "").rpartition("/")[0] or None
@@ -103,7 +103,7 @@ def _source(rest: str, open_clip: Any) -> _Source:
 
 
 def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
-    """Split ARCH/TAG where the part before a slash is an architecture, for either may hold slashes."""
+    """Split ARCH/TAG where the part before a slash is an architecture; both may contain slashes."""
     known = open_clip.list_models()
     parts = rest.split("/")
     for count in range(1, len(parts) + 1):
@@ -115,7 +115,7 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
     tags = open_clip.list_pretrained_tags_by_model(arch)
     if not tag:
         wanted = f"a tag (like {', '.join(tags[:5])}) or a file" if tags else "a file (no tag is published)"
-        raise UsageError(f"open_clip:{rest} names no weights: write open_clip:{arch}/ and {wanted}")
+        raise UsageError(f"open_clip:{rest} needs weights: write open_clip:{arch}/ and {wanted}")
     if not open_clip.get_pretrained_cfg(arch, tag) and not Path(tag).expanduser().is_file():
         if "/" in tag or Path(tag).suffix or not tags:
             raise ModelError(f"there is no file of weights {tag}")
@@ -136,6 +136,6 @@ def _folder(folder: Path) -> _Source:
 
 
 def _text_from_hub(config: dict[str, Any]) -> bool:
-    """Whether the text tower is one of transformers, whose configuration open_clip takes from the hub."""
+    """Whether the text tower is one of transformers, whose configuration open_clip loads from the hub."""
     named = config["text_cfg"].get("hf_model_name")
     return bool(named) and not Path(named).is_dir()

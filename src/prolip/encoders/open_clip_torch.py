@@ -1,4 +1,4 @@
-"""The towers of an open_clip model: taken apart at their heads, and opened for training.
+"""The towers of an open_clip model: split at their heads, and opened for training.
 
 Three kinds of image tower:
 
@@ -21,7 +21,7 @@ from prolip.encoders.trainable_towers import Tokens, Towers
 
 
 def split_image(model: Any, probe: Tensor) -> SplitTower:
-    """The image tower and its head, tried on normalised pixels [1, 3, S, S]."""
+    """Split the image tower at its head; `probe` are normalised pixels [1, 3, S, S] to check the split."""
     visual, run = model.visual, model.encode_image
     if isinstance(getattr(visual, "proj", None), nn.Parameter):
         return split_without(visual, "proj", None, HeadParameters(visual.proj), run, probe)
@@ -33,7 +33,7 @@ def split_image(model: Any, probe: Tensor) -> SplitTower:
 
 
 def split_text(model: Any, probe: Tensor) -> SplitTower:
-    """The text tower and its head, tried on token numbers [1, L]."""
+    """Split the text tower at its head; `probe` are token numbers [1, L] to check the split."""
     tower, run = getattr(model, "text", model), model.encode_text
     matrix = getattr(tower, "text_projection", None)
     if isinstance(matrix, nn.Parameter):
@@ -42,21 +42,21 @@ def split_text(model: Any, probe: Tensor) -> SplitTower:
 
 
 class _MeanQueryPool(nn.Module):
-    """CLIP's attention pooling, up to its last projection, asked by the mean alone: others are not used."""
+    """CLIP's attention pooling before its last projection, with the mean as its only query."""
 
     def __init__(self, pool: Any) -> None:
         super().__init__()
         self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [B, C] of a map [B, C, H, W]."""
+        """Pool a map [B, C, H, W] to features [B, C]."""
         return _attend(self.pool, x, slice(0, 1)).flatten(1)
 
 
-def _attend(pool: Any, x: Tensor, asking: slice) -> Tensor:
-    """CLIP's attention pooling of a map [B, C, H, W] before its projection: [B, queries, C].
+def _attend(pool: Any, x: Tensor, queries: slice) -> Tensor:
+    """Apply CLIP's attention pooling to a map [B, C, H, W], before its projection: [B, queries, C].
 
-    The mean is at place 0, then come the places of the map; `asking` are those that ask.
+    Token 0 is the mean, the others are the positions of the map; `queries` selects the queries.
     """
     tokens = x.flatten(2).transpose(1, 2)  # [B, HW, C]
     tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
@@ -64,13 +64,13 @@ def _attend(pool: Any, x: Tensor, asking: slice) -> Tensor:
     def heads(t: Tensor) -> Tensor:
         return t.unflatten(2, (pool.num_heads, -1)).transpose(1, 2)  # [B, heads, places, C / heads]
 
-    query, key, value = pool.q_proj(tokens[:, asking]), pool.k_proj(tokens), pool.v_proj(tokens)
+    query, key, value = pool.q_proj(tokens[:, queries]), pool.k_proj(tokens), pool.v_proj(tokens)
     attended = nn.functional.scaled_dot_product_attention(heads(query), heads(key), heads(value))
     return attended.transpose(1, 2).flatten(2)
 
 
 def open_towers(model: Any) -> Towers:
-    """A model's parts, whichever of open_clip's image towers it has."""
+    """Describe the towers of a model for training, for each of open_clip's image towers."""
     visual = model.visual
     text = getattr(model, "text", model)
     blocks, last = _image_blocks(visual)
@@ -95,7 +95,7 @@ def open_towers(model: Any) -> Towers:
 
 
 def _image_blocks(visual: Any) -> tuple[tuple[nn.Module, ...], tuple[str, ...]]:
-    """Residual blocks of the image tower, and how the names of its last layer begin."""
+    """Return the residual blocks of the image tower, and the prefixes of its last layer."""
     if hasattr(visual, "attnpool"):  # CLIP's ResNet
         stages = (visual.layer1, visual.layer2, visual.layer3, visual.layer4)
         return tuple(block for stage in stages for block in stage), ("visual.attnpool.",)
@@ -114,7 +114,7 @@ def _reads_class_token(visual: Any) -> bool:
 
 
 def _local(visual: Any) -> Any:
-    """Normalised pixels to embeddings of places [B, places, D]; None where the tower has no such thing."""
+    """Return a function from normalised pixels to local embeddings [B, places, D], if the tower has them."""
     if hasattr(visual, "attnpool"):
 
         def of_resnet(pixels: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def _local(visual: Any) -> Any:
 
 
 class _TextRun:
-    """Tokens to text embeddings, no further than the longest prompt where the tower is causal."""
+    """Text embeddings of tokens, up to the longest prompt where the tower is causal."""
 
     def __init__(self, model: Any) -> None:
         self.caller = _Call(model)
@@ -160,7 +160,7 @@ class _TextRun:
 
 
 class _Call(nn.Module):
-    """A model's way to embed text, as a module's forward."""
+    """A module whose forward is a model's `encode_text`."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

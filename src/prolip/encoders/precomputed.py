@@ -1,12 +1,12 @@
-"""Embeddings that the user brings: no tower at all, the paper's black box. The model's name is `arrays`.
+"""Embeddings that the user supplies, without a tower: the paper's black box. The model's name is `arrays`.
 
-An .npz holds everything, under the names below; an .npy holds the image embeddings alone, and the rest comes
-beside it. Nothing is ever unpickled.
+An .npz holds everything, under the names below; an .npy holds the image embeddings alone, and the rest is
+given separately. Nothing is ever unpickled.
 
     image embeddings [n, D]    images, features, embeddings or x
-    labels [n]                 labels, targets or y: numbers, or names out of the classes
+    labels [n]                 labels, targets or y: numbers, or names of classes
     text rows [K, D]           texts or text; [prompts, K, D] is an ensemble, averaged after each prompt's
-                               rows are brought to unit length
+                               rows are scaled to unit length
     class names [K]            classes, class_names or names
 
 Only the first is always needed: a file to predict on has no labels. A file of several splits has a prefix on
@@ -39,16 +39,16 @@ _CLASSES = ("classes", "class_names", "names")
 
 
 def load(rest: str, device: str) -> PrecomputedEmbeddings:
-    """What stands for the encoder behind the name `arrays`."""
+    """Return the stand-in for an encoder of the name `arrays`."""
     if rest:
         raise UsageError(f"'arrays' takes nothing after it, got 'arrays:{rest}'")
     return PrecomputedEmbeddings()
 
 
 class PrecomputedEmbeddings(Encoder):
-    """In the place of an encoder: images come as embeddings, classes as text rows.
+    """Stands in for an encoder when the user supplies embeddings of images and text rows of classes.
 
-    `text` are the rows that it knows; before a fit there are none.
+    `text` are the known text rows; before a fit there are none.
     """
 
     name = "arrays"
@@ -63,17 +63,15 @@ class PrecomputedEmbeddings(Encoder):
             self.head = self.text_head = Head.identity(text.rows.shape[1])
 
     def encode(self, pixels: Array) -> Array:
-        """Refused: there is no tower."""
-        raise UsageError(
-            "'arrays' stands for embeddings that you have, and encodes no image: name an encoder"
-        )
+        """Raise an error: there is no tower."""
+        raise UsageError("'arrays' reads embeddings, and cannot encode images: name another model")
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
-        """Refused: there is no tower."""
+        """Raise an error: there is no tower."""
         raise UsageError("embeddings have no text tower: fit again with rows for the new classes")
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
-        """The rows of these classes, which must be known."""
+        """Return the rows of these classes, which must be known."""
         names = () if self.known is None else self.known.classes or ()
         if not set(classes) <= set(names):
             return super().text(classes, templates)
@@ -81,7 +79,7 @@ class PrecomputedEmbeddings(Encoder):
         return self.known.subset(np.array([names.index(name) for name in classes]))
 
     def read(self, images: Any) -> Array:
-        """Embeddings [n, D] of a file, an array or a list of rows."""
+        """Read embeddings [n, D] from a file, an array or a list of rows."""
         x: Array = read_embeddings(images).x
         if self.known is not None and x.shape[1] != self.head.width:
             raise InputError(
@@ -95,14 +93,14 @@ class NeedsImagesError(UsageError):
 
 
 def require_images(encoder: Encoder, purpose: str) -> None:
-    """Refuse embeddings in place of an encoder; `purpose` says what needs images."""
+    """Reject embeddings where an encoder is needed; `purpose` says what needs images."""
     if isinstance(encoder, PrecomputedEmbeddings):
         raise NeedsImagesError(f"{purpose} needs images and an encoder: embeddings are not enough")
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Image embeddings and what came with them.
+    """Image embeddings, with labels, text rows and class names if given.
 
     Examples
     --------
@@ -113,8 +111,8 @@ class Embeddings:
     """
 
     x: Any  # image embeddings [n, D]
-    y: Any = None  # labels [n], numbers or names out of `classes`
-    text: Any = None  # class rows [K, D], or [prompts, K, D]; kept as unit rows [K, D]
+    y: Any = None  # labels [n], numbers or names of `classes`
+    text: Any = None  # class rows [K, D], or [prompts, K, D]; stored as unit rows [K, D]
     classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +141,7 @@ class Embeddings:
         return len(self.x)
 
     def task(self, images: Any = None, scale: float = 100.0) -> Task:
-        """A black-box task on these images (indices [m]), or on all."""
+        """Return a black-box task on these images (indices [m]), or on all."""
         if self.y is None or self.text is None:
             raise InputError(
                 f"a task needs {'labels' if self.y is None else 'text rows'}, and there are none"
@@ -156,12 +154,12 @@ class Embeddings:
 def read_embeddings(
     images: Any, labels: Any = None, text: Any = None, classes: Any = None, split: str | None = None
 ) -> Embeddings:
-    """Read embeddings from files, or take them as arrays.
+    """Read embeddings from files or arrays.
 
-    `images` are an .npz with everything, an .npy, or an array [n, D]. What else is given goes before what an
-    .npz has: `labels`, an .npy, .txt or .csv, or an array [n]; `text`, an .npy or an array, [K, D] or
-    [prompts, K, D]; `classes`, names, or a .txt with one on each line. `split` is the prefix of the image and
-    label arrays in an .npz that has several, like "train".
+    `images` are an .npz with everything, an .npy, or an array [n, D]. The other arguments override the
+    content of an .npz: `labels`, an .npy, .txt or .csv, or an array [n]; `text`, an .npy or an array, [K, D]
+    or [prompts, K, D]; `classes`, names, or a .txt with one on each line. `split` is the prefix of the image
+    and label arrays in an .npz that has several, like "train".
     """
     found: dict[str, Any] = {}
     if isinstance(images, (str, Path)):
@@ -179,7 +177,7 @@ def read_embeddings(
 
 
 def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) -> dict[str, Any]:
-    """The arrays of an .npz, whatever each is called there."""
+    """Return the arrays of an .npz by their meaning, under any of the known names."""
     prefix = "" if split is None else f"{split}_"
 
     def pick(names: Sequence[str]) -> np.ndarray | None:
@@ -200,7 +198,7 @@ def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) ->
 
 
 def _read(source: Any) -> Any:
-    """What a file holds (for an .npz, a dictionary of arrays); what is no path comes back as it is."""
+    """Read a file (an .npz as a dictionary of arrays); return anything but a path as it is."""
     if not isinstance(source, (str, Path)):
         return source
     path = as_path(source, "a file of arrays")
@@ -220,7 +218,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_column(path: Path) -> list[str]:
-    """The column of a .csv that is headed like labels, or its only one."""
+    """Read the column of a .csv with a header like "label", or its only one."""
     rows = read_rows(path)
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     column = next((header.index(name) for name in ("label", "class", *_LABELS) if name in header), None)
@@ -234,7 +232,7 @@ def _read_column(path: Path) -> list[str]:
 
 
 def _class_rows(text: Any) -> Array:
-    """Unit rows [K, D] of text [K, D] or of an ensemble [prompts, K, D]."""
+    """Return unit rows [K, D] of text [K, D] or of an ensemble [prompts, K, D]."""
     rows = as_features(text, "text")
     if rows.ndim not in (2, 3) or 0 in rows.shape:
         raise InputError(f"text must be [classes, D] or [prompts, classes, D], got shape {list(rows.shape)}")
@@ -243,7 +241,7 @@ def _class_rows(text: Any) -> Array:
 
 
 def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | None) -> Array:
-    """Labels as numbers; names are looked up among the classes."""
+    """Convert labels to numbers; names are looked up among the classes."""
     values = to_numpy(labels)
     if values.dtype.kind in "USO":
         names = [normalize_name(str(name)) for name in values.astype(str).reshape(-1)]

@@ -1,4 +1,4 @@
-"""From an image to the square of pixels that a tower takes: for testing, and augmented for training."""
+"""Preprocessing: from an image to the square of pixels that a tower takes, for testing and for training."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Preprocess:
         )
 
     def centre(self, image: Image.Image) -> np.ndarray:
-        """The evaluation view of an RGB image: uint8 [size, size, 3]."""
+        """Return the evaluation view of an RGB image: uint8 [size, size, 3]."""
         resample, size = _RESAMPLE[self.interpolation], self.size
         if self.resize == "squash":
             return np.asarray(image.resize((size, size), resample))
@@ -130,13 +130,13 @@ class Preprocess:
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
     def shrink(self, size: tuple[int, int]) -> int:
-        """By which whole factor an image may shrink first, and keep twice the pixels that `centre` needs."""
+        """Return the integer factor that leaves twice the pixels that `centre` needs."""
         needed = (self.resize_to if self.resize == "shortest" else None) or self.size
         side = max(size) if self.resize == "longest" else min(size)
         return max(1, side // (2 * needed))
 
     def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:
-        """A training view, uint8 [size, size, 3]; by default as the paper makes them.
+        """Return a training view, uint8 [size, size, 3]; by default the paper's.
 
         A crop of `view_area` to 1 of the area, aspect 3/4 to 4/3, resized, and flipped half the time.
         """
@@ -148,7 +148,7 @@ class Preprocess:
         return np.asarray(view)
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """uint8 [B, S, S, 3] to float32 [B, 3, S, S], zero mean and unit deviation; for towers in torch."""
+        """Normalise uint8 [B, S, S, 3] to float32 [B, 3, S, S]; for towers in torch."""
         import torch
 
         mean = torch.tensor(self.mean, device=pixels.device)
@@ -162,7 +162,7 @@ class Preprocess:
         return np.ascontiguousarray((pixels * factor - offset).transpose(0, 3, 1, 2))
 
     def config(self) -> dict[str, Any]:
-        """What determines the pixels: part of the key that features are stored under."""
+        """Return everything that determines the pixels: part of the key of stored features."""
         return asdict(self)
 
 
@@ -179,7 +179,7 @@ def _triple(values: Sequence[float] | float) -> tuple[float, float, float]:
 
 
 def _random_crop(size: tuple[int, int], rng: random.Random, least: float = 0.5) -> tuple[int, int, int, int]:
-    """A box of `least` to 1 of the area, aspect 3/4 to 4/3 (log-uniform); the centre if ten do not fit."""
+    """Draw a box of `least` to 1 of the area, aspect 3/4 to 4/3; the centre if ten do not fit."""
     width, height = size
     for _ in range(10):
         area = width * height * rng.uniform(least, 1.0)

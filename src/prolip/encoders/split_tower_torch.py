@@ -1,13 +1,13 @@
-"""Towers in torch, taken apart at their last linear map: f = f2 . f1, f2 the head.
+"""Split towers in torch at their last linear map: f = f2 . f1, f2 the head.
 
 Where that map is a module, it is found and checked by running the tower. Let h be its input, u = W h + c its
 output, and v the tower's embedding. With u replaced by zero the tower gives some r:
 
     r = 0 and v = u          the map is the last thing that happens: features h
     v = r + u                there is a residual around it (SigLIP's pooling head): features [h, r]
-    anything else            something stands between it and the embedding: a black box, features v
+    anything else            there is something between it and the embedding: a black box, features v
 
-So no tower needs to be known by name, and a model is never changed: other code may use it as it was.
+So no tower has to be known by name. The model itself is never changed.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _TOLERANCE = 1e-4  # of the largest entry of the embedding: float32, whatever th
 
 @dataclass(frozen=True, eq=False)
 class HeadParameters:
-    """The parameters of a model that make its head: a tuned head goes back there."""
+    """The parameters of a model that are its head; a tuned head replaces them."""
 
     weight: Tensor  # [Do, D], or [D, Do] if transposed
     bias: Tensor | None = None
@@ -50,7 +50,7 @@ class SplitTower:
 
 
 def checked(split: SplitTower, run: Run, features: Tensor, embedding: Tensor) -> SplitTower:
-    """The split if its head makes the tower's own embedding of features; otherwise a black box."""
+    """Return the split if its head gives the tower's own embedding; otherwise a black box."""
     expected = to_numpy(embedding)
     error = np.abs(split.head(to_numpy(features)) - expected).max()
     if error <= _TOLERANCE * np.abs(expected).max():
@@ -59,7 +59,7 @@ def checked(split: SplitTower, run: Run, features: Tensor, embedding: Tensor) ->
 
 
 def black_box(run: Run, embedding: Tensor, reason: str) -> SplitTower:
-    """The tower as it is, with the identity for a head."""
+    """Return the whole tower, with the identity as its head."""
     return SplitTower(run, Head.identity(embedding.shape[1]), black_box_reason=reason)
 
 
@@ -86,7 +86,7 @@ def split_at_linear(tower: nn.Module, run: Run, probe: Tensor) -> SplitTower:
 def split_without(
     owner: nn.Module, name: str, value: nn.Module | None, parameters: HeadParameters, run: Run, probe: Tensor
 ) -> SplitTower:
-    """Split where the tower gives features once its head, `owner.name` with these parameters, is `value`."""
+    """Split a tower that returns features if its head, `owner.name` with these parameters, is `value`."""
 
     def features(x: Tensor) -> Tensor:
         original = getattr(owner, name)
@@ -100,7 +100,7 @@ def split_without(
 
 
 def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str, nn.Linear | None]:
-    """The tower's embedding of `probe`, and the linear module that was called last on the way to it."""
+    """Return the tower's embedding of `probe`, and the linear module that was called last."""
     called: list[tuple[str, nn.Linear | None]] = [("", None)]
     with ExitStack() as hooks:
         for found in tower.named_modules():
@@ -111,7 +111,7 @@ def _last_linear(tower: nn.Module, run: Run, probe: Tensor) -> tuple[Tensor, str
 
 
 def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Input of the linear map [B, Do], and the tower's output [B, D] when the map gives zero."""
+    """Return the input of the linear map [B, Do], and the tower's output [B, D] if the map gives zero."""
     inputs: list[Tensor] = []
 
     def mute(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _muted(linear: nn.Linear, run: Run, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def head_of(parameters: HeadParameters, residual: bool = False) -> Head:
-    """The head that these parameters make: a copy, float32."""
+    """Return the head of these parameters: a copy, float32."""
     weight = parameters.weight.T if parameters.transposed else parameters.weight
     return Head(_copy(weight), None if parameters.bias is None else _copy(parameters.bias), residual)
 

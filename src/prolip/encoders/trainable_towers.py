@@ -1,8 +1,8 @@
-"""What a method that trains through a tower may reach inside an encoder.
+"""The parts of an encoder that a method can train.
 
-Each kind of encoder fills in a `Towers`: how to run its two towers so that gradients flow, where the word
-embeddings are, which parameters make up the image tower and its last layer, and what else it offers. A method
-names what it needs; what is not offered is an error of one sentence.
+Each kind of encoder provides a `Towers`: how to run its two towers with gradients, where the word embeddings
+are, which parameters belong to the image tower and its last layer, and so on. A method declares what it
+needs; it is an error if the encoder does not offer it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# What an encoder may offer, in the words of the error that misses it.
+# What an encoder may offer, as the error says it.
 WORDS = "token embeddings in its text tower"
 LOCAL = "local features"
 IMAGE = "an image tower that can be trained"
@@ -32,13 +32,13 @@ _QKV = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 class Towers:
     """The two towers of an encoder in torch, heads included, open to gradients."""
 
-    model: nn.Module  # holds every parameter; their names are the ones that tuned tensors are saved under
+    model: nn.Module  # has every parameter; tuned tensors are saved under their names
     # Normalised pixels [B, 3, S, S] to image embeddings [B, D], not of unit length.
     embed_image: Callable[[Tensor], Tensor]
     embed_text: Callable[[Tokens], Tensor]  # tokens to text embeddings [P, D], likewise
-    words: Any  # the module that embeds token numbers, `embedding_dim` wide; None where the tower has none
-    image_prefixes: tuple[str, ...]  # how names of its parameters begin, its projection included
-    last_layer_prefixes: tuple[str, ...]  # likewise, of its last layer
+    words: Any  # the module that embeds token numbers, `embedding_dim` wide, if there is one
+    image_prefixes: tuple[str, ...]  # prefixes of its parameters, with its projection
+    last_layer_prefixes: tuple[str, ...]  # prefixes of its last layer
     image_blocks: tuple[nn.Module, ...] = ()  # residual blocks, in order
     text_blocks: tuple[nn.Module, ...] = ()
     # The module that a vision transformer's tokens [B, L, width] enter through, the class token first.
@@ -48,7 +48,7 @@ class Towers:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What methods can ask for, out of the constants above."""
+        """The constants above that apply."""
         return frozenset(
             name
             for name, there in (
@@ -62,11 +62,11 @@ class Towers:
         )
 
     def parameters(self, prefixes: tuple[str, ...]) -> dict[str, nn.Parameter]:
-        """Parameters whose names begin with one of these."""
+        """Return the parameters with one of these prefixes."""
         return {name: p for name, p in self.model.named_parameters() if name.startswith(prefixes)}
 
     def norms(self) -> dict[str, nn.Parameter]:
-        """Scale and shift of the batch norms of the image tower; without any, of both towers' layer norms."""
+        """Return scale and shift of the image tower's batch norms, or of both towers' layer norms."""
         from torch.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, SyncBatchNorm
 
         batch_norms = BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm
@@ -83,7 +83,7 @@ class Towers:
 
     @contextmanager
     def with_word_embeddings(self, embeddings: Tensor) -> Iterator[None]:
-        """Let the text tower read word embeddings [P, L, De] in the place of its own."""
+        """Replace the text tower's word embeddings by [P, L, De]."""
         assert self.words is not None
 
         def instead(_: nn.Module, __: Any, output: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Towers:
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
-        """Keep only what enters each block, and compute its inside again on the way back."""
+        """Store only the input of each block, and compute the rest again in the backward pass."""
         from torch.utils.checkpoint import checkpoint
 
         with ExitStack() as undo:
@@ -105,7 +105,7 @@ class Towers:
 
 
 def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
-    """The self-attention inside a block, by name: torch's own, or one with three linear projections."""
+    """Return the self-attention of a block with its name: torch's own, or one with three linear maps."""
     from torch import nn
 
     for name, module in block.named_modules():
@@ -115,7 +115,7 @@ def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
 
 
 def projections_of(module: nn.Module) -> tuple[str, str, str] | None:
-    """What the query, key and value projections of a module are called, if they are linear maps of it."""
+    """Return the names of a module's query, key and value projections, if it has them."""
     from torch import nn
 
     for names in _QKV:
