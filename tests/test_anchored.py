@@ -10,8 +10,7 @@ from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax
 from prolip.methods import anchored as module
 from prolip.methods.anchored import PENALTY_SCALE, Anchored, Problem, choose_text_share
-from prolip.methods.common.projection import validation_accuracies
-from prolip.methods.prolip import ProLIP
+from prolip.methods.prolip import ProLIP, validation_accuracies
 from prolip.methods.selection import Splits
 from prolip.solvers import path
 from prolip.solvers.folds import assign_folds, some_classes

@@ -20,6 +20,7 @@ from prolip import methods
 from prolip.core import Head, UsageError
 from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
+from prolip.methods import registry
 from prolip.research.catalogue import EXPERIMENTS, experiment
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.lines import AUTHORS_GRID
@@ -381,7 +382,7 @@ class Mine(methods.get("zero_shot")):
 
 
 def test_any_method_can_be_a_line(photos, tmp_path, monkeypatch):
-    monkeypatch.setitem(methods.REGISTRY, "mine", "test_bench:Mine")
+    monkeypatch.setitem(registry._METHODS, "mine", Mine)
     plan = plan_on(photos, lines=("zero_shot", "mine", "rla"), shots=(1,), seeds=(1,), views=1)
     assert run_plan(plan, photos.parent, tmp_path / "r.sqlite", jobs=0).done == 3
     zero, mine, rla = build(Results.read("small", tmp_path / "r.sqlite")).rows

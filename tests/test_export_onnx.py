@@ -15,13 +15,13 @@ from prolip.core.fitted import Fitted
 from prolip.export import onnx as module
 from prolip.export.write import export
 from prolip.io.writing import WriteError
-from prolip.methods.common.classifiers import (
+from prolip.methods.classifiers import (
     AdapterClassifier,
     CacheClassifier,
     LinearClassifier,
     TextProjected,
 )
-from prolip.methods.common.combined import Combined
+from prolip.methods.composition import Combined
 
 TEMPLATE = "a photo of a {}."
 CONFIG = {

@@ -14,7 +14,7 @@ from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
 from prolip.io.onnx_graph import Graph
 from prolip.methods.base import Shape
-from prolip.methods.common.text_residual import raw_texts
+from prolip.methods.task_res import raw_texts
 from saving import restored
 
 ON_FEATURES = [
@@ -216,7 +216,7 @@ def test_a_validation_set_is_used(name):
         with pytest.raises(UsageError, match=f"{re.escape(name)} has nothing to choose on a validation set"):
             method.fit(task, validation=sets[0])
         return
-    assert method.chooses()
+    assert method.uses_validation()
     assert len({method.fit(task, validation=each).logits(task.x[0]).tobytes() for each in sets}) > 1
 
 
@@ -224,16 +224,18 @@ def test_a_validation_set_is_used(name):
 def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
     method = methods.create(name, **{o: v for o, v in SEARCHED.items() if o in methods.options(name)})
     if name in BEST_EPOCH:
-        assert method.chooses()
+        assert method.uses_validation()
         return
     with pytest.raises(UsageError, match="nothing to choose on a validation set"):
         method.fit(problem(), validation=problem(seed=5))
 
 
 def test_recipes_choose_what_their_authors_chose():
-    assert methods.create("clip_adapter", solver="sgd").chooses()  # the best epoch
-    assert not methods.create("task_res", solver="adam").chooses()  # the last epoch, a fixed weight decay
-    assert not methods.create("clap", solver="sgd").chooses()
+    assert methods.create("clip_adapter", solver="sgd").uses_validation()  # the best epoch
+    assert not methods.create(
+        "task_res", solver="adam"
+    ).uses_validation()  # the last epoch, a fixed weight decay
+    assert not methods.create("clap", solver="sgd").uses_validation()
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)

@@ -11,8 +11,10 @@ from scipy.special import softmax
 
 from prolip import FewShotClassifier, methods, solvers
 from prolip.core import InputError, Settings, UsageError
-from prolip.methods import selection as cross_validation
-from prolip.methods.common.logit_bias import Sum
+from prolip.methods import selection
+from prolip.methods.clip_adapter import OneSplit
+from prolip.methods.logit_bias import Sum
+from prolip.methods.selection import Splits
 from prolip.solvers.adam import Steps
 from prolip.solvers.folds import assign_folds
 from prolip.solvers.regression import SoftmaxRegression
@@ -166,7 +168,7 @@ def test_a_settled_method_searches_no_more(name, monkeypatch):
     task = problem(shots=5, noise=0.2, seed=3)
     first = searching(name).fit(task)
     settled = methods.from_settings(Settings(**json.loads(json.dumps(asdict(first.settings)))))
-    for place in ("methods.selection.splits", "methods.anchored.fit_folds"):
+    for place in ("methods.selection.fold_parts", "methods.anchored.fit_folds"):
         monkeypatch.setattr(f"prolip.{place}", lambda *_, **__: pytest.fail("searched again"))
     again = settled.fit(task).logits(task.x[0])
     if name != "tip_adapter_f_star":  # its keys were trained at what the first of its two searches chose
@@ -178,7 +180,7 @@ def test_a_settled_method_searches_no_more(name, monkeypatch):
 
 def test_every_image_is_held_out_once_and_never_trained_on_then():
     task = problem(shots=7)
-    parts = cross_validation.splits(task)
+    parts = Splits(task).parts
     held = np.concatenate([part.x for part in parts])
     assert sorted(map(tuple, held.tolist())) == sorted(map(tuple, task.x[0].tolist()))
     for part in parts:
@@ -188,33 +190,29 @@ def test_every_image_is_held_out_once_and_never_trained_on_then():
 
 def test_the_only_image_of_a_class_is_never_held_out():
     task = problem(shots=3).subset(np.array([0, 1, 2, 3, 6, 7, 8]))  # one image of class 1
-    parts = cross_validation.splits(task)
+    parts = Splits(task).parts
     assert parts
     assert all((part.task.y == 1).sum() == 1 for part in parts)
 
 
 def test_one_image_a_class_leaves_nothing_to_hold_out():
-    assert cross_validation.splits(problem(shots=1)) == []
+    assert Splits(problem(shots=1)).parts == []
 
 
 def test_very_many_classes_are_searched_on_a_sample_and_answered_for_in_full(monkeypatch):
-    monkeypatch.setattr(cross_validation, "CLASSES", 10)
+    monkeypatch.setattr(selection, "MAX_CLASSES", 10)
     task = problem(classes=30, shots=3)
-    assert {part.task.classes for part in cross_validation.splits(task, classes=10)} == {10}
+    assert {part.task.classes for part in Splits(task).parts} == {10}
     _, held_out = methods.create("gda").fit_held_out(task)
     assert held_out.logits.shape == (90, 30)
 
 
-def test_clip_adapter_judges_on_images_that_it_was_not_trained_on(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        cross_validation, "held_out_logits", lambda _, parts: seen.extend(parts) or [np.eye(3)[parts[0].y]]
-    )
+def test_clip_adapter_judges_on_images_that_it_was_not_trained_on():
     task = problem(shots=5)
-    create("clip_adapter", alpha="auto", epochs=1).fit(task)
-    assert all(len(part.y) + part.task.n == task.n for part in seen)
-    assert not set(map(tuple, seen[0].x.tolist())) & set(map(tuple, seen[0].task.x[0].tolist()))
-    assert set(seen[0].task.y) == set(seen[0].y) == {0, 1, 2}
+    (part,) = OneSplit(task).parts
+    assert len(part.y) + part.task.n == task.n
+    assert not set(map(tuple, part.x.tolist())) & set(map(tuple, part.task.x[0].tolist()))
+    assert set(part.task.y) == set(part.y) == {0, 1, 2}
 
 
 def test_a_validation_set_of_other_classes_is_refused():

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip import methods
-from prolip.methods.common import logit_bias
-from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, normalised
+from prolip.methods import logit_bias
+from prolip.methods.logit_bias import LogitBiasMethod, Sum, normalised
+from prolip.methods.selection import Splits
+from prolip.solvers.softmax_loss import softmax_loss
 from test_methods import create, cross_entropy, problem, unit, zero_shot
 
 TERMS = [
@@ -18,8 +20,8 @@ NUMBERS = {"tip_adapter_f_star": {"alpha": 2.0, "beta": 3.0}}
 
 def build(name, task, exact, **options):
     """A term with all its options settled."""
-    _, method, _ = create(name, **NUMBERS.get(name, {}) | options).resolve(task, None)
-    return method.bias(task, exact)
+    tuning = create(name, **NUMBERS.get(name, {}) | options).tune(task, Splits(task))
+    return tuning.method.bias(task, exact)
 
 
 def near_the_start(term, seed=0, step=0.1):
@@ -113,7 +115,7 @@ def test_pieces_of_a_large_problem_add_up(monkeypatch):
     for rows in (slice(None), slice(12, 24), np.array([5, 13, 2, 8])):
         whole, gradients = total.loss(parameters, rows)
         with monkeypatch.context() as patch:
-            patch.setattr(logit_bias, "PIECE", 3)  # one row each, but no more than PIECES
+            patch.setattr(logit_bias, "CHUNK_SIZE", 3)  # one row each, but no more than MAX_CHUNKS
             value, pieces = total.loss(parameters, rows)
         assert value == pytest.approx(whole, rel=1e-12)
         for a, b in zip(gradients, pieces, strict=True):
@@ -133,7 +135,17 @@ def test_normalised_rows_and_their_gradient():
 def test_cross_entropy_and_its_slope(size):
     rng = np.random.default_rng(0)
     logits, y = size * rng.normal(size=(6, 4)), rng.integers(0, 4, 6)
-    value, slope = logit_bias.cross_entropy(logits, y, 6)
-    assert value == pytest.approx(cross_entropy(logits, y))
+    losses, slope = softmax_loss(logits, y, 1 / 6)
+    assert losses.mean() == pytest.approx(cross_entropy(logits, y))
     expected, direction = along(lambda p: cross_entropy(p[0], y), [logits], step=1e-4)
     assert inner([slope], direction) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_loss_of_several_weighted_problems_is_that_of_each():
+    rng = np.random.default_rng(0)
+    logits, y, weights = rng.normal(size=(6, 2, 4)), rng.integers(0, 4, 6), rng.random((6, 2))
+    losses, slope = softmax_loss(logits, y, weights)
+    for b in range(2):
+        alone, own = softmax_loss(logits[:, b], y, weights[:, b])
+        np.testing.assert_allclose(losses[:, b], alone)
+        np.testing.assert_allclose(slope[:, b], own)

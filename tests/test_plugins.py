@@ -11,7 +11,7 @@ import pytest
 
 from prolip import Head, Task, Text, methods
 from prolip.core import SavedModelError, Settings, UsageError
-from prolip.methods.common import plugins
+from prolip.methods import registry
 from saving import restored
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -44,9 +44,9 @@ def site(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
-    plugins.entry_points.cache_clear()
+    registry.entry_points.cache_clear()
     yield folder
-    plugins.entry_points.cache_clear()
+    registry.entry_points.cache_clear()
     forget(folder)
 
 
@@ -61,7 +61,7 @@ def install(folder, package, **points):
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = [f"{name} = {value}\n" for name, value in points.items()]
     (info / "entry_points.txt").write_text("[prolip.methods]\n" + "".join(lines))
-    plugins.entry_points.cache_clear()
+    registry.entry_points.cache_clear()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import cross_entropy, normalize
 
 from prolip import Task, methods, solvers
-from prolip.methods.common.logit_bias import Sum
+from prolip.methods.logit_bias import Sum
 from test_methods import create, embed, problem, unit
 
 

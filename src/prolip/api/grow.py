@@ -13,6 +13,7 @@ from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
 from prolip.api.support import ImageSource, Progress, ReadOptions, new_images
 from prolip.core import HeldOutPredictions, Task, Text, UsageError
+from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
 from prolip.data import class_names
 from prolip.evaluate import metrics
@@ -120,7 +121,7 @@ def require_quick_fit(model: AdaptedModel) -> None:
 def support_of(model: AdaptedModel) -> Task:
     """Return the support set, with text features if the method needs them."""
     task = model.support.require_task()
-    needed = any(need.startswith("text features") for need in model.method().needs)
+    needed = Capability.TEXT_FEATURES in model.method().needs
     if needed and task.text.features is None:  # a saved model has only the text rows
         source = ImageSource.of(model.encoder)
         task = source.task(task.x, task.y, source.text(model.recipe, model.classes))

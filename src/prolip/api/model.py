@@ -10,12 +10,12 @@ from typing import Any
 from prolip import methods
 from prolip.core import Fitted, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, to_python_scalar
+from prolip.core.capabilities import Capability
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.methods.common import plugins
 
 
 class NoFeaturesError(UsageError):
@@ -82,7 +82,7 @@ class Recipe:
             if value is not None and name in takes:
                 options.setdefault(name, value)
         method = methods.create(self.method, **options)
-        own_texts = any(need.startswith("text features") for need in method.needs)
+        own_texts = Capability.TEXT_FEATURES in method.needs
         if self.descriptions and (own_texts or method.trains_tower):
             raise UsageError(f"{self.method} makes texts of the templates itself: it takes no descriptions")
         return method
@@ -128,8 +128,7 @@ class AdaptedModel:
 
     def method(self) -> methods.Method:
         """The method of the recipe, which may be a file's: no module is imported for being named there."""
-        for place in plugins.places_in([self.recipe.method, self.recipe.options]):
-            plugins.require_trusted(place)
+        methods.require_trusted([self.recipe.method, self.recipe.options])
         return self.recipe.create()
 
     def logits(self, x: Array) -> Array:

@@ -38,7 +38,7 @@ def list_methods(features: int, dim: int, classes: int, shots: int, text_feature
         except UsageError:  # it trains inside a tower, whose size a shape does not tell
             count = None
         known = {field: getattr(method, field) for field in ("summary", "open_class", "size")}
-        found.append({"name": name, **known, "parameters": count, "needs": list(method.needs)})
+        found.append({"name": name, **known, "parameters": count, "needs": method.needs.describe()})
     if OUTPUT.get().json:
         print_json(found)
         return

@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from prolip.core.capabilities import Capability
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-# What an encoder may offer, as the error says it.
-WORDS = "token embeddings in its text tower"
-LOCAL = "local features"
-IMAGE = "an image tower that can be trained"
-ATTENTION = "transformer blocks with query, key and value projections in both towers"
-CLASS_TOKEN = "a vision transformer that reads a class token"
 
 Tokens = dict[str, "Tensor"]  # input_ids [P, L], and attention_mask [P, L] where the tower takes one
 
@@ -47,19 +42,18 @@ class Towers:
     embed_local: Callable[[Tensor], Tensor] | None = None
 
     @property
-    def offers(self) -> frozenset[str]:
-        """The constants above that apply."""
-        return frozenset(
-            name
-            for name, there in (
-                (WORDS, self.words is not None),
-                (LOCAL, self.embed_local is not None),
-                (IMAGE, True),
-                (ATTENTION, all(_has_attention(blocks) for blocks in (self.image_blocks, self.text_blocks))),
-                (CLASS_TOKEN, self.class_token is not None),
-            )
-            if there
-        )
+    def offers(self) -> Capability:
+        """What methods can use."""
+        has_attention = all(_has_attention(blocks) for blocks in (self.image_blocks, self.text_blocks))
+        offered = Capability.EMBEDDINGS | Capability.IMAGE_TOWER
+        for capability, there in (
+            (Capability.TOKEN_EMBEDDINGS, self.words is not None),
+            (Capability.LOCAL_FEATURES, self.embed_local is not None),
+            (Capability.ATTENTION, has_attention),
+            (Capability.CLASS_TOKEN, self.class_token is not None),
+        ):
+            offered |= capability if there else Capability(0)
+        return offered
 
     def parameters(self, prefixes: tuple[str, ...]) -> dict[str, nn.Parameter]:
         """Return the parameters with one of these prefixes."""

@@ -115,8 +115,8 @@ def cached_feature_methods(task: Task) -> list[Candidate]:
     """Return the default and every other method that trains no tower."""
     found = [DEFAULT] if task.black_box else [DEFAULT, ON_FEATURES]
     for name, kind in methods.available().items():
-        twin = task.black_box and name in ("rla", "prolip+rla")  # prolip itself, there
-        if not kind.trains_tower and name != DEFAULT.method and not twin:
+        redundant = task.black_box and kind.redundant_on_black_box
+        if not (kind.trains_tower or redundant or name == DEFAULT.method):
             found.append(Candidate(name))
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
-from prolip.methods.common.classifiers import TextProjected
+from prolip.methods.classifiers import TextProjected
 
 _OTHERWISE = 'export it to="onnx", which works for any method'
 

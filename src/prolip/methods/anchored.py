@@ -53,8 +53,10 @@ import numpy as np
 
 from prolip.core import Head, HeldOutPredictions, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, log_softmax, row_lengths
-from prolip.methods.base import FitContext, Method, Shape, Tuning
-from prolip.methods.selection import Splits
+from prolip.core.capabilities import Capability
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.registry import register
+from prolip.methods.selection import Splits, Tuning
 from prolip.solvers.folds import assign_folds, canonical_order, some_classes
 from prolip.solvers.regression import SoftmaxRegression
 from prolip.solvers.threads import parallel_matmul
@@ -73,6 +75,7 @@ MIN_SINGULAR_VALUE = 1e-3  # of T, as a share of the largest; below it two class
 ONE_SHOT_REASON = "one image per class"
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class AnchoredProjection(Projected):
     """The matrix W that replaces the projection, and the numbers that the fit found."""
@@ -96,6 +99,7 @@ class AnchoredProjection(Projected):
         return cls(head, text, float(config["scale"]), None, True, *found)
 
 
+@register
 @dataclass(frozen=True)
 class Anchored(Method):
     """A regression on top of zero-shot.
@@ -123,7 +127,7 @@ class Anchored(Method):
     summary: ClassVar[str] = "a regression on top of the zero-shot scores, folded into the image projection"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "Do x D"
-    needs: ClassVar[tuple[str, ...]] = ("image features before the projection",)
+    needs: ClassVar[Capability] = Capability.IMAGE_FEATURES
 
     lam: str | float = "auto"
     text_weight: str | float = "auto"

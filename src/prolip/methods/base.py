@@ -1,4 +1,8 @@
-"""What every method is: options stored by the constructor, and `fit(task)`."""
+"""What every method is: options stored by the constructor, and `fit(task)`.
+
+A fit is the same for all: check, tune, solve, report. A method writes `solve`, and `tune` where it has
+something to choose on held-out images.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ import time
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from types import NoneType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, final
 
 from prolip.core import Fitted, HeldOutPredictions, InputError, Settings, Task, UsageError
 from prolip.core.arrays import to_python_scalar
-from prolip.methods.selection import Splits, cross_validate
+from prolip.core.capabilities import Capability
+from prolip.methods.selection import Splits, Tuning, cross_validate
 from prolip.solvers.threads import single_thread
 
 Progress = Callable[[int, int], None]  # (done, total)
-AnyFitted = TypeVar("AnyFitted", bound=Fitted)
 
 # What is declared: what is taken for it, and how that is said.
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((Integral,), "a whole number"),
+    int: ((Integral,), "an integer"),
     float: ((Real,), "a number"),
     str: ((str, os.PathLike), "text"),
     bool: ((bool,), "true or false"),
@@ -58,17 +62,6 @@ class FitContext:
     start: Any = None  # what `tune` handed on
 
 
-@dataclass(frozen=True, eq=False)
-class Tuning:
-    """A method with nothing left to choose, and what the search for it found."""
-
-    method: Method
-    report: dict[str, Any] = field(default_factory=dict)  # of the search, for people to read
-    # Predictions for held-out support images under the choice, where the search has made them.
-    held_out: HeldOutPredictions | None = None
-    start: Any = None  # for `solve`
-
-
 class Method(ABC):
     """A way to adapt a CLIP-like model: a frozen dataclass of options, with the defaults of its authors."""
 
@@ -76,9 +69,10 @@ class Method(ABC):
     summary: ClassVar[str]  # one line for `prolip methods`
     open_class: ClassVar[bool] = False  # whether the fitted model can be asked about further classes
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
-    needs: ClassVar[tuple[str, ...]] = ("image embeddings",)  # what has to be known of the model
+    needs: ClassVar[Capability] = Capability.EMBEDDINGS  # of the model
     trains_tower: ClassVar[bool] = False  # a fit takes minutes, and is not cross-validated
     reads_images: ClassVar[bool] = False  # it runs the image tower: features are not enough
+    redundant_on_black_box: ClassVar[bool] = False  # another method is the same where there is no head
 
     @classmethod
     def options(cls) -> list[str]:
@@ -90,6 +84,7 @@ class Method(ABC):
         """The method with these options; each must be one of `options()`."""
         return cls(**options)
 
+    @final
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Adapt to the support set: check, tune, solve, report.
 
@@ -99,6 +94,7 @@ class Method(ABC):
         """
         return self._fit(task, progress, validation)[0]
 
+    @final
     def fit_held_out(
         self, task: Task, progress: Progress | None = None, seed: int = 0
     ) -> tuple[Fitted, HeldOutPredictions]:
@@ -106,80 +102,78 @@ class Method(ABC):
 
         Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
         """
-        if type(self).solve is Method.solve:
-            from prolip.methods import from_settings
-
-            fitted = self.fit(task, progress)
-            return fitted, cross_validate(from_settings(fitted.settings), task, seed=seed)
-        fitted, tuned = self._fit(task, progress)
-        if tuned.held_out is not None and seed == getattr(self, "seed", 0):
-            return fitted, tuned.held_out
-        return fitted, cross_validate(tuned.method, task, seed=seed)
+        fitted, tuning = self._fit(task, progress)
+        if tuning.held_out is not None and seed == getattr(self, "seed", 0):
+            return fitted, tuning.held_out
+        with single_thread():
+            return fitted, cross_validate(tuning.method, task, seed=seed)
 
     def _fit(
         self, task: Task, progress: Progress | None = None, validation: Task | None = None
     ) -> tuple[Fitted, Tuning]:
-        started = self.begin(task, validation)
+        if validation is not None:
+            self._check_validation(task, validation)
+        started = time.perf_counter()
         with single_thread():
-            tuned = self.tune(task, Splits(task, validation, getattr(self, "seed", 0)))
-            fitted = tuned.method.solve(task, FitContext(progress, validation, tuned.start))
-        report = {"scale": getattr(fitted, "scale", task.scale), "parameters": tuned.method.parameters(task)}
-        report |= {**tuned.report, **fitted.report, "seconds": time.perf_counter() - started}
-        settings = fitted.settings if fitted.settings.method else tuned.method.to_settings()
-        return dataclasses.replace(fitted, settings=settings, report=plain(report)), tuned
+            tuning = self.tune(task, Splits(task, validation, getattr(self, "seed", 0)))
+            fitted = tuning.method.solve(task, FitContext(progress, validation, tuning.start))
+        report = {"scale": getattr(fitted, "scale", task.scale), "parameters": tuning.method.parameters(task)}
+        report |= {**tuning.report, **fitted.report, "seconds": time.perf_counter() - started}
+        settings = fitted.settings if fitted.settings.method else tuning.method.to_settings()
+        return dataclasses.replace(fitted, settings=settings, report=plain(report)), tuning
+
+    def _check_validation(self, task: Task, validation: Task) -> None:
+        if not self.uses_validation():
+            raise UsageError(
+                f"{self.name} has nothing to choose on a validation set with these options: leave out "
+                "validation"
+            )
+        if validation.classes != task.classes:
+            raise InputError(
+                f"the validation set has {validation.classes} classes, the support set {task.classes}"
+            )
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Choose what the options leave open, on held-out images; by default there is nothing to choose."""
         return Tuning(self)
 
+    @abstractmethod
     def solve(self, task: Task, context: FitContext) -> Fitted:
-        """Fit with options that leave nothing open. The only function that a method has to write.
+        """Fit with options that leave nothing open.
 
         What comes back may have a `report` of the training, and `settings` where training settled an option.
         """
-        raise NotImplementedError
+
+    @abstractmethod
+    def count(self, shape: Shape) -> int:
+        """Return how many numbers are trained."""
+
+    def needs_tuning(self) -> bool:
+        """Whether `tune` has something to choose."""
+        return False
+
+    def uses_validation(self) -> bool:
+        """Whether a validation set has something to decide: an option, or the best epoch."""
+        return self.needs_tuning()
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], pictures: Sequence[Any]) -> Task:
         """Return the task as the method takes it: with its encoder and images, where it trains a tower."""
         return task
 
-    def chooses(self) -> bool:
-        """Whether a validation set has something to decide: an option, an epoch."""
-        return False
-
-    def begin(self, task: Task, validation: Task | None = None) -> float:
-        """Refuse a validation set that would be ignored, or has other classes; the time at the start."""
-        if validation is not None and not self.chooses():
-            raise UsageError(
-                f"{self.name} has nothing to choose on a validation set with these options: leave out "
-                "validation"
-            )
-        if validation is not None and validation.classes != task.classes:
-            raise InputError(
-                f"the validation set has {validation.classes} classes, the support set {task.classes}"
-            )
-        return time.perf_counter()
-
-    @abstractmethod
-    def count(self, shape: Shape) -> int:
-        """How many numbers are trained."""
-
     def parameters(self, task: Task) -> int:
-        """How many numbers are trained on this task: the paper's "# params"."""
+        """Return how many numbers are trained on this task: the paper's "# params"."""
         return self.count(Shape.of(task))
 
     def to_settings(self, **chosen: Any) -> Settings:
-        """Its name and all its options, with what a fit chose in their place, as JSON has them."""
-        from prolip.methods.common.plugins import name_of
-
+        """Return its name and all its options, with what a fit chose in their place, as JSON has them."""
         options = {name: getattr(self, name) for name in self.options()} | chosen
-        return Settings(name_of(type(self)), plain(options))
+        cls = type(self)
+        name = REGISTERED.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
+        return Settings(name, plain(options))
 
-    def finish(self, fitted: AnyFitted, task: Task, started: float, **figures: Any) -> AnyFitted:
-        """A fitted model with its settings and report."""
-        report = {"scale": task.scale, "parameters": self.parameters(task), **figures, **fitted.report}
-        report["seconds"] = time.perf_counter() - started
-        return dataclasses.replace(fitted, settings=self.to_settings(), report=plain(report))
+
+# Names under which classes can be found (`registry`); others are found by their place.
+REGISTERED: dict[type[Method], str] = {}
 
 
 def plain(value: Any) -> Any:
@@ -208,7 +202,7 @@ def check_type(owner: type, name: str, option: str, value: Any) -> None:
     >>> check_type(Method, "coop", "epochs", 5)
     >>> check_type(Method, "coop", "epochs", "many")
     Traceback (most recent call last):
-    prolip.core.errors.UsageError: option 'epochs' of coop must be a whole number or none, got 'many'
+    prolip.core.errors.UsageError: option 'epochs' of coop must be an integer or none, got 'many'
     """
     declared = typing.get_type_hints(owner).get(option, Any)
     kinds = typing.get_args(declared) or (declared,)

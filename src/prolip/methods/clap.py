@@ -23,24 +23,25 @@ Differences that are left: as many views as the task has (theirs: 20); a class w
 multiplier of the others.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_rows
-from prolip.methods.base import Progress, Shape
-from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
-from prolip.methods.common.logit_bias import LogitBiasMethod, Sum, Trained
-from prolip.methods.common.text_residual import TextResidual, raw_texts
+from prolip.methods.base import FitContext, Shape
+from prolip.methods.classifiers import LinearClassifier, products, unit_features
+from prolip.methods.logit_bias import LogitBiasMethod, Sum, Trained
+from prolip.methods.registry import register
+from prolip.methods.task_res import TextResidual, raw_texts
 from prolip.solvers.adam import clap_steps
-from prolip.solvers.threads import single_thread
 
 MULTIPLIERS = ("fixed", "adaptive")
 SOLVERS = ("exact", "sgd")
 
 
+@register
 @dataclass(frozen=True)
 class CLAP(LogitBiasMethod):
     """A linear probe held at the texts, class by class.
@@ -54,7 +55,7 @@ class CLAP(LogitBiasMethod):
     solver
         "exact", or "sgd" for the authors' steps.
     seed
-        Of the batches.
+        Random seed for the batches.
     """
 
     name: ClassVar[str] = "clap"
@@ -72,12 +73,8 @@ class CLAP(LogitBiasMethod):
         if self.rounds < 1:
             raise UsageError(f"rounds must be at least 1, got {self.rounds}")
 
-    @single_thread()
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> LinearClassifier:
+    def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Train the rows; with adaptive multipliers, several times."""
-        started = self.begin(task, validation)
         multiplier = reliability(task)
         term, trained = self._train(task, multiplier)
         if self.multipliers == "adaptive":
@@ -88,8 +85,8 @@ class CLAP(LogitBiasMethod):
                 multiplier, rho = np.maximum(multiplier + rho * distance, 0), distance
                 term, trained = self._train(task, multiplier)
         extremes = [float(multiplier.min()), float(multiplier.max())]
-        fitted = term.fitted(trained.parameters[0])
-        return self.finish(fitted, task, started, multipliers=extremes, **trained.report())
+        report = {"multipliers": extremes, **trained.report()}
+        return replace(term.fitted(trained.parameters[0]), report=report)
 
     def _train(self, task: Task, multiplier: Array) -> tuple[TextResidual, Trained]:
         exact = self.solver == "exact"

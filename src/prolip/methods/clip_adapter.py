@@ -25,24 +25,41 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods import selection as cross_validation
-from prolip.methods.base import Progress, Shape
-from prolip.methods.common.classifiers import AdapterClassifier
-from prolip.methods.common.hyperparameter import in_parallel
-from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
+from prolip.methods import selection
+from prolip.methods.base import FitContext, Shape
+from prolip.methods.classifiers import AdapterClassifier
+from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
+from prolip.methods.registry import register
+from prolip.methods.selection import Split, Splits, Tuning
 from prolip.solvers.adam import Steps
-from prolip.solvers.folds import assign_folds, some_classes
-from prolip.solvers.threads import single_thread
+from prolip.solvers.folds import assign_folds
 
-SOLVERS = ("adam", "sgd")
 ALPHAS = (0.9, 0.7, 0.5, 0.3, 0.1, 0.0)
-DEFAULT = 0.8
+ONE_SHOT_ALPHA = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class OneSplit(Splits):
+    """Every other fold against the rest: five of them would take longer than the fit."""
+
+    @cached_property
+    def parts(self) -> list[Split]:
+        """One split, or none."""
+        task = self.sampled()
+        fold = assign_folds(task, self.seed)
+        odd = (fold > 0) & (fold % 2 == 1)
+        held, kept = np.flatnonzero(odd), np.flatnonzero(~odd)
+        return [Split(task.subset(kept), task.x[0, held], task.y[held])] if len(held) else []
+
+    def held_out(self, logits: Sequence[Array]) -> None:
+        """Not all images are held out."""
 
 
 class Adapter(LogitBias):
@@ -87,6 +104,7 @@ class Adapter(LogitBias):
         return AdapterClassifier(task.linear, task.text, task.scale, down, up, self.alpha, self.unit_input)
 
 
+@register
 @dataclass(frozen=True)
 class CLIPAdapter(LogitBiasMethod):
     """A two-layer adapter.
@@ -118,22 +136,16 @@ class CLIPAdapter(LogitBiasMethod):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        errors.check_name("solver", self.solver, SOLVERS)
+        errors.check_name("solver", self.solver, ("adam", "sgd"))
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha <= 1):
             raise UsageError(f'alpha must be "auto" or a number from 0 to 1, got {self.alpha!r}')
 
-    @single_thread()
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> AdapterClassifier:
-        """Search alpha where that is asked for, then train."""
-        started = self.begin(task, validation)
-        _, method, figures = self.resolve(task, validation)
-        term = method.bias(task, exact=False)
-        judge = best_epoch(term, validation) if self.solver == "sgd" else None
-        trained = Sum(task, [term]).train(self.recipe(), judge, progress)
-        fitted = term.fitted(trained.parameters[0])
-        return method.finish(fitted, task, started, **figures, **trained.report())
+    def solve(self, task: Task, context: FitContext) -> AdapterClassifier:
+        """Train the network."""
+        term = self.bias(task, exact=False)
+        judge = best_epoch(term, context.validation) if self.solver == "sgd" else None
+        trained = Sum(task, [term]).train(self.recipe(), judge, context.progress)
+        return replace(term.fitted(trained.parameters[0]), report=trained.report())
 
     def recipe(self) -> Steps:
         """The steps of the solver."""
@@ -148,38 +160,31 @@ class CLIPAdapter(LogitBiasMethod):
             seed=self.seed,
         )
 
-    def resolves(self) -> bool:
+    def needs_tuning(self) -> bool:
         """Whether alpha is searched."""
         return self.alpha == "auto" and self.solver == "adam"
 
-    def chooses(self) -> bool:
-        """Alpha, or the best epoch."""
-        return self.resolves() or self.solver == "sgd"
+    def uses_validation(self) -> bool:
+        """Whether there is an alpha, or an epoch, to choose."""
+        return self.needs_tuning() or self.solver == "sgd"
 
-    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, CLIPAdapter, dict[str, Any]]:
+    def tune(self, task: Task, splits: Splits) -> Tuning:
         """Choose alpha where it is "auto"."""
         if self.alpha != "auto":
-            return task, self, {}
+            return Tuning(self)
         if self.solver == "sgd":
-            return task, replace(self, alpha=0.5), {}
-        parts = cross_validation.splits(task, validation) if validation is not None else self._halves(task)
-        if not parts:
-            return task, replace(self, alpha=DEFAULT), cross_validation.fallback("alpha", DEFAULT)
+            return Tuning(replace(self, alpha=0.5))
+        if splits.validation is None:
+            splits = OneSplit(task, None, splits.seed)
+        if not splits.parts:
+            return selection.fallback(self, "alpha", ONE_SHOT_ALPHA)
         short = replace(self, epochs=max(1, self.epochs // 10))
-        columns = in_parallel(
-            lambda alpha: cross_validation.held_out_logits(replace(short, alpha=alpha), parts), ALPHAS
-        )
-        place, report = cross_validation.pick("alpha", ALPHAS, columns, parts)
-        return task, replace(self, alpha=ALPHAS[place]), report
 
-    def _halves(self, task: Task) -> list[cross_validation.Split]:
-        """One split, every other fold against the rest: five of them would take longer than the fit."""
-        if task.classes > cross_validation.CLASSES:
-            task = some_classes(task, cross_validation.CLASSES, self.seed)
-        fold = assign_folds(task, self.seed)
-        away = (fold > 0) & (fold % 2 == 1)
-        held, kept = np.flatnonzero(away), np.flatnonzero(~away)
-        return [cross_validation.Split(task.subset(kept), task.x[0, held], task.y[held])] if len(held) else []
+        def logits(alpha: float) -> list[Array]:
+            method = replace(short, alpha=alpha)
+            return [method.solve(part.task, FitContext()).logits(part.x) for part in splits.parts]
+
+        return splits.choose(self, "alpha", ALPHAS, selection.in_parallel(logits, ALPHAS))
 
     def bias(self, task: Task, exact: bool) -> Adapter:
         """The network as a term."""

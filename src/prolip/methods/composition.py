@@ -18,20 +18,26 @@ published no program for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, partial, reduce
+from operator import or_
 from typing import Any, ClassVar
 
-from prolip import methods
-from prolip.core import Fitted, Settings, Task, UsageError, errors
-from prolip.methods.base import Method, Progress, Shape, plain
-from prolip.methods.common.combined import Combined
-from prolip.methods.common.logit_bias import LogitBiasMethod, Sum
+import numpy as np
+
+from prolip.core import Fitted, Head, SavedModelError, Settings, Task, Text, UsageError, errors
+from prolip.core.arrays import Array, Tensors
+from prolip.io.onnx_graph import Graph
+from prolip.methods import registry
+from prolip.methods.base import FitContext, Method, Shape, plain
+from prolip.methods.logit_bias import LogitBiasMethod, Sum
+from prolip.methods.registry import register
+from prolip.methods.selection import Splits, Tuning
+from prolip.methods.zero_shot import ZeroShot
 from prolip.solvers.adam import Steps
-from prolip.solvers.threads import single_thread
 
 SOLVERS = ("exact", "adam")
-WITH_ADAM: dict[str, dict[str, Any]] = {"task_res": {"lam": 0.0}}  # the paper pulls on ProLIP's matrix alone
+REPORTED = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")  # sums in the paper's tables
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Composition(Method):
     lr, epochs
         Of "adam".
     seed
-        Of everything random in the terms.
+        Random seed for the terms.
     term_options
         Options of the terms: by name for every term that has it, as "term.name" for one. A plain
         lam="auto" leaves each term the rule that it has in a sum.
@@ -67,7 +73,7 @@ class Composition(Method):
     def options(cls) -> list[str]:
         """Its own, those of its terms, and those as "term.name"."""
         own = [f.name for f in fields(cls) if f.name != "term_options"]
-        theirs = {name: methods.options(name) for name in cls.members}
+        theirs = {name: registry.options(name) for name in cls.members}
         shared = [option for options in theirs.values() for option in options if option not in own]
         dotted = [f"{name}.{option}" for name, options in theirs.items() for option in options]
         return [*own, *dict.fromkeys(shared), *dotted]
@@ -80,17 +86,17 @@ class Composition(Method):
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings = self.to_settings()
-        return partial(methods.create, settings.method, **settings.options), ()
+        return partial(registry.create, settings.method, **settings.options), ()
 
     def terms(self) -> list[LogitBiasMethod]:
         """The terms with their options."""
         built = []
         for name in self.members:
-            cls = methods.get(name)
+            cls = registry.get(name)
             assert issubclass(cls, LogitBiasMethod)
-            known, given = cls.options(), dict(cls.in_sum)
+            known, given = cls.options(), dict(cls.options_in_sum)
             if self.solver == "adam":
-                given |= WITH_ADAM.get(name, {})
+                given |= cls.options_in_adam_sum
             given |= {"seed": self.seed} if "seed" in known else {}
             given |= {
                 option: value
@@ -105,41 +111,42 @@ class Composition(Method):
             built.append(cls.create(**given | dotted))
         return built  # type: ignore[return-value]
 
-    @single_thread()
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Combined:
-        """Let each term choose what it has to, then train the sum."""
-        started = self.begin(task, validation)
-        terms, reports = [], []
-        for given in self.terms():
-            task, term, figures = given.resolve(task, validation if given.resolves() else None)
-            terms.append(term)
-            reports.append(figures)
+    def needs_tuning(self) -> bool:
+        """Whether a term has something to choose before training."""
+        return any(term.needs_tuning() for term in self.terms())
+
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Let each term choose what it has to, alone."""
+        tuned = [term.tune(task, splits) for term in self.terms()]
+        options = {
+            f"{member}.{name}": value
+            for member, one in zip(self.members, tuned, strict=True)
+            for name, value in one.method.to_settings().options.items()
+        }
+        lam = next((one.report["lam"] for one in tuned if "lam" in one.report), None)
+        report = {"lam_rule": self.term_options.get("lam"), "lam": lam}
+        return Tuning(replace(self, term_options=options), report)
+
+    def solve(self, task: Task, context: FitContext) -> Combined:
+        """Train the sum."""
+        terms = self.terms()
         exact = self._goes_to_minimum(task, terms)
         biases = [term.bias(task, exact) for term in terms]
         if exact:
             trained = Sum(task, biases).minimise()
         else:
-            decay = 0.01 if "tip_adapter_f" in self.members else 0.0
-            trained = Sum(task, biases).train(Steps(self.lr, self.epochs, decay=decay), progress=progress)
-        parts: list[Fitted] = [methods.create("zero_shot").fit(task)]
-        for term, bias, parameters, figures in zip(terms, biases, trained.parameters, reports, strict=True):
-            parts.append(replace(bias.fitted(parameters), settings=term.to_settings(), report=figures))
-        fitted = Combined(tuple(parts), (1.0 - len(biases), *[1.0] * len(biases)))
-        lam = next((figures["lam"] for figures in reports if "lam" in figures), None)
-        rule, solver = self.term_options.get("lam"), "exact" if exact else "adam"
-        options = {
-            f"{member}.{name}": value
-            for member, term in zip(self.members, terms, strict=True)
-            for name, value in term.to_settings().options.items()
-        }
-        settled = replace(self, solver=solver, term_options=options)
-        return settled.finish(
-            fitted, task, started, lam_rule=rule, lam=lam, solver=solver, **trained.report()
+            steps = Steps(self.lr, self.epochs, decay=max(term.decay_in_adam_sum for term in terms))
+            trained = Sum(task, biases).train(steps, progress=context.progress)
+        parts: list[Fitted] = [ZeroShot().fit(task)]
+        for term, bias, parameters in zip(terms, biases, trained.parameters, strict=True):
+            parts.append(replace(bias.fitted(parameters), settings=term.to_settings()))
+        solver = "exact" if exact else "adam"
+        return Combined(
+            tuple(parts),
+            (1.0 - len(biases), *[1.0] * len(biases)),
+            settings=replace(self, solver=solver).to_settings(),
+            report={"solver": solver, **trained.report()},
         )
-
-    def chooses(self) -> bool:
-        """Whether a term has something to choose before training."""
-        return any(term.resolves() for term in self.terms())
 
     def _goes_to_minimum(self, task: Task, terms: list[LogitBiasMethod]) -> bool:
         without = [term.name for term in terms if not term.bias(task, exact=False).smooth]
@@ -165,7 +172,7 @@ def compose(name: str) -> type[Composition]:
         raise UsageError(f"a sum needs two or more different methods, like 'prolip+task_res', got {name!r}")
     classes = []
     for member in members:
-        cls = methods.get(member)
+        cls = registry.get(member)
         if not issubclass(cls, LogitBiasMethod):
             raise UsageError(f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits")
         classes.append(cls)
@@ -174,8 +181,80 @@ def compose(name: str) -> type[Composition]:
         "summary": f"{' and '.join(members)}, trained together as biases on zero-shot",
         "open_class": all(cls.open_class for cls in classes),
         "size": " + ".join(cls.size for cls in classes),
-        "needs": tuple(dict.fromkeys(need for cls in classes for need in cls.needs)),
+        "needs": reduce(or_, (cls.needs for cls in classes)),
+        "redundant_on_black_box": any(cls.redundant_on_black_box for cls in classes),
         "members": members,
         "__doc__": Composition.__doc__,
     }
     return type("Composition", (Composition,), described)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Combined(Fitted):
+    """logits = sum_i w_i logits_i of fitted parts.
+
+    A sum of logit biases on the zero-shot logits z is
+    z + sum_i (logits_i - z): weights 1, and 1 - (number of parts) for zero-shot itself.
+    """
+
+    kind: ClassVar[str] = "combined"
+
+    parts: tuple[Fitted, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def text(self) -> Text:  # type: ignore[override]
+        """The classes, which all parts share."""
+        return self.parts[0].text
+
+    def logits(self, x: Any) -> Array:
+        """The weighted sum of the parts' scores, [m, K]."""
+        scores = [weight * part.logits(x) for weight, part in zip(self.weights, self.parts, strict=True)]
+        return np.sum(scores, axis=0)
+
+    def to_onnx(self, graph: Graph, x: str) -> str:
+        """Add what `logits` computes to a graph."""
+        weighted = [
+            graph.node("Mul", part.to_onnx(graph, x), weight)
+            for weight, part in zip(self.weights, self.parts, strict=True)
+        ]
+        return graph.node("Sum", *weighted)
+
+    def with_text(self, text: Any) -> Combined:
+        """The same parts, other classes, if all of them can."""
+        return replace(self, parts=tuple(part.with_text(text) for part in self.parts))
+
+    def tensors(self) -> Tensors:
+        """The tensors of part i behind the prefix `i.`."""
+        return {
+            f"{i}.{name}": array
+            for i, part in enumerate(self.parts)
+            for name, array in part.tensors().items()
+        }
+
+    def config(self) -> dict[str, Any]:
+        """Each part as it would be saved alone, and the weights."""
+        parts = [
+            {"kind": part.kind, "config": part.config(), "settings": asdict(part.settings)}
+            for part in self.parts
+        ]
+        return {"parts": parts, "weights": list(self.weights)}
+
+    @classmethod
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Combined:
+        """Restore each part by its kind."""
+        saved, weights = config["parts"], tuple(float(weight) for weight in config["weights"])
+        if not saved or len(saved) != len(weights):
+            raise SavedModelError(f"a sum of {len(saved)} models with {len(weights)} weights")
+        parts = []
+        for i, part in enumerate(saved):
+            prefix = f"{i}."
+            own = {name.removeprefix(prefix): a for name, a in tensors.items() if name.startswith(prefix)}
+            settings = Settings(**part["settings"])
+            parts.append(registry.restore(part["kind"], own, part["config"], head, text, settings, {}))
+        return cls(tuple(parts), weights)
+
+
+for name in REPORTED:
+    register(compose(name))

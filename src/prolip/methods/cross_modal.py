@@ -21,14 +21,16 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.methods.base import Shape
-from prolip.methods.common.classifiers import LinearClassifier, unit_features
-from prolip.methods.common.hyperparameter import PenaltySearch
-from prolip.methods.common.logit_bias import stopping
+from prolip.methods.classifiers import LinearClassifier, unit_features
+from prolip.methods.logit_bias import stopping
+from prolip.methods.penalty import PenaltyMethod
+from prolip.methods.registry import register
 from prolip.solvers.regression import SoftmaxRegression
 
 
+@register
 @dataclass(frozen=True)
-class CrossModal(PenaltySearch):
+class CrossModal(PenaltyMethod):
     """A linear probe on images and texts together."""
 
     name: ClassVar[str] = "cross_modal"

@@ -18,7 +18,6 @@ score here is the mean of the others'.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,16 +25,19 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.methods import selection as cross_validation
-from prolip.methods.base import Shape
-from prolip.methods.common.classifiers import LinearClassifier, products, unit_features
-from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
+from prolip.methods import selection
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.classifiers import LinearClassifier, products, unit_features
+from prolip.methods.registry import register
+from prolip.methods.selection import Splits, Tuning
 
-GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
+ALPHA_GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
+ONE_SHOT_ALPHA = 0.03
 
 
+@register
 @dataclass(frozen=True)
-class GDA(HyperparameterSearch):
+class GDA(Method):
     """Gaussian discriminant analysis.
 
     Parameters
@@ -43,14 +45,12 @@ class GDA(HyperparameterSearch):
     alpha
         Weight beside the zero-shot logits: "auto" (searched), or a number.
     seed
-        Of the folds.
+        Random seed for the folds.
     """
 
     name: ClassVar[str] = "gda"
     summary: ClassVar[str] = "Gaussian discriminant analysis beside zero-shot, closed form"
     size: ClassVar[str] = "0"
-    option: ClassVar[str] = "alpha"
-    fallback: ClassVar[float] = 0.03
 
     alpha: str | float = "auto"
     seed: int = 0
@@ -59,22 +59,30 @@ class GDA(HyperparameterSearch):
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and self.alpha >= 0):
             raise UsageError(f'alpha must be "auto" or a number >= 0, got {self.alpha!r}')
 
-    def fit_with(self, task: Task, value: float) -> LinearClassifier:
-        """Means and covariance, in one linear classifier with the texts."""
-        weight, bias = discriminants(task)
-        weight = task.scale * task.text.rows.astype(weight.dtype, copy=False) + value * weight
-        return LinearClassifier(task.linear, task.text, weight, value * bias)
+    def needs_tuning(self) -> bool:
+        """Whether alpha is "auto"."""
+        return self.alpha == "auto"
 
-    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
-        """Alpha, from the grid."""
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Choose alpha from the grid."""
+        if self.alpha != "auto":
+            return Tuning(self)
+        if not splits.parts:
+            return selection.fallback(self, "alpha", ONE_SHOT_ALPHA)
         pairs = []  # zero-shot and own logits by split
-        for part in parts:
+        for part in splits.parts:
             weight, bias = discriminants(part.task)
             f = unit_features(part.task.linear, part.x)
             pairs.append((task.scale * products(f, part.task.text.rows), products(f, weight) + bias))
-        columns = [[zero + alpha * own for zero, own in pairs] for alpha in GRID]
-        place, report = cross_validation.pick("alpha", GRID, columns, parts)
-        return Hyperparameter(GRID[place], report, columns[place])
+        columns = [[zero + alpha * own for zero, own in pairs] for alpha in ALPHA_GRID]
+        return splits.choose(self, "alpha", ALPHA_GRID, columns)
+
+    def solve(self, task: Task, context: FitContext) -> LinearClassifier:
+        """Estimate means and covariance, in one linear classifier with the texts."""
+        alpha = float(self.alpha)
+        weight, bias = discriminants(task)
+        weight = task.scale * task.text.rows.astype(weight.dtype, copy=False) + alpha * weight
+        return LinearClassifier(task.linear, task.text, weight, alpha * bias)
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained; K x D numbers are estimated."""

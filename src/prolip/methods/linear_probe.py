@@ -19,19 +19,22 @@ from typing import ClassVar
 
 from prolip.core import Task, UsageError, errors
 from prolip.core.arrays import Array
-from prolip.methods import selection as cross_validation
-from prolip.methods.base import Shape
-from prolip.methods.common.classifiers import SPACES, LinearClassifier, unit_features
-from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch, in_parallel
+from prolip.methods import selection
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.classifiers import SPACES, LinearClassifier, unit_features
+from prolip.methods.registry import register
+from prolip.methods.selection import Score, Splits, Tuning
 from prolip.solvers.regression import Coefficients, SoftmaxRegression
 
 SWEEP = (-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0)  # log10 C
 REFINE = (1.0, 0.5, 0.25)
-TOL, EVALUATIONS = 1e-4, 100  # of the sweep: good enough to compare by
+SWEEP_TOL, SWEEP_EVALUATIONS = 1e-4, 100  # good enough to compare by
+ONE_SHOT_C = 100.0
 
 
+@register
 @dataclass(frozen=True)
-class LinearProbe(HyperparameterSearch):
+class LinearProbe(Method):
     """Logistic regression.
 
     Parameters
@@ -41,14 +44,12 @@ class LinearProbe(HyperparameterSearch):
     features
         "embedding", or "pre" for what comes before the projection.
     seed
-        Of the folds.
+        Random seed for the folds.
     """
 
     name: ClassVar[str] = "linear_probe"
     summary: ClassVar[str] = "logistic regression on the images alone, C swept"
     size: ClassVar[str] = "K x D"
-    option: ClassVar[str] = "C"
-    fallback: ClassVar[float] = 100.0
 
     C: str | float = "auto"
     features: str = "embedding"
@@ -59,24 +60,32 @@ class LinearProbe(HyperparameterSearch):
         if self.C != "auto" and not (isinstance(self.C, (int, float)) and 0 < self.C < math.inf):
             raise UsageError(f'C must be "auto" or a positive number, got {self.C!r}')
 
-    def fit_with(self, task: Task, value: float) -> LinearClassifier:
-        """The regression for one C."""
-        f, y = self.rows(task)
-        found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * value))
-        fitted = LinearClassifier(task.linear, task.text, found.weight, found.bias, self.features)
-        return replace(fitted, report={"converged": found.minimum.converged})
+    def needs_tuning(self) -> bool:
+        """Whether C is "auto"."""
+        return self.C == "auto"
 
-    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
-        """C, swept and refined."""
-        sweep = _Sweep(self, parts)
-        place = sweep.best(SWEEP)
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Sweep C, and refine it."""
+        if self.C != "auto":
+            return Tuning(self)
+        if not splits.parts:
+            return selection.fallback(self, "C", ONE_SHOT_C)
+        sweep = _Sweep(self, splits)
+        best = sweep.best(SWEEP)
         for step in REFINE:
-            place = sweep.best((place - step, place, place + step))
+            best = sweep.best((best - step, best, best + step))
         tried = sorted(sweep.scores)
-        scores = [sweep.scores[exponent] for exponent in tried]
-        values = [10**exponent for exponent in tried]
-        report = cross_validation.report("C", values, scores, parts)
-        return Hyperparameter(10**place, report, sweep.logits[place])
+        report = splits.report("C", [10**e for e in tried], [sweep.scores[e] for e in tried])
+        return Tuning(replace(self, C=10**best), report, splits.held_out(sweep.logits[best]))
+
+    def solve(self, task: Task, context: FitContext) -> LinearClassifier:
+        """Fit the regression for one C."""
+        f, y = self.rows(task)
+        found = SoftmaxRegression(f, y, task.classes).solve(1 / (2 * len(f) * float(self.C)))
+        report = {"converged": found.minimum.converged}
+        return LinearClassifier(
+            task.linear, task.text, found.weight, found.bias, self.features, report=report
+        )
 
     def count(self, shape: Shape) -> int:
         """K x D, or K x Do on the features before the projection."""
@@ -91,13 +100,13 @@ class LinearProbe(HyperparameterSearch):
 class _Sweep:
     """Held-out scores along C. Each problem is decomposed once; each fit starts from its neighbour's."""
 
-    def __init__(self, probe: LinearProbe, parts: Sequence[cross_validation.Split]) -> None:
-        self.problems = in_parallel(
-            lambda part: SoftmaxRegression(*probe.rows(part.task), part.task.classes), parts
+    def __init__(self, probe: LinearProbe, splits: Splits) -> None:
+        self.splits = splits
+        self.problems = selection.in_parallel(
+            lambda part: SoftmaxRegression(*probe.rows(part.task), part.task.classes), splits.parts
         )
-        self.held = [unit_features(part.task.linear, part.x, probe.features) for part in parts]
-        self.labels = [part.y for part in parts]
-        self.scores: dict[float, cross_validation.Score] = {}
+        self.held = [unit_features(part.task.linear, part.x, probe.features) for part in splits.parts]
+        self.scores: dict[float, Score] = {}
         self.logits: dict[float, list[Array]] = {}
         self.starts: dict[float, list[Array]] = {}
 
@@ -106,7 +115,7 @@ class _Sweep:
         for exponent in exponents:
             if exponent not in self.scores:
                 self._fit(exponent)
-        return exponents[cross_validation.best([self.scores[exponent] for exponent in exponents])]
+        return max(exponents, key=self.scores.__getitem__)
 
     def _fit(self, exponent: float) -> None:
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)
@@ -115,9 +124,9 @@ class _Sweep:
             problem = self.problems[i]
             lam = 1 / (2 * len(problem.y) * 10**exponent)
             start = None if near is None else self.starts[near][i]
-            return problem.solve(lam, start=start, tol=TOL, evaluations=EVALUATIONS)
+            return problem.solve(lam, start=start, tol=SWEEP_TOL, evaluations=SWEEP_EVALUATIONS)
 
-        found = in_parallel(solve, range(len(self.problems)))
+        found = selection.in_parallel(solve, range(len(self.problems)))
         logits = [held @ each.weight.T + each.bias for held, each in zip(self.held, found, strict=True)]
         self.starts[exponent], self.logits[exponent] = [each.unknowns for each in found], logits
-        self.scores[exponent] = cross_validation.score(logits, self.labels)
+        self.scores[exponent] = self.splits.score(logits)

@@ -28,12 +28,14 @@ from typing import ClassVar
 import numpy as np
 
 from prolip.core import Task, UsageError
-from prolip.core.arrays import Array, one_hot_sum, softmax
-from prolip.methods.base import Method, Progress, Shape
-from prolip.methods.common.classifiers import LinearClassifier, unit_features
-from prolip.solvers.threads import single_thread
+from prolip.core.arrays import Array, one_hot_sum
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.classifiers import LinearClassifier, unit_features
+from prolip.methods.registry import register
+from prolip.solvers.softmax_loss import softmax_loss
 
 
+@register
 @dataclass(frozen=True)
 class LPPlusPlus(Method):
     """A blend of text and class weights.
@@ -57,24 +59,23 @@ class LPPlusPlus(Method):
         if self.epochs < 0:
             raise UsageError(f"epochs must be a number >= 0, got {self.epochs}")
 
-    @single_thread()
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> LinearClassifier:
+    def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
-        started = self.begin(task, validation)
+        validation = context.validation
         best, kept, at = -1.0, start(task), 0
         for epoch, point in enumerate(descend(task, self.epochs, self.accumulate), start=1):
             accuracy = 0.0 if validation is None else _accuracy(point, validation)
             if accuracy >= best:
                 best, kept, at = accuracy, point, epoch
-            if progress is not None:
-                progress(epoch, self.epochs)
-        fitted = LinearClassifier(task.linear, task.text, kept.weight(task.text.rows), kept.b)
-        return replace(self, epochs=at).finish(fitted, task, started)
+            if context.progress is not None:
+                context.progress(epoch, self.epochs)
+        settings = replace(self, epochs=at).to_settings()
+        return LinearClassifier(
+            task.linear, task.text, kept.weight(task.text.rows), kept.b, settings=settings
+        )
 
-    def chooses(self) -> bool:
-        """What a validation set is used for: the best epoch."""
+    def uses_validation(self) -> bool:
+        """Whether there is an epoch to choose."""
         return True
 
     def count(self, shape: Shape) -> int:
@@ -115,15 +116,14 @@ def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[Point]:
     """The point after each epoch."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
-    n, every, texts = len(f), np.arange(len(f)), task.text.rows.astype(f.dtype, copy=False)
+    n, texts = len(f), task.text.rows.astype(f.dtype, copy=False)
     step = 4 * n / float(np.linalg.eigvalsh(f.T @ f)[-1])
     step_alpha = n / (4 * float(np.square(f @ texts.T).sum(axis=0).max()))
     point = start(task)
     w, b, alpha = point.w, point.b, point.alpha
     speed_w, speed_b, slope_alpha = np.zeros_like(w), np.zeros_like(b), np.zeros_like(alpha)
     for epoch in range(1, epochs + 1):
-        residual = softmax(f @ (w + alpha[:, None] * texts).T + b)
-        residual[every, y] -= 1
+        _, residual = softmax_loss(f @ (w + alpha[:, None] * texts).T + b, y)
         slope_w = residual.T @ f / n
         slope = (slope_w * texts).sum(axis=1)
         slope_alpha = slope_alpha + slope if accumulate else slope

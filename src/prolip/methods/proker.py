@@ -6,9 +6,10 @@ z(f) = f T', the function nearest to z, in the space of the kernel, that also fi
     g(f) = z(f) + k(f, X) (K + lam I)^-1 (Y - z(X)),        k(f, x) = exp( -beta (1 - f . x) ),  K = k(X, X)
     logits = s g(f)
 
-K has one decomposition, K = U diag(e) U', which serves every lam. lam is searched over `GRID` on a validation
-set or inside the support set; where there is nothing to hold out it is 10, which did best on 60 classes at a
-time of ImageNet's few-shot training sets (1 to 4 images; beta = 3, 5 and 10 did equally well there).
+K has one decomposition, K = U diag(e) U', which serves every lam. lam is searched over `LAM_GRID` on a
+validation set or inside the support set; where there is nothing to hold out it is 10, which did best on 60
+classes at a time of ImageNet's few-shot training sets (1 to 4 images; beta = 3, 5 and 10 did equally well
+there).
 
 Differences from the authors' program: there the second term has a factor lam more, which the paper has not;
 lam and beta are searched together, on the validation split; several views are rows of their own (here an
@@ -17,7 +18,6 @@ image is the mean over its views, as in Tip-Adapter's cache).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,17 +26,20 @@ import numpy as np
 from prolip.core import Fitted, Head, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, unit_rows
 from prolip.io.onnx_graph import Graph
-from prolip.methods import selection as cross_validation
-from prolip.methods.base import Shape
-from prolip.methods.common.classifiers import affinity, products, unit_features
-from prolip.methods.common.hyperparameter import Hyperparameter, HyperparameterSearch
+from prolip.methods import selection
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.classifiers import affinity, products, unit_features
+from prolip.methods.registry import register
+from prolip.methods.selection import Splits, Tuning
 
 # Of lam; of equals the one nearer to zero-shot wins.
-GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+LAM_GRID = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+ONE_SHOT_LAM = 10.0
 
 
+@register
 @dataclass(frozen=True)
-class ProKeR(HyperparameterSearch):
+class ProKeR(Method):
     """Kernel ridge regression beside zero-shot.
 
     Parameters
@@ -46,14 +49,12 @@ class ProKeR(HyperparameterSearch):
     beta
         Sharpness of the kernel.
     seed
-        Of the folds.
+        Random seed for the folds.
     """
 
     name: ClassVar[str] = "proker"
     summary: ClassVar[str] = "ProKeR: kernel ridge regression beside zero-shot, closed form"
     size: ClassVar[str] = "0"
-    option: ClassVar[str] = "lam"
-    fallback: ClassVar[float] = 10.0
 
     lam: str | float = "auto"
     beta: float = 5.0
@@ -65,26 +66,30 @@ class ProKeR(HyperparameterSearch):
         if not self.beta > 0:
             raise UsageError(f"beta must be a positive number, got {self.beta}")
 
-    def fit_with(self, task: Task, value: float) -> KernelClassifier:
-        """The regression for one lam."""
-        return Regression(task, self.beta).solve(value)
+    def needs_tuning(self) -> bool:
+        """Whether lam is "auto"."""
+        return self.lam == "auto"
 
-    def search(self, task: Task, parts: Sequence[cross_validation.Split]) -> Hyperparameter:
-        """The value of lam, from the grid."""
-        problems = [Regression(part.task, self.beta) for part in parts]
-        columns = [
-            [problem.solve(lam).logits(part.x) for problem, part in zip(problems, parts, strict=True)]
-            for lam in GRID
-        ]
-        place, report = cross_validation.pick("lam", GRID, columns, parts)
-        return Hyperparameter(GRID[place], report, columns[place])
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Choose lam from the grid."""
+        if self.lam != "auto":
+            return Tuning(self)
+        if not splits.parts:
+            return selection.fallback(self, "lam", ONE_SHOT_LAM)
+        problems = [(KernelRegression(part.task, self.beta), part.x) for part in splits.parts]
+        columns = [[problem.solve(lam).logits(x) for problem, x in problems] for lam in LAM_GRID]
+        return splits.choose(self, "lam", LAM_GRID, columns)
+
+    def solve(self, task: Task, context: FitContext) -> KernelClassifier:
+        """Solve the regression for one lam."""
+        return KernelRegression(task, self.beta).solve(float(self.lam))
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained."""
         return 0
 
 
-class Regression:
+class KernelRegression:
     """The problem on a support set, decomposed once."""
 
     def __init__(self, task: Task, beta: float) -> None:
@@ -103,6 +108,7 @@ class Regression:
         return KernelClassifier(task.linear, task.text, task.scale, self.keys, coefficients, self.beta)
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class KernelClassifier(Fitted):
     """logits = s ( f T' + exp(-beta (1 - f X')) A ): support images X, and their coefficients by class."""

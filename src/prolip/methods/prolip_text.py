@@ -19,10 +19,12 @@ import numpy as np
 
 from prolip.core import InputError, Task
 from prolip.core.arrays import Array
+from prolip.core.capabilities import Capability
 from prolip.methods.base import Shape
-from prolip.methods.common.classifiers import TextProjected, text_rows, unit_features
-from prolip.methods.common.logit_bias import Pullback, normalised, row_space
-from prolip.methods.common.penalised_bias import PenalisedBias, PenalisedBiasMethod
+from prolip.methods.classifiers import TextProjected, text_rows, unit_features
+from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised, row_space
+from prolip.methods.penalty import PenalisedBiasMethod
+from prolip.methods.registry import register
 from prolip.solvers import lam_value
 from prolip.solvers.adam import Steps
 
@@ -74,6 +76,7 @@ class TextProjection(PenalisedBias):
         return TextProjected(task.linear, task.text, task.scale, projection, self.per_template, rows)
 
 
+@register
 @dataclass(frozen=True)
 class ProLIPText(PenalisedBiasMethod):
     """Fine-tune the text projection.
@@ -90,7 +93,7 @@ class ProLIPText(PenalisedBiasMethod):
     summary: ClassVar[str] = "fine-tune the text projection, kept near its pretrained value"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "Dt x D"
-    needs: ClassVar[tuple[str, ...]] = ("image embeddings", "text features before the projection")
+    needs: ClassVar[Capability] = Capability.EMBEDDINGS | Capability.TEXT_FEATURES
 
     per_template: bool = True
     lr: float = 1e-4

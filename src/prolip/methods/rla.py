@@ -15,9 +15,11 @@ from typing import ClassVar
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
 from prolip.methods.base import Shape
-from prolip.methods.common.projection import Projection
+from prolip.methods.prolip import Projection
+from prolip.methods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class RLA(Projection):
     """A linear adapter after the frozen head."""
@@ -26,6 +28,7 @@ class RLA(Projection):
     summary: ClassVar[str] = "a square linear map on the embedding, kept near the identity (black box)"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "D x D"
+    redundant_on_black_box: ClassVar[bool] = True  # there it is `prolip`
 
     def inner(self, task: Task) -> Task:
         """A black box on the embeddings."""

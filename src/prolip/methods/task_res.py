@@ -15,20 +15,75 @@ by the steps of CLAP, without a penalty. By default it is ours: unit texts, the 
 Difference that is left: where only unit texts are known, their length is taken to be s / 10.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Task
+from prolip.core.arrays import Array, unit_rows
 from prolip.methods.base import Shape
-from prolip.methods.common.hyperparameter import Hyperparameter
-from prolip.methods.common.penalised_bias import PenalisedBiasMethod
-from prolip.methods.common.text_residual import TextResidual, raw_texts
+from prolip.methods.classifiers import LinearClassifier, unit_features
+from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised
+from prolip.methods.penalty import PenalisedBiasMethod
+from prolip.methods.registry import register
+from prolip.methods.selection import Splits, Tuning
 from prolip.solvers import lam_value
 from prolip.solvers.adam import Steps, clap_steps
 
 
+class TextResidual(PenalisedBias):
+    """The bias of methods that move the class texts, TaskRes and CLAP, in residuals r [K, D] from zero:
+
+        s f . (t_k + alpha r_k) - s f . t_k,    with t_k + alpha r_k of unit length again where `normalise`
+
+    and a penalty lam sum_k m_k |r_k|^2 with a weight for every class. The authors of both move texts that are
+    as long as the model's text tower makes them (`raw_texts`); where they are normalised again that is a
+    matter of the unit of r, for a penalty or a learning rate.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        weights: Array,
+        alpha: float = 1.0,
+        normalise: bool = True,
+        lam: float = 1.0,
+        rows: Array | None = None,
+    ) -> None:
+        x, _ = task.rows()
+        self.task, self.alpha, self.normalise, self.lam = task, alpha, normalise, lam
+        self.f = unit_features(task.linear, x)
+        self.text = task.text.rows.astype(self.f.dtype, copy=False)
+        self.rows = self.text if rows is None else rows.astype(self.f.dtype, copy=False)  # what r is added to
+        self.weights = weights.astype(self.f.dtype, copy=False)[:, None]  # m [K, 1]
+        self.start = (np.zeros_like(self.text),)
+
+    def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
+        """The term s f (T_new - T)', and the way back through the normalisation."""
+        f, s, moved = self.f[rows], self.task.scale, self.rows + self.alpha * parameters[0]
+        new, back = normalised(moved) if self.normalise else (moved, lambda slope: slope)
+
+        def pullback(slope: Array) -> list[Array]:
+            return [self.alpha * back(s * (slope.T @ f))]
+
+        return f @ (s * (new - self.text)).T, pullback
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """The pull lam sum_k m_k |r_k|^2."""
+        pull = self.lam * self.weights * parameters[0]
+        return float(np.vdot(pull, parameters[0])), [2 * pull]
+
+    def fitted(self, parameters: Sequence[Array]) -> LinearClassifier:
+        """The moved texts as a linear classifier."""
+        moved = self.rows + self.alpha * parameters[0]
+        weight = self.task.scale * (unit_rows(moved) if self.normalise else moved)
+        bias = np.zeros(len(weight), weight.dtype)
+        return LinearClassifier(self.task.linear, self.task.text, weight, bias)
+
+
+@register
 @dataclass(frozen=True)
 class TaskRes(PenalisedBiasMethod):
     """A residual on the text classifier.
@@ -47,22 +102,23 @@ class TaskRes(PenalisedBiasMethod):
     summary: ClassVar[str] = "TaskRes: a residual on every class text"
     size: ClassVar[str] = "K x D"
     solvers: ClassVar[tuple[str, ...]] = ("exact", "adam", "sgd")
-    in_sum: ClassVar[dict[str, Any]] = {"alpha": 0.1, "normalise": False}
+    options_in_sum: ClassVar[dict[str, Any]] = {"alpha": 0.1, "normalise": False}
+    options_in_adam_sum: ClassVar[dict[str, Any]] = {"lam": 0.0}  # the paper pulls on ProLIP's matrix alone
 
     alpha: float = 0.5
     normalise: bool = True
     lr: float = 2e-3
     epochs: int | None = None
 
-    def find(self, task: Task, validation: Task | None) -> Hyperparameter:
-        """The authors' weight decay for their recipe, searched for the minimum."""
-        if self.solver != "exact" and self.lam == "auto":
-            return replace(self, lam=2.5e-4 if self.solver == "adam" else 0.0).find(task, validation)
-        return super().find(task, validation)
+    def needs_tuning(self) -> bool:
+        """Whether the penalty of the exact form is "auto"; the recipes have a fixed one."""
+        return self.solver == "exact" and super().needs_tuning()
 
-    def chooses(self) -> bool:
-        """The pull of the exact form, where it is "auto"."""
-        return self.solver == "exact" and super().chooses()
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Take the authors' weight decay for their recipe; search lam for the minimum."""
+        if self.solver != "exact" and self.lam == "auto":
+            return replace(self, lam=2.5e-4 if self.solver == "adam" else 0.0).tune(task, splits)
+        return super().tune(task, splits)
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
         """The term alpha s f R', or what that is after normalising."""
@@ -82,3 +138,15 @@ class TaskRes(PenalisedBiasMethod):
     def count(self, shape: Shape) -> int:
         """A row for each class: K x D."""
         return shape.classes * shape.dim
+
+
+def raw_texts(task: Task) -> Array:
+    """Class rows [K, D] as long as the text tower makes them: the mean of the prompts, not normalised.
+
+    Where only unit rows are known, they are taken to be s / 10 long, which is about CLIP's (8.7 on ViT-B/32).
+    """
+    text = task.text
+    if text.features is None or text.projection is None:
+        return task.scale / 10 * text.rows
+    raw: Array = text.projection(text.features).mean(axis=0)
+    return raw

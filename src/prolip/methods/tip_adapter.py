@@ -33,15 +33,15 @@ import numpy as np
 
 from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, unit_rows
-from prolip.methods import selection as cross_validation
-from prolip.methods.base import Progress, Shape
-from prolip.methods.common.classifiers import CacheClassifier, affinity, by_class, products, unit_features
-from prolip.methods.common.hyperparameter import in_parallel
-from prolip.methods.common.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
+from prolip.methods import selection
+from prolip.methods.base import FitContext, Shape
+from prolip.methods.classifiers import CacheClassifier, affinity, by_class, products, unit_features
+from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
+from prolip.methods.registry import register
+from prolip.methods.selection import Score, Split, Splits, Tuning
 from prolip.solvers.adam import Steps
-from prolip.solvers.threads import single_thread
 
-GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta
+SEARCH_GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta
 STARTS = tuple(float(alpha) for alpha in range(10))  # that the keys of tip_adapter_f_star are trained at
 
 
@@ -76,6 +76,7 @@ class Cache(LogitBias):
         return CacheClassifier(task.linear, task.text, task.scale, keys, task.y, self.alpha, self.beta)
 
 
+@register
 @dataclass(frozen=True)
 class TipAdapter(LogitBiasMethod):
     """The cache as it is.
@@ -85,7 +86,7 @@ class TipAdapter(LogitBiasMethod):
     alpha, beta
         Weight and sharpness of the cache: numbers, or "auto" for both (searched).
     seed
-        Of folds and batches.
+        Random seed for folds and batches.
     """
 
     name: ClassVar[str] = "tip_adapter"
@@ -102,51 +103,42 @@ class TipAdapter(LogitBiasMethod):
             if value != "auto" and not (isinstance(value, (int, float)) and value >= 0):
                 raise UsageError(f'{name} must be "auto" or a number >= 0, got {value!r}')
 
-    @single_thread()
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> CacheClassifier:
-        """Build the cache; train and search as the method says."""
-        started = self.begin(task, validation)
-        _, method, figures = self.resolve(task, validation)
-        keys, training = method.keys_of(task, progress, validation)
-        fitted = Cache(task, _number(method.alpha), _number(method.beta)).fitted([keys])
-        return method.finish(fitted, task, started, **figures, **training)
-
-    def resolves(self) -> bool:
+    def needs_tuning(self) -> bool:
         """Whether alpha or beta is "auto"."""
         return "auto" in (self.alpha, self.beta)
 
-    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, TipAdapter, dict[str, Any]]:
-        """Search alpha and beta where that is asked for."""
-        if not self.resolves():
-            return task, self, {}
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        return task, *self.search(parts, self.keys_of_parts(parts))
+    def tune(self, task: Task, splits: Splits) -> Tuning:
+        """Search alpha and beta where they are "auto"."""
+        return self.search(splits, self.keys_of_parts(splits.parts)) if self.needs_tuning() else Tuning(self)
 
-    def search(
-        self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]
-    ) -> tuple[TipAdapter, dict[str, Any]]:
-        """With the alpha and beta that do best on held-out images, given the keys of the training parts."""
-        if not parts:
-            start = replace(self, alpha=_number(self.alpha), beta=_number(self.beta))
-            return start, cross_validation.fallback("alpha, beta", 1)
-        alphas, betas = _values(self.alpha, GRID), _values(self.beta, GRID)
-        pairs = list(zip(parts, keys, strict=True))
-        right = np.sum(in_parallel(lambda pair: count_right(*pair, alphas, betas), pairs), axis=0)
+    def search(self, splits: Splits, keys: Sequence[Array]) -> Tuning:
+        """Choose the alpha and beta that do best on held-out images, given the keys of the training parts."""
+        if not splits.parts:
+            start = selection.fallback(self, "alpha", _number(self.alpha), "alpha = beta = 1")
+            return replace(start, method=replace(start.method, beta=_number(self.beta)))  # type: ignore[type-var]
+        alphas, betas = _values(self.alpha, SEARCH_GRID), _values(self.beta, SEARCH_GRID)
+        pairs = list(zip(splits.parts, keys, strict=True))
+        right = np.sum(selection.in_parallel(lambda pair: count_right(*pair, alphas, betas), pairs), axis=0)
         beta, alpha = np.unravel_index(right.argmax(), right.shape)
         found = replace(self, alpha=alphas[alpha], beta=betas[beta])
-        score = found.score(parts, keys)
-        report = cross_validation.report("alpha, beta", [(found.alpha, found.beta)], [score], parts)
-        return found, report
+        report = splits.report("alpha, beta", [(found.alpha, found.beta)], [found.score(splits, keys)])
+        return Tuning(found, report)
 
-    def score(self, parts: Sequence[cross_validation.Split], keys: Sequence[Array]) -> cross_validation.Score:
+    def score(self, splits: Splits, keys: Sequence[Array]) -> Score:
         """How well these keys do on held-out images, at this alpha and beta."""
-        caches = [Cache(part.task, _number(self.alpha), _number(self.beta)) for part in parts]
-        logits = [
-            cache.fitted([own]).logits(part.x) for cache, own, part in zip(caches, keys, parts, strict=True)
-        ]
-        return cross_validation.score(logits, [part.y for part in parts])
+        caches = [Cache(part.task, _number(self.alpha), _number(self.beta)) for part in splits.parts]
+        return splits.score(
+            [
+                cache.fitted([own]).logits(part.x)
+                for cache, own, part in zip(caches, keys, splits.parts, strict=True)
+            ]
+        )
+
+    def solve(self, task: Task, context: FitContext) -> CacheClassifier:
+        """Build the cache; train its keys where the method does."""
+        keys, report = self.keys_of(task, context)
+        fitted = Cache(task, _number(self.alpha), _number(self.beta)).fitted([keys])
+        return replace(fitted, report=report)
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""
@@ -156,17 +148,16 @@ class TipAdapter(LogitBiasMethod):
         """Nothing is trained."""
         return 0
 
-    def keys_of(
-        self, task: Task, progress: Progress | None, validation: Task | None
-    ) -> tuple[Array, dict[str, Any]]:
-        """The cache's keys [n, D], and what there is to tell of them: the support images as they are."""
+    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
+        """The cache's keys [n, D], the support images as they are; and a report of their training."""
         return Cache(task, 1.0, 1.0).keys, {}
 
-    def keys_of_parts(self, parts: Sequence[cross_validation.Split]) -> list[Array]:
+    def keys_of_parts(self, parts: Sequence[Split]) -> list[Array]:
         """The keys of each training part."""
-        return in_parallel(lambda part: self.keys_of(part.task, None, None)[0], parts)
+        return selection.in_parallel(lambda part: self.keys_of(part.task, FitContext())[0], parts)
 
 
+@register
 @dataclass(frozen=True)
 class TipAdapterF(TipAdapter):
     """The cache with trained keys.
@@ -181,6 +172,8 @@ class TipAdapterF(TipAdapter):
     summary: ClassVar[str] = "Tip-Adapter-F: the cache with trained keys, alpha = beta = 1"
     size: ClassVar[str] = "N x K x D"
 
+    decay_in_adam_sum: ClassVar[float] = 0.01
+
     alpha: str | float = 1.0
     lr: float = 1e-3
     epochs: int = 20
@@ -194,20 +187,19 @@ class TipAdapterF(TipAdapter):
         """A key for each image: N x K x D."""
         return shape.images * shape.dim
 
-    def keys_of(
-        self, task: Task, progress: Progress | None, validation: Task | None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Keys trained from the support images, and figures of the training."""
+    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
+        """Keys trained from the support images, and a report of the training."""
         term = self.bias(task, exact=False)
         steps = Steps(self.lr, self.epochs, decay=0.01, batch=self.batch, seed=self.seed)
-        trained = Sum(task, [term]).train(steps, best_epoch(term, validation), progress)
+        trained = Sum(task, [term]).train(steps, best_epoch(term, context.validation), context.progress)
         return trained.parameters[0][0], trained.report()
 
-    def chooses(self) -> bool:
-        """What a validation set is used for: the best epoch."""
+    def uses_validation(self) -> bool:
+        """Whether there is an epoch to choose."""
         return True
 
 
+@register
 @dataclass(frozen=True)
 class TipAdapterFStar(TipAdapterF):
     """Trained keys, searched alpha and beta."""
@@ -218,35 +210,33 @@ class TipAdapterFStar(TipAdapterF):
     alpha: str | float = "auto"
     beta: str | float = "auto"
 
-    @single_thread()
-    def fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> CacheClassifier:
+    def tune(self, task: Task, splits: Splits) -> Tuning:
         """Train at each of the first alphas, keep the best, and search alpha and beta with its keys."""
-        if not self.resolves():
-            return super().fit(task, progress, validation)
-        started = self.begin(task, validation)
-        parts = cross_validation.splits(task, validation, seed=self.seed)
-        first, keys = self._start(parts)
-        found, report = self.search(parts, keys)
-        last, training = first.keys_of(task, progress, None)
-        fitted = Cache(task, _number(found.alpha), _number(found.beta)).fitted([last])
-        return found.finish(fitted, task, started, **report, **training)
+        if not self.needs_tuning():
+            return Tuning(self)
+        first, keys = self._start(splits)
+        return replace(self.search(splits, keys), start=first)
 
-    def _start(self, parts: Sequence[cross_validation.Split]) -> tuple[TipAdapterFStar, list[Array]]:
+    def solve(self, task: Task, context: FitContext) -> CacheClassifier:
+        """Train the keys at the alpha that did best, for the alpha and beta that were found with them."""
+        if context.start is None:
+            return super().solve(task, context)
+        keys, report = context.start.keys_of(task, replace(context, validation=None))
+        fitted = Cache(task, _number(self.alpha), _number(self.beta)).fitted([keys])
+        return replace(fitted, report=report)
+
+    def _start(self, splits: Splits) -> tuple[TipAdapterFStar, list[Array]]:
         """With the alpha whose trained keys do best on held-out images (of equals the first); those keys."""
         best, kept, found = -1.0, replace(self, alpha=_number(self.alpha), beta=_number(self.beta)), []
-        for alpha in _values(self.alpha, STARTS) if parts else ():
+        for alpha in _values(self.alpha, STARTS) if splits.parts else ():
             at = replace(kept, alpha=alpha)
-            keys = at.keys_of_parts(parts)
-            if (accuracy := at.score(parts, keys).accuracy) > best:
+            keys = at.keys_of_parts(splits.parts)
+            if (accuracy := at.score(splits, keys).accuracy) > best:
                 best, kept, found = accuracy, at, keys
         return kept, found
 
 
-def count_right(
-    part: cross_validation.Split, keys: Array, alphas: Sequence[float], betas: Sequence[float]
-) -> Array:
+def count_right(part: Split, keys: Array, alphas: Sequence[float], betas: Sequence[float]) -> Array:
     """How many held-out images are right, [betas, alphas].
 
     At one beta, an image is right where z_y + alpha c_y > z_k + alpha c_k for every other class k: between

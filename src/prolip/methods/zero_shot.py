@@ -1,4 +1,4 @@
-"""Zero-shot classification: the pretrained model, asked for the nearest class text.
+"""Zero-shot classification: the nearest class text under the pretrained model.
 
     logits = s * normalize(x W0 + b) T'
 
@@ -9,22 +9,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.registry import register
 
 
+@register
 @dataclass(frozen=True)
 class ZeroShot(Method):
-    """The pretrained model as it came."""
+    """The pretrained model, unchanged."""
 
     name: ClassVar[str] = "zero_shot"
     summary: ClassVar[str] = "the pretrained model, no training"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "0"
 
-    def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Projected:
-        """The pretrained head and the class texts, as they are."""
-        started = self.begin(task, validation)
-        return self.finish(Projected(task.linear, task.text, task.scale), task, started)
+    def solve(self, task: Task, context: FitContext) -> Projected:
+        """Return the pretrained head and the class texts, as they are."""
+        return Projected(task.linear, task.text, task.scale)
 
     def count(self, shape: Shape) -> int:
         """Nothing is trained."""

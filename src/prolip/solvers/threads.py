@@ -20,7 +20,7 @@ import numpy as np
 from prolip.core.arrays import Array
 from prolip.io.environment import cores
 
-CHUNK = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
+CHUNK_MULTIPLICATIONS = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def parallel_matmul(a: Array, b: Array, plus: Array | None = None) -> Array:
 
 def n_chunks(size: int, most: int = 16) -> int:
     """Return the number of chunks for so many multiplications: an even number, for two threads."""
-    return max(1, min(size // CHUNK, most) // 2 * 2)
+    return max(1, min(size // CHUNK_MULTIPLICATIONS, most) // 2 * 2)
 
 
 def split_range(length: int, parts: int) -> list[slice]:

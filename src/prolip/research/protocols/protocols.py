@@ -48,7 +48,7 @@ def few_shot_validation(dataset: EncodedDataset, run: Run) -> Measurements:
         best, chosen = _search(run, task, validation.x[0], validation.y)
     else:
         method, chosen = run.create(), {}
-        best = method.fit(task, validation=validation if method.chooses() else None)
+        best = method.fit(task, validation=validation if method.uses_validation() else None)
     accuracy = _accuracy(best, *dataset.test_split(best))
     return {"accuracy": accuracy, **_report(best), **chosen}
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Task
 from prolip.core.arrays import Array
+from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
-from prolip.encoders.trainable_towers import ATTENTION, IMAGE, Towers
+from prolip.encoders.trainable_towers import Towers
+from prolip.methods.registry import register
 from prolip.research.towers.fine_tuning import FineTuning, Tuned
 from prolip.research.towers.tower_method import TowerTask
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+@register
 @dataclass(frozen=True)
 class CLIPLoRA(FineTuning):
     """LoRA on the attention of both towers.
@@ -54,7 +57,7 @@ class CLIPLoRA(FineTuning):
     name: ClassVar[str] = "clip_lora"
     summary: ClassVar[str] = "low-rank changes of the attention in both towers (transformers only)"
     size: ClassVar[str] = "r x 6 x width x blocks, of each tower"
-    needs: ClassVar[tuple[str, ...]] = (IMAGE, ATTENTION)
+    needs: ClassVar[Capability] = Capability.IMAGE_TOWER | Capability.ATTENTION
 
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Put LoRA's factors into the towers, which changes them, and return the factors."""

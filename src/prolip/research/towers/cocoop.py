@@ -22,6 +22,7 @@ from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
+from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _PROMPTS_AT_ONCE = 256
 
 
+@register
 @dataclass(frozen=True)
 class CoCoOp(CoOp):
     """Context words conditioned on the image.
@@ -103,6 +105,7 @@ def conditional_logits(
     return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Conditional(Fitted):
     """Class texts that depend on the image; predictions need the text tower."""

@@ -45,9 +45,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
+from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
-from prolip.encoders.trainable_towers import WORDS
 from prolip.methods.base import FitContext
+from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
     POSITIONS,
     Layout,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 _IMAGES_AT_ONCE = 32
 
 
+@register
 @dataclass(frozen=True)
 class CoOp(PromptTuning):
     """Learned context words.
@@ -92,7 +94,7 @@ class CoOp(PromptTuning):
     name: ClassVar[str] = "coop"
     summary: ClassVar[str] = "learn the words around the class name, through the text tower"
     size: ClassVar[str] = "M x De, or K x M x De class-specific"
-    needs: ClassVar[tuple[str, ...]] = (WORDS,)
+    needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS
 
     def __post_init__(self) -> None:
         check_name("position", self.position, POSITIONS)
@@ -131,6 +133,7 @@ class CoOp(PromptTuning):
         return ContextProblem.of(self, task).context.numel()
 
 
+@register
 @dataclass(frozen=True)
 class KgCoOp(CoOp):
     """Learned context words, guided by hand-written prompts.
@@ -159,6 +162,7 @@ class KgCoOp(CoOp):
         return problem.cross_entropy(rows, batch) + self.weight * distance
 
 
+@register
 @dataclass(frozen=True)
 class ProGrad(CoOp):
     """Learned context words that do not move against the zero-shot model.

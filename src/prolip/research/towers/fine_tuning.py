@@ -43,10 +43,12 @@ import numpy as np
 from prolip import solvers
 from prolip.core import Head, InputError, Projected, Task, Text
 from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
+from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
-from prolip.encoders.trainable_towers import IMAGE, Tokens, Towers
+from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
+from prolip.methods.registry import register
 from prolip.research.towers.tower_method import Batches, TowerFitted, TowerMethod, TowerTask
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class FineTuning(TowerMethod):
     checkpoint: str | None = None
 
     open_class: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = (IMAGE,)
+    needs: ClassVar[Capability] = Capability.IMAGE_TOWER
     reads_images: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -167,6 +169,7 @@ class FineTuning(TowerMethod):
         return sum(parameter.numel() for parameter in self.choose(towers).values())
 
 
+@register
 @dataclass(frozen=True)
 class FullFineTuning(FineTuning):
     """Fine-tune the whole image tower."""
@@ -180,6 +183,7 @@ class FullFineTuning(FineTuning):
         return towers.parameters(towers.image_prefixes)
 
 
+@register
 @dataclass(frozen=True)
 class LastLayer(FineTuning):
     """Fine-tune the image tower's last layer."""
@@ -193,6 +197,7 @@ class LastLayer(FineTuning):
         return towers.parameters(towers.last_layer_prefixes)
 
 
+@register
 @dataclass(frozen=True)
 class NormTuning(FineTuning):
     """Fine-tune the affine parameters of normalisation layers."""
@@ -241,6 +246,7 @@ def _tokens(task: TowerTask, encoder: Encoder) -> Tokens:
     return encoder.tokens([t.format(name) for t in task.templates for name in task.text.classes])
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Tuned(TowerFitted):
     """logits = s normalize(f(image)) T', f the changed tower; `logits` takes that tower's features."""

@@ -7,7 +7,6 @@ import numpy as np
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.errors import ModelError
 from prolip.encoders.base import Encoder
-from prolip.encoders.trainable_towers import LOCAL
 
 
 class LocalEncoder(Encoder):
@@ -20,7 +19,7 @@ class LocalEncoder(Encoder):
     def __init__(self, base: Encoder, pooled: bool = False) -> None:
         towers = base.towers()
         if towers.embed_local is None:
-            raise ModelError(f"{base.name} does not offer {LOCAL}")
+            raise ModelError(f"{base.name} does not offer local features")
         self._embed, self._pool = towers.embed_local, towers.embed_image if pooled else None
         self.base = base
         self.name, self.fingerprint = base.name, f"{base.fingerprint}-local{'-pooled' * pooled}"

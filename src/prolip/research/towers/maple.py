@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
+from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
-from prolip.encoders.trainable_towers import CLASS_TOKEN, IMAGE, WORDS, Towers
+from prolip.encoders.trainable_towers import Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
+from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
     Layout,
     PromptTuning,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from prolip.research.towers.training import Batch
 
 
+@register
 @dataclass(frozen=True)
 class MaPLe(PromptTuning):
     """Coupled prompts in both towers.
@@ -67,7 +70,9 @@ class MaPLe(PromptTuning):
     name: ClassVar[str] = "maple"
     summary: ClassVar[str] = "coupled prompts in both towers (vision transformers only)"
     size: ClassVar[str] = "J (M x De + (De + 1) width)"
-    needs: ClassVar[tuple[str, ...]] = (WORDS, IMAGE, CLASS_TOKEN)
+    needs: ClassVar[Capability] = (
+        Capability.TOKEN_EMBEDDINGS | Capability.IMAGE_TOWER | Capability.CLASS_TOKEN
+    )
     reads_images: ClassVar[bool] = True
 
     def solve(self, task: Task, context: FitContext) -> Coupled:
@@ -120,6 +125,7 @@ class MaPLe(PromptTuning):
         return Coupling.start(phrase[: self.contexts], self.depth, towers, self.shared, self.seed)
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Coupled(TowerFitted):
     """Prompts in both towers; `logits` takes features of the image tower with prompts."""

@@ -26,9 +26,10 @@ import numpy as np
 
 from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
 from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
+from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
-from prolip.encoders.trainable_towers import LOCAL, WORDS
 from prolip.methods.base import FitContext
+from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _IMAGES_AT_ONCE = 32
 
 
+@register
 @dataclass(frozen=True)
 class PLOT(CoOp):
     """Prompts matched to local features by optimal transport.
@@ -68,7 +70,7 @@ class PLOT(CoOp):
     name: ClassVar[str] = "plot"
     summary: ClassVar[str] = "several learned prompts a class, matched to regions of the image"
     size: ClassVar[str] = "P x M x De, or P x K x M x De class-specific"
-    needs: ClassVar[tuple[str, ...]] = (WORDS, LOCAL)
+    needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS | Capability.LOCAL_FEATURES
     reads_images: ClassVar[bool] = True
 
     def solve(self, task: Task, context: FitContext) -> Transported:
@@ -195,6 +197,7 @@ def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: 
     return encoder.unflatten(np.concatenate(found).reshape(views, len(indices), -1))
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Transported(Fitted):
     """Prompts [P, K, D] matched to the local features of images, which a `LocalEncoder` computes."""

@@ -22,6 +22,7 @@ from prolip.core.arrays import Array, Tensors, to_torch
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
+from prolip.methods.registry import register
 from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ def _free_letter(encoder: Encoder, names: Sequence[str]) -> tuple[str, int]:
     )
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Prompted(TowerFitted):
     """The pretrained image side, and class texts from a learned context.

@@ -89,7 +89,7 @@ class TowerMethod(Method):
         require("torch", "torch")
         encoder = task.encoder
         towers = encoder.towers(copy)
-        if missing := [need for need in self.needs if need not in towers.offers]:
+        if missing := (self.needs & ~towers.offers).describe():
             raise ModelError(f"{self.name} needs {missing[0]}, and {encoder.name} does not offer that")
         if task.text.classes is None:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
@@ -100,7 +100,7 @@ class TowerMethod(Method):
             )
         return task, encoder, towers
 
-    def chooses(self) -> bool:
+    def uses_validation(self) -> bool:
         """Return True: a validation set chooses the best epoch."""
         return True
 

@@ -25,11 +25,12 @@ from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.base import Method, Progress
 from prolip.solvers.adam import Steps
+from prolip.solvers.softmax_loss import softmax_loss
 from prolip.solvers.threads import cores, parallel_for, split_range
 
-# Rows x classes that are worth waking a thread for, and at most so many pieces, as each repeats what does not
-# depend on its rows. How a problem is cut depends on its size alone: any number of cores adds up alike.
-PIECE, PIECES = 1 << 16, 4
+# Rows x classes that are worth waking a thread for, and at most so many chunks, as each repeats what does not
+# depend on its rows. How a problem is split depends on its size alone: any number of cores adds up alike.
+CHUNK_SIZE, MAX_CHUNKS = 1 << 16, 4
 
 Pullback = Callable[[Array], list[Array]]  # slope of the loss by logits [m, K] -> gradients by the parameters
 
@@ -70,44 +71,39 @@ def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
     return unit, pullback
 
 
-def cross_entropy(logits: Array, y: Array, count: int) -> tuple[float, Array]:
-    """The sum over rows of the cross-entropy of logits [m, K], over `count`, and its slope [m, K]."""
-    every = np.arange(len(y))
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    p = np.exp(shifted)
-    total = p.sum(axis=1)
-    value = float(np.sum(np.log(total) - shifted[every, y], dtype=np.float64)) / count
-    p /= total[:, None] * count
-    p[every, y] -= 1 / count
-    return value, p
-
-
 def row_space(x: Array) -> tuple[Array, Array]:
     """An orthonormal basis [n, D] of the rows of x [n, D], n < D, and x in its coordinates, [n, n]."""
     basis = np.linalg.qr(x.T)[0].T
     return basis, x @ basis.T
 
 
+class PenalisedBias(LogitBias):
+    """A term with a penalty lam |.|^2 on its one parameter, which starts at zero."""
+
+    lam: float
+
+    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
+        """The pull to zero-shot."""
+        (step,) = parameters
+        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
+
+    def with_lam(self, lam: float) -> PenalisedBias:
+        """The same term under another pull."""
+        other = copy.copy(self)
+        other.lam = lam
+        return other
+
+
 class LogitBiasMethod(Method):
     """A method that can be one term of a sum."""
 
-    in_sum: ClassVar[dict[str, Any]] = {}  # options that differ from the defaults in a sum
+    options_in_sum: ClassVar[dict[str, Any]] = {}  # that differ from the defaults in a sum
+    options_in_adam_sum: ClassVar[dict[str, Any]] = {}  # likewise, where the sum is trained by Adam
+    decay_in_adam_sum: ClassVar[float] = 0.0  # weight decay there
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> LogitBias:
         """The term on this task. `exact` may use unknowns in which only the minimum is the same."""
-
-    def resolves(self) -> bool:
-        """Whether something has to be chosen before training."""
-        return False
-
-    def chooses(self) -> bool:
-        """Whether `resolve` does; a method that keeps the best epoch says so itself."""
-        return self.resolves()
-
-    def resolve(self, task: Task, validation: Task | None) -> tuple[Task, LogitBiasMethod, dict[str, Any]]:
-        """Choose what has to be chosen before training: the task at its scale, the method, figures."""
-        return task, self, {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,16 +139,16 @@ class Sum:
     def loss(self, arrays: Sequence[Array], rows: Any = slice(None)) -> tuple[float, list[Array]]:
         """Mean cross-entropy on some rows and every penalty, and the gradient by each array."""
         parameters, m = self.by_term(arrays), len(self.y[rows])
-        pieces = split_range(m, min(PIECES, max(1, m * self.base.shape[1] // PIECE)))
+        chunks = split_range(m, min(MAX_CHUNKS, max(1, m * self.base.shape[1] // CHUNK_SIZE)))
         done: dict[int, tuple[float, list[Array]]] = {}
 
-        def work(piece: slice) -> None:
-            done[piece.start] = self._cross_entropy(parameters, within(rows, piece), m)
+        def work(chunk: slice) -> None:
+            done[chunk.start] = self._cross_entropy(parameters, within(rows, chunk), m)
 
-        parallel_for(work, pieces, cores())
+        parallel_for(work, chunks, cores())
         value, gradients = done[0]
-        for piece in pieces[1:]:
-            more, others = done[piece.start]
+        for chunk in chunks[1:]:
+            more, others = done[chunk.start]
             value, gradients = value + more, [a + b for a, b in zip(gradients, others, strict=True)]
         penalties = [term.penalty(own) for term, own in zip(self.terms, parameters, strict=True)]
         pulls = [pull for _, own in penalties for pull in own]
@@ -165,7 +161,8 @@ class Sum:
         """The sum over rows of the cross-entropy, over `count`, and the gradient by each array."""
         added = [term.logits(own, rows) for term, own in zip(self.terms, parameters, strict=True)]
         logits = sum((own for own, _ in added), self.base[rows])
-        value, slope = cross_entropy(logits, self.y[rows], count)
+        losses, slope = softmax_loss(logits, self.y[rows], 1 / count)
+        value = float(losses.sum(dtype=np.float64)) / count
         return value, [gradient for _, pullback in added for gradient in pullback(slope)]
 
     def with_terms(self, terms: Sequence[LogitBias]) -> Sum:
@@ -259,9 +256,9 @@ def split(flat: Array, like: Sequence[Array]) -> list[Array]:
     ]
 
 
-def within(rows: Any, piece: slice) -> Any:
-    """A piece of a slice with a start (or of all), or of an array of places."""
+def within(rows: Any, chunk: slice) -> Any:
+    """A chunk of a slice with a start (or of all), or of an array of indices."""
     if not isinstance(rows, slice):
-        return rows[piece]
+        return rows[chunk]
     start = rows.start or 0
-    return slice(start + piece.start, start + piece.stop)
+    return slice(start + chunk.start, start + chunk.stop)

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from prolip.core import Fitted, Head, InputError, SavedModelError, Text
 from prolip.core.arrays import Array, Tensors, as_features, unit_rows
 from prolip.io.onnx_graph import Graph
+from prolip.methods.registry import register
 
 SPACES = ("embedding", "pre")
 
@@ -33,6 +34,7 @@ def _float32(**named: Array | None) -> dict[str, Array]:
     return {name: array.astype(np.float32) for name, array in named.items() if array is not None}
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class LinearClassifier(Fitted):
     """logits = f W' + b: a row of W [K, D] and a number of b [K] for each class."""
@@ -74,6 +76,7 @@ class LinearClassifier(Fitted):
         return cls(head, text, tensors["weight"], tensors["bias"], config["space"])
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class CacheClassifier(Fitted):
     """logits = s f T' + alpha exp(-beta (1 - f k')) V: support images as keys, their labels as values."""
@@ -133,6 +136,7 @@ def by_class(near: Array, labels: Array, classes: int) -> Array:
     return (values @ near).T
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class AdapterClassifier(Fitted):
     """logits = s normalize(alpha v + (1 - alpha) relu(relu(v W1) W2)) T', with v = head(x).
@@ -190,6 +194,7 @@ class AdapterClassifier(Fitted):
         return cls(head, text, scale, tensors["down"], tensors["up"], alpha, unit_input)
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class TextProjected(Fitted):
     """logits = s f T(P)', with text rows from a tuned text projection P.

@@ -1,1 +1,0 @@
-"""What the methods share: see the README of `prolip.methods`."""
