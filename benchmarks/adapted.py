@@ -273,7 +273,9 @@ def labels(sets):
             {
                 "set": data.name, "average_precision": float(np.mean(found["precision"])),
                 "cleanlab": theirs, "precision_recall": np.mean(found["listed"], axis=0).tolist(),
-                "cleanlab_precision_recall": np.mean(found["cleanlab_listed"], axis=0).tolist(),
+                "cleanlab_precision_recall": np.array(found["cleanlab_listed"]).mean(axis=0).tolist()
+                if theirs is not None
+                else None,
             }
         )  # fmt: skip
         print(rows[-1], flush=True)
