@@ -9,7 +9,7 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.model import Recipe
 from prolip.api.support import ImageSource
-from prolip.api.texts import EQUAL, weighted_rows
+from prolip.api.texts import PRIOR_IMAGES, weighted_rows
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.data.descriptions import as_descriptions, descriptions_of
@@ -74,7 +74,7 @@ def test_weights_are_equal_without_images_and_follow_them_with_many():
     found = weighted_rows(prompts, images, y, 10.0)
     gains = [np.mean([p @ v for v in near]) - np.mean([p @ v for v in images]) for p in prompts[0]]
     fitting = np.exp(10 * np.array(gains)) / np.exp(10 * np.array(gains)).sum()
-    weights = EQUAL / (20 + EQUAL) / 3 + 20 / (20 + EQUAL) * fitting
+    weights = PRIOR_IMAGES / (20 + PRIOR_IMAGES) / 3 + 20 / (20 + PRIOR_IMAGES) * fitting
     expected = sum(w * p for w, p in zip(weights, prompts[0], strict=True))
     np.testing.assert_allclose(found[0], expected / np.linalg.norm(expected), atol=1e-12)
     assert found[0] @ prompts[0][1] > no_images[0] @ prompts[0][1]
@@ -90,7 +90,7 @@ def test_the_texts_of_a_fit_are_its_templates_and_descriptions(offline, pictures
         embeddings = unit_rows(offline.text_head(offline.encode_text(prompts)))
         own = v[np.array(pictures[1]) == name]
         gain = offline.scale * embeddings @ (own.mean(axis=0) - v.mean(axis=0))
-        share = 3 / (3 + EQUAL)
+        share = 3 / (3 + PRIOR_IMAGES)
         weights = (1 - share) / len(prompts) + share * np.exp(gain) / np.exp(gain).sum()
         np.testing.assert_allclose(clf.model_.text.rows[k], unit_rows(weights @ embeddings), atol=1e-5)
     plain = FewShotClassifier(offline, "zero_shot", store=False).fit(*pictures)

@@ -1,4 +1,4 @@
-"""What to mend in labelled images: wrong labels, copies, pictures of no class, unreadable ones."""
+"""Problems of labelled images: wrong labels, duplicates, images of no class, unreadable ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,49 +25,49 @@ UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
 TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
 KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
 
-SMALL = 3  # images; with fewer a class can hardly be held out, nor a learning curve be drawn
-ALIKE = 0.25  # of two classes' held-out images, those taken for the other class
+SMALL = 3  # images; a class with fewer can hardly be held out, and has no learning curve
+MIN_CONFUSED = 0.25  # fraction of the held-out images of two classes that are confused
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One image that needs a look."""
+    """One image with a problem."""
 
     kind: str  # one of `KINDS`
-    image: int  # its number
-    suggestion: str | None = None  # what it probably is; why it cannot be read
-    # Of a wrong label, how much the label is trusted; of a copy, the cosine to `other`; of a picture of no
-    # class, its cosine to the nearest class.
+    image: int  # its index
+    suggestion: str | None = None  # the probable class; for an unreadable image, the reason
+    # For a wrong label, its quality; for a copy, the cosine to `other`; for an image of no class, the cosine
+    # to the nearest class.
     score: float | None = None
-    other: int | None = None  # the number of the image that this is a copy of
+    other: int | None = None  # the index of the image that this is a copy of
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """All that was found in a set of images."""
+    """The problems of a set of images."""
 
-    names: list[str]  # what each image is called
+    names: list[str]  # of the images: paths, or numbers
     images: list[Any]
     labels: list[Any]  # the class of each image
-    test: Array  # which images are for testing, [n]
+    test: Array  # which are test images, [n]
     classes: list[Any]
-    counts: list[int]  # how many readable training images each class has, copies counted once
-    findings: list[Finding]  # by kind, each kind with the worst first
-    groups: list[list[int]]  # numbers of images that show the same picture
-    alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are taken for each other
-    accuracy: float | None  # held-out, of the training images
+    counts: list[int]  # readable training images per class, without copies
+    findings: list[Finding]  # by kind, worst first
+    groups: list[list[int]]  # indices of duplicates
+    alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are often confused
+    accuracy: float | None  # held-out accuracy of the training images
 
     @property
     def small(self) -> list[tuple[Any, int]]:
-        """Classes of fewer than `SMALL` images, and how many they have."""
+        """Classes of fewer than `SMALL` images, and their number."""
         return [(name, n) for name, n in zip(self.classes, self.counts, strict=True) if n < SMALL]
 
     def of_kind(self, kind: str) -> list[Finding]:
-        """The findings of a kind."""
+        """Return the findings of a kind."""
         return [one for one in self.findings if one.kind == kind]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The findings as a table, and as JSON."""
+        """Return the findings as rows of a table, or of JSON."""
         return [
             {
                 "kind": one.kind,
@@ -95,9 +95,9 @@ def check_images(
     model: AdaptedModel | None = None,
     progress: Progress | None = None,
 ) -> Check:
-    """Look through images to fit on, and to test on where there are any; those are searched for copies only.
+    """Find problems of training images, and copies of them among test images.
 
-    `model` is a fitted model to ask, in the place of a fit on `train` by `recipe`.
+    `model` is a fitted model to use instead of a fit on `train` by `recipe`.
     """
     require_images(source.encoder, "a check")
     images = [*train.images, *(test.images if test is not None else ())]
@@ -105,36 +105,36 @@ def check_images(
     source = replace(source, options=replace(source.options, skip_bad=True))
     found = source.features(images, progress=progress)
     is_test = np.arange(len(images)) >= len(train.images)
-    # Copies of a file count once, the first.
+    # Of copies of a file only the first counts.
     first = sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
     kept = np.array(found.kept)
     fresh = np.array([i for i in first if not is_test[kept[i]]], dtype=np.int64)
     if not len(fresh):
-        raise InputError("not one of the training images can be read")
+        raise InputError("none of the training images can be read")
     own = replace(found, features=found.features[:, fresh], kept=kept[fresh].tolist(), bad=[],
                   hashes=[found.hashes[i] for i in fresh])  # fmt: skip
     if model is None:
         model = _fit(source, recipe, train, own)
         train = _in_order(train, model.classes)
     require_known(_readable(train, own), model.classes)
-    answers = predict_labelled_features(model, train, own, out_of_fold=True)
+    predicted = predict_labelled_features(model, train, own, out_of_fold=True)
     pairs = _pairs(found, first, images)
     findings = [
         *_unreadable(found, len(images)),
-        *_wrong_labels(model, answers, _numbers(train, answers)),
+        *_wrong_labels(model, predicted, _indices(train, predicted)),
         *_copies(pairs, labels, is_test),
         *_no_class(model, train, own),
     ]
     counts = np.bincount([train.y[i] for i in own.kept], minlength=len(train.classes)).tolist()
     return Check(
         [image_name(image, i) for i, image in enumerate(images)], images, labels, is_test,
-        list(train.classes), counts, findings, groups(pairs), _alike(answers, model),
-        metrics.accuracy(answers.logits, answers.y),
+        list(train.classes), counts, findings, groups(pairs), _confused(predicted, model),
+        metrics.accuracy(predicted.logits, predicted.y),
     )  # fmt: skip
 
 
 def _fit(source: ImageSource, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
-    """A model of the readable images, each content once; a class without any is left out."""
+    """Fit a model on the readable images without copies; leave out classes without any."""
     y = np.array([train.y[i] for i in own.kept])
     present, labels = np.unique(y, return_inverse=True)
     if len(present) < 2:
@@ -145,22 +145,22 @@ def _fit(source: ImageSource, recipe: Recipe, train: Labelled, own: Extraction) 
 
 
 def _in_order(train: Labelled, classes: Sequence[Any]) -> Labelled:
-    """The same images with classes numbered as a model has them; those that it lacks come last."""
+    """Number the classes as a model does; classes that it does not have come last."""
     known = [*classes, *(name for name in train.classes if name not in set(classes))]
     place = {name: k for k, name in enumerate(known)}
     return Labelled(train.images, [place[name] for name in train.names()], known)
 
 
 def _readable(train: Labelled, own: Extraction) -> Labelled:
-    """The images of which there are features, and the classes as far as these reach."""
+    """Return the images that have features, and their classes."""
     y = [train.y[i] for i in own.kept]
     return Labelled([train.images[i] for i in own.kept], y, train.classes[: max(y) + 1])
 
 
-def _numbers(train: Labelled, answers: LabelledPredictions) -> list[int]:
-    """The number of the image behind each answer."""
+def _indices(train: Labelled, labelled: LabelledPredictions) -> list[int]:
+    """Return the index of the image of each prediction."""
     place = {image_name(image, i): i for i, image in enumerate(train.images)}
-    return [place[name] for name in answers.names]
+    return [place[name] for name in labelled.names]
 
 
 def _unreadable(found: Extraction, count: int) -> list[Finding]:
@@ -168,15 +168,15 @@ def _unreadable(found: Extraction, count: int) -> list[Finding]:
     return [Finding(UNREADABLE, i, reason) for i, (_, reason) in zip(lost, found.bad, strict=True)]
 
 
-def _wrong_labels(model: AdaptedModel, answers: LabelledPredictions, numbers: list[int]) -> list[Finding]:
+def _wrong_labels(model: AdaptedModel, labelled: LabelledPredictions, indices: list[int]) -> list[Finding]:
     return [
-        Finding(WRONG_LABEL, numbers[each.index], str(model.classes[each.suggestion]), each.quality)
-        for each in answers.label_errors()
+        Finding(WRONG_LABEL, indices[each.index], str(model.classes[each.suggestion]), each.quality)
+        for each in labelled.label_errors()
     ]
 
 
 def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
-    """Copies of a file, then near-duplicates, as pairs of images' numbers."""
+    """Return copies of files, then near-duplicates, as pairs of indices."""
     first_of = {found.hashes[i]: i for i in first}
     exact = [
         Pair(found.kept[first_of[key]], found.kept[i], 1.0)
@@ -190,27 +190,27 @@ def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[P
 
 
 def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Finding]:
-    """What to do about each group of copies.
+    """Report each group of copies.
 
-    In two classes, all are doubtful. In train and test, those in train are too many: the test set stays as it
-    is. Otherwise all but the first are.
+    If they are in two classes, all are reported; if in train and test, those in train; otherwise all but the
+    first.
     """
     cosine = {(pair.first, pair.second): pair.cosine for pair in pairs}
     findings: dict[str, list[Finding]] = {TWO_CLASSES: [], LEAK: [], COPY: []}
     for group in groups(pairs):
-        tested = [i for i in group if is_test[i]]
-        stays = tested[0] if tested else group[0]
-        torn = len({labels[j] for j in group}) > 1
+        in_test = [i for i in group if is_test[i]]
+        first = in_test[0] if in_test else group[0]
+        conflict = len({labels[j] for j in group}) > 1
         for i in group:
-            other = stays if i != stays else next(j for j in group if j != i)
-            if torn:
+            other = first if i != first else next(j for j in group if j != i)
+            if conflict:
                 other = next(j for j in group if labels[j] != labels[i])
             score = cosine.get((min(i, other), max(i, other)))
-            if torn:
+            if conflict:
                 findings[TWO_CLASSES].append(Finding(TWO_CLASSES, i, None, score, other))
-            elif tested and not is_test[i]:
+            elif in_test and not is_test[i]:
                 findings[LEAK].append(Finding(LEAK, i, None, score, other))
-            elif i != stays:
+            elif i != first:
                 findings[COPY].append(Finding(COPY, i, None, score, other))
     return [one for kind in findings.values() for one in kind]
 
@@ -219,17 +219,17 @@ def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Fin
     y = np.array([train.y[i] for i in own.kept])
     known = np.flatnonzero(y < len(model.classes))
     task = ImageSource.of(model.encoder).task(own.features[:, known], y[known], model.text)
-    scores, fence = outlier_scores(task)
-    order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < fence]
+    scores, limit = outlier_scores(task)
+    order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < limit]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]
 
 
-def _alike(answers: LabelledPredictions, model: AdaptedModel) -> list[tuple[Any, Any, float]]:
-    """Pairs of classes of which a share of at least `ALIKE` is taken for the other, three images or more."""
-    counts = metrics.confusion(answers.logits, answers.y)
+def _confused(labelled: LabelledPredictions, model: AdaptedModel) -> list[tuple[Any, Any, float]]:
+    """Return pairs of classes that are confused in at least `MIN_CONFUSED` of their images, and three."""
+    counts = metrics.confusion(labelled.logits, labelled.y)
     own = counts.sum(axis=1)
-    mixed = np.triu(counts + counts.T, 1)
-    share = mixed / np.maximum(own[:, None] + own[None, :], 1)
-    found = [(i, j) for i, j in np.argwhere(share >= ALIKE).tolist() if mixed[i, j] >= 3]
+    confused = np.triu(counts + counts.T, 1)
+    share = confused / np.maximum(own[:, None] + own[None, :], 1)
+    found = [(i, j) for i, j in np.argwhere(share >= MIN_CONFUSED).tolist() if confused[i, j] >= 3]
     found.sort(key=lambda pair: -share[pair])
     return [(model.classes[i], model.classes[j], float(share[i, j])) for i, j in found]

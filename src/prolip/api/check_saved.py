@@ -1,4 +1,4 @@
-"""What a saved model holds, checked against itself: it may come from anyone, with checksums that fit."""
+"""Validation of saved models, which may come from anyone and have matching checksums."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
-LARGEST_VALUE = 1e12  # of a tensor or a score: far above any, and products of three are still float32
-LARGEST_COUNT = 10**5  # in a fitted model's configuration: of words, of iterations
-LARGEST = 1e9  # any other number there: scales, weights, the C of a regression without a penalty
+MAX_VALUE = 1e12  # of a tensor or a logit: products of three are still float32
+MAX_COUNT = 10**5  # an integer in the configuration of a fitted model, such as words or iterations
+MAX_NUMBER = 1e9  # any other number there, such as a scale or the C of a regression
 
 
 def _number(value: Any) -> bool:
@@ -33,12 +33,12 @@ def _count(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    """Classes: normalised text, numbers or truth values, no two of them the same."""
-    known = isinstance(value, list) and all(
+    """Whether these are class names: normalised text, numbers or booleans, all different."""
+    valid = isinstance(value, list) and all(
         name == normalize_label(name) if _text(name) else _number(name) or isinstance(name, bool)
         for name in value
     )
-    return known and bool(value) and len(set(map(str, value))) == len(value)
+    return valid and bool(value) and len(set(map(str, value))) == len(value)
 
 
 def _object(value: Any) -> bool:
@@ -72,29 +72,29 @@ _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _obje
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Refuse JSON that lacks something, or has it of another kind."""
+    """Refuse JSON with missing fields, or fields of another type."""
     _check("its JSON", config, _FIELDS)
     numbers = _numbers(config["config"])
-    if wild := next(
-        (x for x in numbers if not abs(x) <= (LARGEST if isinstance(x, float) else LARGEST_COUNT)), None
+    if extreme := next(
+        (x for x in numbers if not abs(x) <= (MAX_NUMBER if isinstance(x, float) else MAX_COUNT)), None
     ):
-        raise SavedModelError(f"its configuration holds {wild}, which no model has")
+        raise SavedModelError(f"its configuration has the number {extreme}")
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """Every number in a value of JSON."""
+    """Yield every number in a JSON value."""
     if isinstance(value, (int, float)):
         yield value
     elif isinstance(value, (list, dict)):
-        for own in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(own)
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
 
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
-    """The recipe, as far as it can be checked without importing the method."""
+    """Return the recipe, checked as far as possible without importing the method."""
     saved = dict(config["recipe"])
     _check("its recipe", saved, _RECIPE, exact=True)
-    if saved["method"] in ("prolip", "rla") and saved["lam"] == "auto":  # what `anchored` was called before
+    if saved["method"] in ("prolip", "rla") and saved["lam"] == "auto":  # the former name of `anchored`
         saved |= {"method": "anchored", "lam": None}
     templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"] or None)
     prompt_names = {"prompt_names": saved["spoken"]}
@@ -103,12 +103,12 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
 
 
 def settings_of(config: dict[str, Any]) -> Settings:
-    """What the fit settled on."""
+    """Return the settings of the fit."""
     _check("its settings", config["settings"], _SETTINGS, exact=True)
     settings = Settings(**config["settings"])
     if settings.options.get("trust") is None:
         return settings
-    old = settings.options  # of `anchored`, under the name that it had before
+    old = settings.options  # of `anchored`, under its former name
     found = {"text_weight": old["trust"], **{name: old.get(name) for name in ("lam", "scale", "seed")}}
     return Settings("anchored", {**found, "text_share": old.get("share", 1.0)})
 
@@ -126,35 +126,35 @@ def _check(
 
 
 def check_tensors(tensors: dict[str, Array]) -> None:
-    """Refuse numbers that no fit gives."""
+    """Refuse arrays of other things than finite, moderate numbers."""
     for name, array in tensors.items():
-        if array.dtype.kind not in "fiu" or not (np.abs(array) < LARGEST_VALUE).all():
-            raise SavedModelError(f"{name} holds other things than numbers below {LARGEST_VALUE:g}")
+        if array.dtype.kind not in "fiu" or not (np.abs(array) < MAX_VALUE).all():
+            raise SavedModelError(f"{name} has other values than numbers below {MAX_VALUE:g}")
 
 
 def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOutPredictions:
-    """The answers about held-out support images."""
+    """Return the predictions for held-out training images."""
     logits, images = tensors["held_out"], tensors.get("held_out_images", np.zeros(0))
     known = np.isin(images, np.arange(task.n)).all() and np.unique(images).size == images.size
     if logits.shape != (images.size, task.classes) or images.ndim != 1 or not known:
         raise SavedModelError(
-            f"its answers about held-out images are {list(logits.shape)}, about {list(images.shape)}"
+            f"its held-out predictions are {list(logits.shape)} for images {list(images.shape)}"
         )
-    if not (np.abs(logits) <= LARGEST_VALUE).all():
-        raise SavedModelError("its answers about held-out images hold numbers that no fit gives")
+    if not (np.abs(logits) <= MAX_VALUE).all():
+        raise SavedModelError("its held-out predictions have extreme values")
     images = images.astype(np.int64)
     return HeldOutPredictions(logits, task.y[images], images)
 
 
 def hashes_of(array: Array) -> tuple[bytes, ...]:
-    """The SHA-256 of each support image."""
+    """Return the SHA-256 of each training image."""
     if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != 32:
         raise SavedModelError(f"the hashes of its images are {array.dtype} {list(array.shape)}")
     return tuple(row.tobytes() for row in array)
 
 
 def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: Encoder, classes: int) -> None:
-    """Refuse class means of other classes or features."""
+    """Refuse class means for other classes or features."""
     shapes = [
         out_of_distribution.means.shape,
         out_of_distribution.scores.shape,
@@ -162,19 +162,21 @@ def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: E
     ]
     images = shapes[1][0] if len(shapes[1]) == 1 else 0
     if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:
-        raise SavedModelError(f"what it knows of outsiders has the shapes {list(map(list, shapes))}")
+        raise SavedModelError(f"its out-of-distribution scores have the shapes {list(map(list, shapes))}")
 
 
 def check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, classes: int) -> None:
-    """Refuse a model that holds more or less than was saved, or gives no answer about its features."""
-    kept = {name: (array.shape, array.dtype) for name, array in fitted.tensors().items()}
+    """Refuse a model with other arrays than were saved, or without finite logits."""
+    restored = {name: (array.shape, array.dtype) for name, array in fitted.tensors().items()}
     saved = {name: (array.shape, array.dtype) for name, array in tensors.items()}
-    if kept != saved:
-        differing = sorted(name for name in kept.keys() | saved.keys() if kept.get(name) != saved.get(name))
-        raise SavedModelError(f"{differing[0]!r} is not what a model of kind {fitted.kind!r} has")
+    if restored != saved:
+        differing = sorted(
+            name for name in restored.keys() | saved.keys() if restored.get(name) != saved.get(name)
+        )
+        raise SavedModelError(f"{differing[0]!r} does not belong to a model of kind {fitted.kind!r}")
     width = fitted.encoder_for(encoder).width
     x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
     with np.errstate(all="ignore"):
         logits = fitted.logits(x)
-    if logits.shape != (2, classes) or not (np.abs(logits) < LARGEST_VALUE).all():
-        raise SavedModelError(f"it gives no scores of its {classes} classes")
+    if logits.shape != (2, classes) or not (np.abs(logits) < MAX_VALUE).all():
+        raise SavedModelError(f"it gives no logits for its {classes} classes")

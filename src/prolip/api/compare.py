@@ -1,4 +1,4 @@
-"""Every method that works on cached features, side by side on a user's own images."""
+"""Compare methods that work on cached features, on labelled images."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,25 +21,24 @@ def compare(
     progress: Progress | None,
     fitting: Progress | None,
 ) -> Comparison:
-    """Cross-validate methods on labelled images, and say which to take.
+    """Cross-validate methods on labelled images, and recommend one.
 
-    Of `recipe`, the method is not looked at: `candidates`, or methods' names, are held against the default,
-    None is every one that trains no tower. `progress` and `fitting` are called with (done, total) images and
+    `candidates`, or names of methods, are compared with the default, whatever the method of `recipe`; None is
+    every method that trains no tower. `progress` and `fitting` are called with (done, total) images and
     methods.
     """
     chosen = None
     if candidates is not None:
         if isinstance(candidates, str):
-            raise UsageError(f"candidates are a list, like [{candidates!r}]")
+            raise UsageError(f"candidates must be a list, like [{candidates!r}]")
         if not candidates:
-            raise UsageError("candidates are empty: name methods, or leave them out for every method")
+            raise UsageError("candidates are empty: name methods, or leave it out for every method")
         named = [Candidate(each) if isinstance(each, str) else each for each in candidates]
         chosen = [DEFAULT, *(each for each in named if each != DEFAULT)]
-        for each in chosen:  # wrong names and options are refused before any image is encoded
+        for each in chosen:  # refuse wrong names and options before any image is encoded
             if each.create(recipe.seed).trains_tower:
                 raise UsageError(
-                    f"{each.method} trains through the model itself, minutes at a time: fit it, and compare "
-                    "what an evaluation says"
+                    f"{each.method} trains the encoder, for minutes: fit it, and compare by evaluation"
                 )
     source = source.with_text(labelled.text)
     task = source.read(labelled, recipe, shots=shots, progress=progress).require_task()

@@ -1,4 +1,4 @@
-"""Answers by group of classes: their probabilities are summed, and nothing is trained for it."""
+"""Groups of classes, whose probabilities are summed; nothing is trained for them."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _HEADERS = ("class", "group")
 class Groups:
     """Groups of classes."""
 
-    names: tuple[Any, ...]  # of the groups, in the order in which classes first name them
-    of_class: tuple[int, ...]  # the group of each class of the model, by its place in `names`
+    names: tuple[Any, ...]  # of the groups, in the order of their first classes
+    of_class: tuple[int, ...]  # the group of each class of the model, an index in `names`
 
     @classmethod
     def of(cls, group_of: Mapping[str, str], classes: Sequence[Any]) -> Groups:
-        """From the group of each class by name; a class that is not named stays by itself."""
+        """Build groups from {class: group}; a class that is not in it is a group of its own."""
         known = set(map(str, classes))
         group_of = {normalize_name(name): normalize_name(group) for name, group in group_of.items()}
         for name in group_of:
             check_name("class among the groups", name, known)
-        own = [group_of.get(str(name), name) for name in classes]
-        names = tuple(dict.fromkeys(own))
+        group_names = [group_of.get(str(name), name) for name in classes]
+        names = tuple(dict.fromkeys(group_names))
         if len(names) < 2:
-            raise InputError(f"all classes are in one group, {names[0]!r}: nothing is left to tell apart")
-        return cls(names, tuple(names.index(each) for each in own))
+            raise InputError(f"all classes are in one group, {names[0]!r}: there must be two")
+        return cls(names, tuple(names.index(each) for each in group_names))
 
     def sum(self, probabilities: Array) -> Array:
-        """Probabilities [n, G] of the groups, of those of the classes [n, K]."""
+        """Sum probabilities of classes [n, K] to those of groups [n, G]."""
         return one_hot_sum(probabilities.T, np.array(self.of_class), len(self.names)).T
 
     def labels(self, y: Array) -> Array:
-        """Labels [n] as numbers of groups."""
+        """Convert labels [n] to indices of groups."""
         return np.array(self.of_class)[y]
 
 
 def read_groups(path: Path, classes: Sequence[Any]) -> Groups:
-    """Groups from a file.
+    """Read groups from a file.
 
     A .json holds {"class": "group", ...} or {"group": ["class", ...], ...}; a .csv or .tsv two columns, class
     and group, with or without such a first line.

@@ -1,6 +1,4 @@
-"""AdaptedModel: one value that holds all that a fit made. It never changes; what follows a fit takes one and
-returns another.
-"""
+"""AdaptedModel: one immutable value with everything that a fit computed, and the options of the fit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,20 +37,20 @@ class PromptNameError(UsageError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is fitted, and fitted again when it grows: what the user asked for, not what came of it."""
+    """The options of a fit, as the user gave them; they are used again when the model grows."""
 
     method: str = "anchored"
-    lam: str | float | None = None  # where the method takes one; None is its own default
-    options: dict[str, Any] = field(default_factory=dict)  # further ones, of the method
-    views: int = 1  # of each support image
-    seed: int = 0  # of augmented views and of folds
+    lam: str | float | None = None  # of a method that has one; None is its default
+    options: dict[str, Any] = field(default_factory=dict)  # further options of the method
+    views: int = 1  # of each training image
+    seed: int = 0  # for augmented views and folds
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
-    descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences by class (`api.texts`)
-    calibrate: bool = True  # cross-validate inside the support set after the fit
+    descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences (`api.texts`)
+    calibrate: bool = True  # by cross-validation on the training images
     prompt_names: dict[str, str] = field(default_factory=dict)  # of classes that prompts name differently
 
     def __post_init__(self) -> None:
-        """Numbers of NumPy become Python's own, which can be saved."""
+        """Convert NumPy scalars to Python's, which can be saved."""
         for name in ("lam", "views", "seed"):
             object.__setattr__(self, name, to_python_scalar(getattr(self, name)))
         if not isinstance(self.options, Mapping):
@@ -84,21 +82,21 @@ class Recipe:
         method = methods.create(self.method, **options)
         own_texts = Capability.TEXT_FEATURES in method.needs
         if self.descriptions and (own_texts or method.trains_tower):
-            raise UsageError(f"{self.method} makes texts of the templates itself: it takes no descriptions")
+            raise UsageError(f"{self.method} uses the templates in its own way: it takes no descriptions")
         return method
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """What a model was fitted on."""
+    """The training images of a model."""
 
     hashes: tuple[bytes, ...]  # SHA-256 of each image's content
-    task: Task | None  # features, labels and class texts; None where a saved model came without them
+    task: Task | None  # features, labels and class texts; None if a model was saved without them
     skipped: tuple[tuple[str, str], ...] = ()  # (image, reason) of images that could not be read
-    images: Sequence[Any] = ()  # the images themselves, loaded when a method trains on them; never saved
+    images: Sequence[Any] = ()  # for methods that train the encoder; never saved
 
     def require_task(self) -> Task:
-        """The task, or what to do without it."""
+        """Return the task; refuse a model that was saved without it."""
         if self.task is None:
             raise NoFeaturesError
         return self.task
@@ -106,20 +104,20 @@ class Support:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AdaptedModel:
-    """A base model and what it has learned."""
+    """A base model, and what a fit added to it."""
 
-    encoder: Encoder  # the base model, as it was before the fit
-    recipe: Recipe  # how it was fitted
+    encoder: Encoder  # the base model
+    recipe: Recipe  # the options of the fit
     fitted: Fitted  # the fitted method, on features
-    classes: tuple[Any, ...]  # the labels as the user has them; columns of `logits` are in this order
+    classes: tuple[Any, ...]  # the labels, in the order of the columns of `logits`
     text: Text  # their text rows, from the base model
-    confidence: Confidence  # temperature, outsiders, and figures on held-out support images
-    support: Support  # what it was fitted on
-    report: dict[str, Any]  # figures of the fit, for people to read
+    confidence: Confidence  # calibration, out-of-distribution scores and held-out figures
+    support: Support  # the training images
+    report: dict[str, Any]  # of the fit, for people to read
 
     def __repr__(self) -> str:
-        of = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
-        return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {of})"
+        size = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
+        return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {size})"
 
     @property
     def templates(self) -> list[str] | None:
@@ -127,31 +125,31 @@ class AdaptedModel:
         return None if isinstance(self.encoder, PrecomputedEmbeddings) else list(self.recipe.templates)
 
     def method(self) -> methods.Method:
-        """The method of the recipe, which may be a file's: no module is imported for being named there."""
+        """Create the method; refuse to import a module that only a saved file names."""
         methods.require_trusted([self.recipe.method, self.recipe.options])
         return self.recipe.create()
 
     def logits(self, x: Array) -> Array:
-        """Calibrated scores [n, K] of features [n, width]."""
+        """Return calibrated logits [n, K] of features [n, width]."""
         return self.fitted.logits(x) / self.confidence.temperature
 
     def probabilities(self, x: Array) -> Array:
-        """Probabilities [n, K] of features [n, width]."""
+        """Return probabilities [n, K] of features [n, width]."""
         return softmax(self.logits(x))
 
     def rejects(
-        self, x: Array, answers: Array, false_reject: float = FALSE_REJECT, false_accept: float | None = None
+        self, x: Array, best: Array, false_reject: float = FALSE_REJECT, false_accept: float | None = None
     ) -> Array:
-        """Which of features [n, width], with these answers [n], seem to belong to no class: bool [n]."""
+        """Return which features [n, width] are out-of-distribution, [n]; `best` [n] are predicted classes."""
         out_of_distribution = self.confidence.out_of_distribution
         if out_of_distribution is None:
             raise UsageError(
-                "nothing to reject by: the model was fitted without calibration, or by a method that changes "
-                "the image tower"
+                "this model cannot reject images: it was fitted without calibration, or by a method that "
+                "trains the encoder"
             )
         threshold = out_of_distribution.threshold(false_reject, false_accept)
-        return out_of_distribution.reject(x, self.encoder.head, answers, threshold)
+        return out_of_distribution.reject(x, self.encoder.head, best, threshold)
 
     def zero_shot(self) -> Projected:
-        """The model before the fit, with the same class texts."""
+        """Return the model before the fit, with the same class texts."""
         return Projected(self.encoder.head, self.text, self.encoder.scale)

@@ -1,4 +1,4 @@
-"""Answers in a .csv or .jsonl, to which an interrupted run goes on adding."""
+"""A .csv or .jsonl file of predictions, to which an interrupted run can append."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ FORMATS = (".csv", ".jsonl")
 
 
 class PredictionFile:
-    """A .csv or .jsonl of answers that grows, and knows which images it has.
+    """A file of predictions that grows.
 
-    Every answer carries the `run` that it comes from (see `run_name`): a file with anything else in it
-    is left as it is. It belongs to one process at a time, from before it is read until the last answer is
-    written; each answer is in the file as soon as it is found.
+    Every row has the `run` that it comes from (see `run_name`): a file with anything else is not changed. One
+    process at a time can open it; each prediction is written at once.
     """
 
     def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:
@@ -38,53 +37,53 @@ class PredictionFile:
 
     @contextmanager
     def opened(self) -> Iterator[PredictionFile]:
-        """Take the file, and read what is done; another process that has it is an error."""
+        """Lock the file, and read which images it has; refuse a file that another process has open."""
         with appending(self.path, self._read) as self._lines:
             yield self
         self._lines = None
 
-    def write(self, found: Iterable[dict[str, Any]]) -> int:
-        """Append answers as they come, while the file is open; those that are there are left out."""
+    def write(self, rows: Iterable[dict[str, Any]]) -> int:
+        """Append predictions as they come, except those that the file has."""
         assert self._lines is not None
         count = 0
-        for answer in found:
-            if answer["image"] in self.done:
+        for row in rows:
+            if row["image"] in self.done:
                 continue
             if self.csv and not self._lines.size:
                 self._lines.write(csv_row(self.columns))
-            text = json.dumps({**answer, "run": self.run}, ensure_ascii=False) + "\n"
-            self._lines.write(csv_row(self._row(answer)) if self.csv else text)
+            text = json.dumps({**row, "run": self.run}, ensure_ascii=False) + "\n"
+            self._lines.write(csv_row(self._cells(row)) if self.csv else text)
             count += 1
         return count
 
-    def _row(self, answer: dict[str, Any]) -> list[Any]:
-        row = [answer["image"], "" if answer["class"] is None else answer["class"], answer["probability"]]
-        if "rejected" in answer:
-            row.append(str(answer["rejected"]).lower())
-        for rank in answer["top"][1:]:
-            row += [rank["class"], rank["probability"]]
-        return [*row, *[""] * (len(self.columns) - len(row) - 1), self.run]
+    def _cells(self, row: dict[str, Any]) -> list[Any]:
+        cells = [row["image"], "" if row["class"] is None else row["class"], row["probability"]]
+        if "rejected" in row:
+            cells.append(str(row["rejected"]).lower())
+        for rank in row["top"][1:]:
+            cells += [rank["class"], rank["probability"]]
+        return [*cells, *[""] * (len(self.columns) - len(cells) - 1), self.run]
 
     def _read(self, file: IO[bytes]) -> int:
-        """Note the images in the file; returns where its last whole answer ends."""
+        """Read the images in the file; return where its last complete row ends."""
         end, header = 0, csv_row(self.columns).encode()
         for row in self._rows(file):
-            if not row.endswith(b"\n"):  # what an interruption left, unless it is something else
-                begun = header if self.csv else b'{"image": '
+            if not row.endswith(b"\n"):  # left by an interruption, unless it is another file
+                start = header if self.csv else b'{"image": '
                 whole = not self.csv and row.endswith(b"}")
-                if not end and (whole or not begun.startswith(row[: len(begun)])):
-                    raise self._foreign("is not a file of answers")
+                if not end and (whole or not start.startswith(row[: len(start)])):
+                    raise self._refusal("is not a file of predictions")
                 break
             if self.csv and not end:
                 if row != header:
-                    raise self._foreign("has other columns than these answers")
+                    raise self._refusal("has other columns than these predictions")
             else:
                 self._note(row)
             end += len(row)
         return end
 
     def _rows(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Rows as they lie in the file: a line, or in a CSV several, up to an end outside of quotes."""
+        """Yield rows: lines, or in a CSV several lines up to an end outside of quotes."""
         row, quotes = [], 0
         for line in read_lines(file, self.path):
             row.append(line)
@@ -104,23 +103,23 @@ class PredictionFile:
                     raise ValueError
                 image, run = csv_text(cells[0]), csv_text(cells[-1])
             else:
-                answer = parse_json(text)
-                image, run = answer["image"], answer["run"]
+                parsed = parse_json(text)
+                image, run = parsed["image"], parsed["run"]
             if not isinstance(image, str):
                 raise TypeError
         except (ValueError, KeyError, TypeError, csv.Error) as error:
-            raise self._foreign("has a line that is no answer") from error
+            raise self._refusal("has a line that is not a prediction") from error
         if run != self.run:
-            raise self._foreign(f"holds answers of another model or with other options (run {run!r:.40})")
+            raise self._refusal(f"has predictions of another model or with other options (run {run!r:.40})")
         self.done.add(image)
 
-    def _foreign(self, what: str) -> UsageError:
+    def _refusal(self, what: str) -> UsageError:
         return UsageError(f"{self.path} {what}: name another file, or remove this one")
 
 
 def check_prediction_file(path: Path) -> None:
-    """Refuse a place where no answers can go, before any work."""
+    """Refuse a path that predictions cannot be written to, before any work."""
     if path.suffix not in FORMATS:
-        raise UsageError(f"answers go to .csv or .jsonl, not to {path.name}")
+        raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
     if check_place(path).is_dir():
         raise UsageError(f"{path} is a folder: name a file")

@@ -1,10 +1,9 @@
-"""Images moved to a quarantine folder, and back again. Nothing is ever deleted.
+"""Move images to a quarantine folder, and back. Nothing is ever deleted.
 
-The folder holds a list of every file that is to come there, from where, and why. The list is written first,
-whole; then each file is moved under a name that no other has. So whenever a run ends, each file is in one of
-the two places that the list names, and `restore` finds it. A move that fails takes what did not come off the
-list again. One place is below the quarantine folder, the other below the root that the images came from: a
-list by someone else cannot name others.
+The folder has a list of every file: where it came from, and why. The list is written first, in full; then
+each file is moved under a new name. So whenever a run ends, each file is in one of the two places in the
+list, and `restore` finds it. If a move fails, files that were not moved are removed from the list. One place
+is below the quarantine folder, the other below the root of the images: a list cannot name other places.
 """
 
 import os
@@ -24,16 +23,16 @@ _FORMAT = "prolip-quarantine"
 
 
 class OutsideError(InputError):
-    """A list names a `path` that does not lie below `folder`."""
+    """A list has a `path` that is not below `folder`."""
 
     def __init__(self, path: str, folder: Path) -> None:
-        super().__init__(f"{LIST} is damaged, or made to do harm: {path!r} does not lie below {folder}")
+        super().__init__(f"{LIST} is damaged or malicious: {path!r} is not below {folder}")
         self.path, self.folder = path, folder
 
 
 @dataclass(frozen=True)
 class QuarantinedFile:
-    """Where a file was below the root, where it is below the quarantine, and why."""
+    """The place of a file below the root, its place below the quarantine, and why it was moved."""
 
     source: str
     place: str
@@ -42,7 +41,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """A quarantine folder, the folder that its files came from, and the files that are not back."""
+    """A quarantine folder, the folder that its files came from, and the files in it."""
 
     folder: Path
     root: Path
@@ -52,54 +51,52 @@ class Quarantine:
 def quarantine(
     folder: Path, images: Sequence[tuple[Path, str]], root: Path
 ) -> tuple[list[QuarantinedFile], list[tuple[Path, str]]]:
-    """Move images, each with a reason, into a folder, in the order of folders that they have below `root`.
+    """Move images, each with a reason, into a folder, with the subfolders that they have below `root`.
 
-    Those that were moved, and (path, reason) of those that cannot be, such as pipes.
+    Returns what was moved, and (path, reason) of what cannot be moved, such as pipes.
     """
     folder, root = folder.resolve(), root.resolve()
     if lies_in(folder, root):
-        raise UsageError(f"{folder} lies inside {root}, where it would be a class: name a folder elsewhere")
+        raise UsageError(f"{folder} is inside {root}, where it would be a class: name a folder elsewhere")
     if folder.is_dir() and not (folder / LIST).exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files: name a new folder")
-    there = _read(folder) if (folder / LIST).exists() else Quarantine(folder, root, [])
-    if there.root != root and not lies_in(root, there.root):
-        raise UsageError(f"{folder} holds images of {there.root}: name another folder for those of {root}")
-    taken: set[str] = {one.place for one in there.files}
+        raise UsageError(f"{folder} has other files: name a new folder")
+    known = _read(folder) if (folder / LIST).exists() else Quarantine(folder, root, [])
+    if known.root != root and not lies_in(root, known.root):
+        raise UsageError(f"{folder} has images of {known.root}: name another folder for those of {root}")
+    taken: set[str] = {one.place for one in known.files}
     moved: list[QuarantinedFile] = []
     left: list[tuple[Path, str]] = []
     for image, why in images:
-        source = image.parent.resolve() / image.name  # a link is moved, not what it leads to
+        source = image.parent.resolve() / image.name  # a link is moved, not its target
         if root not in source.parents:
-            raise UsageError(f"{source} lies outside {root}: nothing was moved")
+            raise UsageError(f"{source} is outside {root}: nothing was moved")
         if not is_movable(source):
-            left.append(
-                (image, "it is not a regular file" if source.exists() else "it is not there any more")
-            )
+            left.append((image, "it is not a regular file" if source.exists() else "it no longer exists"))
             continue
         below = source.relative_to(root)
         free = _free(folder, below, taken)
         taken.add(free)
         moved.append(QuarantinedFile(below.as_posix(), free, why))
-    _write(Quarantine(folder, root, there.files + moved))
+    _write(Quarantine(folder, root, known.files + moved))
     try:
         for one in moved:
             if not put(root / one.source, folder / one.place, "move"):
-                raise ProlipError(f"another process has written {folder / one.place}: run the same again")
+                raise ProlipError(f"another process wrote {folder / one.place}: run the command again")
     except ProlipError:
-        _write(Quarantine(folder, root, there.files + _away(folder, root, moved)))
+        _write(Quarantine(folder, root, known.files + _away(folder, root, moved)))
         raise
     return moved, left
 
 
 def read_quarantine(folder: Path, root: Path | None = None) -> Quarantine:
-    """What `restore` is to move back: to the folder that the list names, or to another `root`."""
+    """Read what `restore` moves back: to the folder in the list, or to another `root`."""
     return _read(folder.resolve(), None if root is None else root.resolve())
 
 
 def restore(found: Quarantine) -> tuple[list[QuarantinedFile], list[tuple[QuarantinedFile, str]]]:
-    """Move all back to where they were: those that were moved, and (file, reason) of those that cannot be.
+    """Move files back; return those that were moved, and (file, reason) of those that cannot be.
 
-    A file that is there already stays, and so does the one in the quarantine.
+    If another file is in the old place, both files stay where they are.
     """
     back: list[QuarantinedFile] = []
     left: list[tuple[QuarantinedFile, str]] = []
@@ -118,20 +115,20 @@ def restore(found: Quarantine) -> tuple[list[QuarantinedFile], list[tuple[Quaran
 
 
 def _away(folder: Path, root: Path, listed: Sequence[QuarantinedFile]) -> list[QuarantinedFile]:
-    """The files of a list that are not where they came from: in quarantine, or lost."""
+    """Return the files that are not in their old place: in quarantine, or lost."""
     return [
         one for one in listed if os.path.lexists(folder / one.place) or not os.path.lexists(root / one.source)
     ]
 
 
 def _free(folder: Path, below: Path, taken: set[str]) -> str:
-    """The path below the folder, or the next one like it that is not taken."""
+    """Return the path below the folder, with a number if it is taken."""
     names = (tried.as_posix() for tried in numbered(below) if not os.path.lexists(folder / tried))
     return next(name for name in names if name not in taken)
 
 
 def _write(state: Quarantine) -> None:
-    """The list; nothing stays of a folder in which there is nothing."""
+    """Write the list, and remove empty folders."""
     if state.files:
         files = [asdict(one) for one in state.files]
         write_json(state.folder / LIST, {"format": _FORMAT, "root": str(state.root), "files": files})
@@ -141,13 +138,13 @@ def _write(state: Quarantine) -> None:
 
 
 def _read(folder: Path, root: Path | None = None) -> Quarantine:
-    """The list; a path that does not lie below its folder is refused."""
+    """Read the list; refuse a path that is not below its folder."""
     if not (folder / LIST).is_file():
         raise UsageError(f"{folder} has no {LIST}: name the folder that images were moved to")
     found = read_json(folder / LIST)
     try:
         if found["format"] != _FORMAT:
-            raise ValueError("it is another kind of file")
+            raise ValueError("it is not a quarantine list")
         root = root or Path(found["root"])
         files = [
             QuarantinedFile(str(one["source"]), str(one["place"]), str(one["why"])) for one in found["files"]
@@ -170,7 +167,7 @@ def _check_below(path: str, folder: Path) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Folders that nothing is left in, the inner ones first."""
+    """Remove empty folders, the inner ones first."""
     inner = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
     for path in [*inner, folder]:
         with suppress(OSError):

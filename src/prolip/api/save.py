@@ -1,4 +1,4 @@
-"""An adapted model to a folder and back, and to other programs."""
+"""Save, load and export an adapted model."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ _SAVED_NAMES = {"prompt_names": "spoken"}  # of fields of a recipe, in saved mod
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
-    """What a saved model says about itself."""
+    """Return the JSON of a saved model."""
     encoder, out_of_distribution = model.encoder, model.confidence.out_of_distribution
     return {
         "prolip": prolip.__version__,
@@ -63,8 +63,7 @@ def save(
 ) -> None:
     """Write a folder that `load` reads; with `support` also the features that a later fit needs.
 
-    `over`, from `prolip.export.saved.version`, is the model there that this one grew from: none other is
-    replaced.
+    `over` is the `prolip.export.saved.version` of the model that may be replaced; another one is not.
     """
     path = as_path(path, "path")
     hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
@@ -74,47 +73,47 @@ def save(
         "text": model.text.rows,
         "support": hashes,
     }
-    kept, task = None, model.support.task
+    saved_support, task = None, model.support.task
     if support and task is not None:
-        kept = {"features": _half(task.x), "labels": task.y}
+        saved_support = {"features": _half(task.x), "labels": task.y}
         if (out := model.confidence.held_out) is not None:
-            kept |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
+            saved_support |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
     config = describe(model)
     text = model_card(config, {CONFIG}, path.expanduser().resolve().name) if card else None
-    write_model(path, SavedModel(config, tensors, kept, text), over)
+    write_model(path, SavedModel(config, tensors, saved_support, text), over)
     remember(model.encoder)
 
 
 def load(
     path: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
 ) -> AdaptedModel:
-    """Read a saved model; refuse one whose base model is not the one it was fitted on.
+    """Read a saved model; refuse to combine it with another base model than that of the fit.
 
     `base` and `trust_base` are those of `prolip.export.base_model.load_base`.
     """
     path = as_path(path, "path")
     saved = read_model(path)
-    with _damage_told(path):
+    with _corrupt_model_errors(path):
         check_saved.check_config(saved.config)
         text = _text(saved)
     encoder: Encoder = PrecomputedEmbeddings(text)
     if saved.config["model"] != encoder.name:
         name, fingerprint = saved.config["model"], saved.config["fingerprint"]
         encoder = load_base(path, name, fingerprint, device, base=base, trust_base=trust_base)
-    with _damage_told(path):
+    with _corrupt_model_errors(path):
         return _restore(saved, encoder, text)
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
-    """Whatever goes wrong with what a file holds is the file's fault, unless a library is missing."""
+def _corrupt_model_errors(path: Path) -> Iterator[None]:
+    """Re-raise any error of parsing as a `SavedModelError`, except those of the base model."""
     try:
         yield
     except ModelError:
         raise
-    except Exception as error:  # a file that was made to do harm may fail anywhere
+    except Exception as error:  # a malicious file may fail anywhere
         why = first_line(error)
-        raise SavedModelError(f"{path} is damaged, or was made to look like a model: {why}") from error
+        raise SavedModelError(f"{path} is damaged, or is not a model: {why}") from error
 
 
 def _text(saved: SavedModel) -> Text:
@@ -125,7 +124,7 @@ def _text(saved: SavedModel) -> Text:
 
 
 def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
-    """The model, once every part of it fits the others."""
+    """Build the model, and check that its parts fit each other."""
     config, classes = saved.config, tuple(saved.config["classes"])
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
     recipe, settings = check_saved.recipe_of(config), check_saved.settings_of(config)
@@ -159,7 +158,7 @@ def export(
     force: bool = False,
     evaluation: dict[str, Any] | None = None,
 ) -> list[str]:
-    """Write the model for other programs, as `prolip.export.write.export` does; returns the files' names."""
+    """Export the model, as `prolip.export.write.export` does; return the names of the files."""
     from prolip.export.write import export as write
 
     require_images(model.encoder, "an export")
@@ -170,8 +169,8 @@ def export(
 
 
 def _half(x: Array) -> Array:
-    """Float16 where it holds the values: half the file, and far finer than two pictures ever agree."""
+    """Convert to float16 if that is precise enough; it halves the file."""
     with np.errstate(over="ignore"):
         half = x.astype(np.float16)
-    holds = np.abs(half - x).max(axis=-1) <= 1e-3 * np.abs(x).max(axis=-1)
-    return half if holds.all() else x
+    precise = np.abs(half - x).max(axis=-1) <= 1e-3 * np.abs(x).max(axis=-1)
+    return half if precise.all() else x

@@ -1,4 +1,4 @@
-"""Images into a folder for each answer."""
+"""Sort images into a folder for each predicted class."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 
 
 class SameFolderError(UsageError):
-    """Images are to be moved from `source` to `target`, which are one folder under two paths."""
+    """Images would be moved from `source` to `target`, which are one folder under two paths."""
 
     def __init__(self, source: Path, target: Path) -> None:
         super().__init__(f"{source} and {target} are the same folder: nothing was moved, name another")
@@ -27,14 +27,14 @@ class SameFolderError(UsageError):
 
 @dataclass(frozen=True)
 class Sorting:
-    """Where images go by their answers."""
+    """Where images go, by their predictions."""
 
-    root: Path  # holds a folder for each class, for what is rejected, and for what is unsure
-    classes: Sequence[Any]  # the answers that there may be
+    root: Path  # has a folder for each class, for rejected and for unsure images
+    classes: Sequence[Any]  # that may be predicted
     how: PlaceMode = "copy"  # or "link" (a symbolic one), or "move"
-    unsure: float = 0.0  # answers below this probability go to `unsure`
-    counts: Counter[str] = field(default_factory=Counter)  # images by folder, filled as they come
-    paths: dict[str, Path] = field(default_factory=dict)  # of each image that waits for its answer, by name
+    unsure: float = 0.0  # images below this probability go to `unsure`
+    counts: Counter[str] = field(default_factory=Counter)  # images per folder, counted as they come
+    paths: dict[str, Path] = field(default_factory=dict)  # of images without a prediction yet, by name
 
     def __post_init__(self) -> None:
         if not 0 <= self.unsure <= 1:
@@ -42,16 +42,16 @@ class Sorting:
         if self.root.exists() and not self.root.is_dir():
             raise UsageError(f"{self.root} is a file: name a folder to sort into")
 
-    def folder(self, answer: dict[str, Any]) -> str:
-        """The name of the folder for an answer."""
-        if answer["class"] is None:
+    def folder(self, row: dict[str, Any]) -> str:
+        """Return the name of the folder for a prediction."""
+        if row["class"] is None:
             return NONE_OF_THESE
-        return UNSURE if answer["probability"] < self.unsure else self._folders[answer["class"]]
+        return UNSURE if row["probability"] < self.unsure else self._folders[row["class"]]
 
     def remember(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """(name, path) pairs as they are asked about, but those in `root`, where an earlier run put them.
+        """Yield the (name, path) pairs that are not in `root`, where an earlier run put them.
 
-        Before images are moved all of them are looked at; a SameFolderError if one lies where it is to go.
+        Before images are moved, all paths are checked: a SameFolderError if one is in a target folder.
         """
         found = self._outside(images)
         if self.how == "move":
@@ -63,7 +63,7 @@ class Sorting:
         sorted_before: dict[Path, bool] = {}  # by folder
         for name, image in images:
             if not isinstance(image, (str, os.PathLike)):
-                raise UsageError(f"{name} is not a file of its own, which could be sorted: unpack it")
+                raise UsageError(f"{name} is not a file that could be sorted: unpack it")
             path = Path(image)
             if path.parent not in sorted_before:
                 sorted_before[path.parent] = lies_in(path.parent, self.root)
@@ -74,9 +74,9 @@ class Sorting:
     def _check_folders(self, sources: set[Path]) -> None:
         """Refuse to move files within one folder.
 
-        A folder can have two paths: by links, by mounts, by letters that the file system does not tell apart.
-        Not all of these can be told from device and inode, two mounts of one network disk for instance. But a
-        new file that is seen in both is in one folder.
+        A folder can have two paths: by links, mounts, or a file system that ignores case. Device and inode do
+        not reveal all of these, such as two mounts of one network disk. But a new file that appears in both
+        shows that they are one.
         """
         names = (NONE_OF_THESE, UNSURE, *self._folders.values())
         with ExitStack() as stack:
@@ -92,16 +92,16 @@ class Sorting:
                     if (source / probe).exists():
                         raise SameFolderError(source, folder)
 
-    def place_all(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Answers, each handed on once its image lies in its folder; see `core.placing.place`."""
-        for answer in answers:
-            folder = self.folder(answer)
-            place(self.paths.pop(answer["image"]), self.root / folder, self.how)
+    def place_all(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Put each image into its folder, then yield its prediction; see `io.placing.place`."""
+        for row in rows:
+            folder = self.folder(row)
+            place(self.paths.pop(row["image"]), self.root / folder, self.how)
             self.counts[folder] += 1
-            yield answer
+            yield row
 
     @cached_property
     def _folders(self) -> dict[Any, str]:
-        """A safe name for each class, and not one of the two others."""
+        """Return a safe folder name for each class, other than the two reserved ones."""
         names = folder_names([NONE_OF_THESE, UNSURE, *map(str, self.classes)])[2:]
         return dict(zip(self.classes, names, strict=True))

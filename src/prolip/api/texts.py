@@ -1,21 +1,21 @@
 """Class texts: templates, and descriptions where there are any, weighted by the images.
 
-A class has prompts p: each template with its name, and its descriptions as they stand. Its row is
+The prompts p of a class are each template with its name, and its descriptions. Its row is
 
-    t_k = normalize( sum_p w_p e_p ),     w_p = (1 - r) / P  +  r softmax_p( s g_p ),     r = n / (n + EQUAL)
+    t_k = normalize( sum_p w_p e_p ),     w_p = (1 - r) / P  +  r softmax_p( s g_p ),     r = n / (n + n0)
 
-e_p is the prompt's embedding, of unit length, and g_p what it gains on the class's own n support images: its
-mean cosine with them, less that with the images of all classes. So every prompt counts the same where a class
-has no image, and only what tells it from the others moves the weights. s is the model's scale.
+e_p is the unit embedding of a prompt, and g_p its mean cosine with the n support images of the class minus
+that with the images of all classes; n0 is PRIOR_IMAGES, s the scale of the model. So all prompts have the
+same weight if a class has no image, and only what distinguishes it from the others changes the weights.
 
-Measured on birds60 with `benchmarks/accuracy.py`, offline: where all classes are described (16 of them,
-three sentences each) zero-shot goes from 20.0 to 27.8 % with equal weights, to 30.0, 30.5 and 31.2 with 1, 4
-and 16 images a class. Without the term of all images it was 22 to 26; EQUAL = 1 and 3 or 10 times s were a
-little worse. The default, fitted, changes by +0.3, +0.2 and 0.0. Where only some classes are described,
-those compete with the others by prompts of another kind: zero-shot on all 60 falls from 4.9 to 3.2; fitted it
-is the same to 0.3.
+Measured on birds60 with `benchmarks/accuracy.py`, offline: if all classes are described (16 of them, three
+sentences each) zero-shot goes from 20.0 to 27.8 % with equal weights, to 30.0, 30.5 and 31.2 with 1, 4 and 16
+images per class. Without the term of all images it was 22 to 26; n0 = 1 and 3 or 10 times s were slightly
+worse. The default, fitted, changes by +0.3, +0.2 and 0.0. If only some classes are described, those compete
+with the others by prompts of another kind: zero-shot on all 60 falls from 4.9 to 3.2; fitted it is the same
+to 0.3.
 
-Held-out figures are a little kind to the texts: the weights have seen all images.
+Held-out figures are slightly optimistic about the texts: the weights have seen all images.
 """
 
 import warnings
@@ -30,7 +30,7 @@ from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.data.descriptions import descriptions_of
 from prolip.encoders import Encoder
 
-EQUAL = 4  # images at which half of a weight is their own
+PRIOR_IMAGES = 4  # images at which they determine half of a weight
 
 
 def check_descriptions(recipe: Recipe, names: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ def class_texts(
 
 
 def weighted_rows(prompts: Sequence[Array], images: Array, y: Array, scale: float) -> Array:
-    """Unit rows [K, D] of prompts [P, D] for each class, by unit embeddings [n, D] of images and labels [n].
+    """Return unit rows [K, D] of prompts [P, D] per class, by embeddings [n, D] of images and labels [n].
 
     Examples
     --------
@@ -85,7 +85,7 @@ def weighted_rows(prompts: Sequence[Array], images: Array, y: Array, scale: floa
         n, weights = int((y == k).sum()), np.full(len(own), 1 / len(own))
         if n:
             gain = own @ (images[y == k].mean(axis=0) - images.mean(axis=0))
-            share = n / (n + EQUAL)
+            share = n / (n + PRIOR_IMAGES)
             weights = (1 - share) * weights + share * softmax(scale * gain[None])[0]
         rows.append(weights @ own)
     return unit_rows(np.array(rows))

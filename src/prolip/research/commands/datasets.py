@@ -10,7 +10,7 @@ from prolip.cli.parameters import PATH, argument, command
 @command("datasets")
 @argument("root", "[ROOT]", "Folder that holds the datasets' folders.", type=PATH, required=False)
 def datasets(root: Path | None) -> None:
-    """List the paper's datasets, or check which of them are in a folder.
+    """List the paper's datasets, or check a folder for them.
 
     $ prolip datasets ~/data
     """
