@@ -81,7 +81,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> ProLIPClassifier:
         """Fit on features [n, Do] and labels [n]."""
-        # float64: scikit-learn expects the same answer to the last digits, however rows are batched.
+        # float64: scikit-learn expects the same result to the last digit, however rows are batched.
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

@@ -55,13 +55,18 @@ class _Vanished(SavedModelError):  # noqa: N818 - reads as what it is where it i
     """A file that the manifest lists is missing."""
 
 
-def check_target(path: Path, card: bool = False) -> Path:
-    """Resolve the folder of a new model; it must be new, empty or a saved model. Checked before any work."""
+def check_target(path: Path, card: bool = False) -> None:
+    """Refuse a target that is not new, empty or an earlier model, before any work."""
+    target = _folder(path)
+    if target.is_dir():
+        _check_ours(path, target, card)
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder that a path names, which may not exist yet."""
     target = check_place(path)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{path} is a file: name a folder")
-    if target.is_dir():
-        _check_ours(path, target, card)
     return target
 
 
@@ -102,7 +107,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
 
     `over` is the `version` that this model was made from: one that was saved since then is not replaced.
     """
-    target = check_target(path, card=model.card is not None)
+    target = _folder(path)
     try:
         make_folders(target.parent)
         with folder_lock(target):
