@@ -11,7 +11,7 @@ TOKEN = "a-token-for-tests"
 
 
 def png(image):
-    """The bytes of a picture's file."""
+    """The bytes of an image file."""
     made = io.BytesIO()
     image.save(made, "PNG")
     return made.getvalue()
@@ -28,20 +28,20 @@ class Client:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, {k: v for k, v in sent.items() if v is not None})
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
         finally:
             connection.close()
 
     def json(self, method, path, value=None, headers=()):
         body = None if value is None else json.dumps(value).encode()
-        status, _, answer = self.raw(method, path, body, headers)
-        return status, json.loads(answer)
+        status, _, body = self.raw(method, path, body, headers)
+        return status, json.loads(body)
 
     def upload(self, data, label=None, name="a.png", group=""):
-        asked = {"name": name, "group": group, **({} if label is None else {"label": label})}
-        status, _, answer = self.raw("POST", f"/api/images?{urlencode(asked)}", data)
-        return status, json.loads(answer)
+        query = {"name": name, "group": group, **({} if label is None else {"label": label})}
+        status, _, body = self.raw("POST", f"/api/images?{urlencode(query)}", data)
+        return status, json.loads(body)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_every_token_that_is_accepted_logs_in(serve, token):
 
 
 @pytest.mark.parametrize("foreign", COOKIES)
-def test_foreign_cookies_lock_nobody_out(serve, foreign):
+def test_cookies_of_other_programs_lock_nobody_out(serve, foreign):
     page = serve("a-token-for-tests")
     own = f"{Access.at('127.0.0.1', page.port, page.token, ()).cookie}="
     _, headers, _ = page.raw("POST", "/api/session", json.dumps({"token": page.token}).encode())
@@ -104,8 +104,8 @@ def test_foreign_cookies_lock_nobody_out(serve, foreign):
                 f"GET /api/project HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nConnection: close\r\nCookie: "
             )
             caller.sendall(f"{head}{line}\r\n\r\n".encode())
-            answer = caller.makefile("rb").readline()
-        assert b" 200 " in answer
+            response = caller.makefile("rb").readline()
+        assert b" 200 " in response
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_idle_connections_are_closed(serve, patience, sent):
         assert is_closed(caller)
 
 
-def test_a_caller_that_drips_its_head_is_closed(serve, patience):
+def test_a_client_that_sends_its_headers_byte_by_byte_is_closed(serve, patience):
     page = serve("a-token-for-tests")
 
     def drip(caller):
@@ -180,8 +180,8 @@ def test_a_body_that_stalls_is_given_up(serve, patience, authorized):
         head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: {token}\r\n"
         caller.sendall(f"{head}Content-Length: 1000000\r\n\r\nhalf".encode())
         caller.settimeout(10)
-        answer = caller.recv(1 << 16)
-        assert (b" 408 " if authorized else b" 401 ") in answer.split(b"\r\n")[0]
+        response = caller.recv(1 << 16)
+        assert (b" 408 " if authorized else b" 401 ") in response.split(b"\r\n")[0]
         assert is_closed(caller)
 
 
@@ -199,7 +199,7 @@ def test_a_slow_body_that_moves_is_taken(serve, monkeypatch):
     assert page.raw("POST", "/api/images?name=x", slowly())[0] == 200
 
 
-def test_a_caller_that_does_not_read_its_answer_is_closed(serve, patience):
+def test_a_client_that_does_not_read_its_response_is_closed(serve, patience):
     page = serve("a-token-for-tests")
     for number in range(30):
         page.json("POST", "/api/classes", {"name": f"{number:090d}"})
@@ -377,7 +377,7 @@ def test_a_model_that_was_used_here_is_loaded_again(tmp_path, no_hub, monkeypatc
         launch.load_encoder(project_of_another_user(tmp_path / "other", "hf:mine", "e" * 16))
 
 
-def test_changes_do_not_wait_for_pictures(serve, monkeypatch):
+def test_edits_do_not_wait_for_images(serve, monkeypatch):
     entered, go = Event(), Event()
 
     def slow(data, side, max_pixels):

@@ -25,7 +25,7 @@ def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
     assert found("01") == found("0") == found("") == []
 
 
-def test_flips_count_pictures_that_became_right_or_wrong():
+def test_flips_count_images_that_became_right_or_wrong():
     labels = {"a": "1", "b": "1", "c": "2", "new": "1"}
     before, now = {"a": ["2"], "b": ["1"], "c": ["2"]}, {"a": ["1"], "b": ["2"], "c": ["2"], "new": ["1"]}
     assert count_flips(before, now, labels) == {"right": 1, "wrong": 1}

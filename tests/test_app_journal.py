@@ -106,7 +106,7 @@ def test_a_killed_program_loses_nothing_that_it_acknowledged(tmp_path):
     assert f"'kills': {KILLS}" in run.stdout
 
 
-def test_a_program_killed_between_two_pictures_has_their_files(tmp_path):
+def test_a_program_killed_between_two_images_has_their_files(tmp_path):
     program = (
         "import sys; from pathlib import Path; from prolip.app.project import Project\n"
         "with Project.open(Path(sys.argv[1])) as project:\n"

@@ -1,4 +1,4 @@
-"""The page's server, over HTTP: what is kept, what is learned, what is refused."""
+"""The page's server, over HTTP: what is stored, what is trained, what is refused."""
 
 import io
 import json
@@ -52,7 +52,7 @@ def until(page, ready):
     raise AssertionError(f"never came: {found['figures']}")
 
 
-def teach(page, count=4):
+def train(page, count=4):
     """Three classes of colours; their ids by name."""
     ids = {}
     for k, (name, colour) in enumerate(COLOURS.items()):
@@ -66,11 +66,11 @@ def teach(page, count=4):
     return ids
 
 
-def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offline):
-    ids = teach(page)
-    asked = png(blotch(COLOURS["blue"], 99))
-    status, _, answer = page.raw("POST", "/api/try", asked)
-    found = json.loads(answer)
+def test_from_images_to_predictions_to_an_export_that_agrees(page, tmp_path, offline):
+    ids = train(page)
+    image = png(blotch(COLOURS["blue"], 99))
+    status, _, body = page.raw("POST", "/api/try", image)
+    found = json.loads(body)
     assert status == 200
     assert found["top"][0]["class"] == ids["blue"]
 
@@ -81,7 +81,7 @@ def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offli
     model = tmp_path / "out" / "p-prolip"
     assert "red" in (model / "README.md").read_text()
     clf = FewShotClassifier.load(model)
-    expected = dict(zip(clf.classes_, clf.predict_proba([Image.open(io.BytesIO(asked))])[0], strict=True))
+    expected = dict(zip(clf.classes_, clf.predict_proba([Image.open(io.BytesIO(image))])[0], strict=True))
     for each in found["top"]:
         name = next(name for name, key in ids.items() if key == each["class"])
         assert abs(each["probability"] - expected[name]) < 1e-5
@@ -89,7 +89,7 @@ def test_from_pictures_to_answers_to_an_export_that_agrees(page, tmp_path, offli
 
 
 def test_a_wrong_label_is_found_and_corrected(page):
-    ids = teach(page, 5)
+    ids = train(page, 5)
     odd = page.upload(png(blotch(COLOURS["red"], 77)), ids["green"])[1]["image"]
     found = until(page, lambda found: odd in found["figures"].get("label_errors", ()))
     assert found["figures"]["held_out"][odd][0] == ids["red"]
@@ -99,8 +99,8 @@ def test_a_wrong_label_is_found_and_corrected(page):
     assert found["figures"]["held_out"][odd][0] == ids["red"]
 
 
-def test_unlabelled_pictures_get_guesses_and_a_queue(page):
-    ids = teach(page)
+def test_unlabelled_images_get_predictions_and_a_queue(page):
+    ids = train(page)
     kept = [page.upload(png(blotch(COLOURS["green"], 50 + i)))[1]["image"] for i in range(3)]
     found = until(page, lambda found: set(found["slow"].get("queue", ())) == set(kept))
     assert {found["figures"]["predictions"][image][0] for image in kept} == {ids["green"]}
@@ -108,7 +108,7 @@ def test_unlabelled_pictures_get_guesses_and_a_queue(page):
 
 
 def test_words_for_a_class_count(page, tmp_path):
-    ids = teach(page)
+    ids = train(page)
     before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["zero_shot_accuracy"]
     page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
     found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
@@ -154,7 +154,7 @@ def test_features_that_cannot_be_written_are_learned_from_and_every_page_says_so
 
     monkeypatch.setattr(Space, "add", full)
     monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
-    ids = teach(page)
+    ids = train(page)
     found = page.json("GET", "/api/project")[1]
     assert found["figures"]["ready"]
     assert "no space left" in found["trouble"]
@@ -172,7 +172,7 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
 
         with running(make) as port:
             page = Client(port)
-            teach(page, 2)
+            train(page, 2)
             assert page.json("GET", "/api/project")[1]["name"] == name
             status, headers, packed = page.raw("GET", "/api/export/adapter")
     assert status == 200
@@ -229,9 +229,9 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
 def test_a_class_that_another_window_removed_is_a_conflict(page):
     key = page.json("POST", "/api/classes", {"name": "cat"})[1]["classes"][0]
     page.json("DELETE", f"/api/classes/{key}")
-    status, answer = page.json("PATCH", f"/api/classes/{key}", {"name": "dog"})
+    status, response = page.json("PATCH", f"/api/classes/{key}", {"name": "dog"})
     assert status == 409
-    assert answer["error"]
+    assert response["error"]
 
 
 @pytest.mark.parametrize(
@@ -307,17 +307,17 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_file_that_is_not_an_image_is_refused_and_leaves_nothing(page, tmp_path, kind):
     before = sorted(tmp_path.rglob("*"))
-    status, answer = page.upload(HOSTILE[kind], name="../../../etc/cron.d/x")
-    assert status == 422, answer
+    status, response = page.upload(HOSTILE[kind], name="../../../etc/cron.d/x")
+    assert status == 422, response
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_name_is_text_and_never_a_path(page, tmp_path):
     picture = png(blotch((9, 9, 9), 1))
-    status, answer = page.upload(picture, name="../../../../tmp/evil\x00<img onerror=x>.png")
+    status, response = page.upload(picture, name="../../../../tmp/evil\x00<img onerror=x>.png")
     assert status == 200
     _, found = page.json("GET", "/api/project")
-    assert found["images"][answer["image"]]["name"] == "../../../../tmp/evil <img onerror=x>.png"
+    assert found["images"][response["image"]]["name"] == "../../../../tmp/evil <img onerror=x>.png"
     outside = [path for path in tmp_path.iterdir() if path.name != "p"]
     assert outside == []
     for path in ("..%2f..%2fproject.json", "0" * 64, "../project.json"):
@@ -344,13 +344,13 @@ def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(page):
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"name": 3}', b"[" * 100_000, b"\xff"])
 def test_a_request_that_is_not_a_json_object_is_refused(page, body):
-    status, _, answer = page.raw("POST", "/api/classes", body)
+    status, _, body = page.raw("POST", "/api/classes", body)
     assert status == 422
-    assert json.loads(answer)["error"]
+    assert json.loads(body)["error"]
 
 
 def test_bodies_together_are_bounded():
-    """Nine callers that each send nearly all that one may: the ninth is told to come back."""
+    """Nine callers that each send nearly all that one may: the ninth is refused."""
     import asyncio
 
     from prolip.app.batcher import Busy

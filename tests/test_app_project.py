@@ -36,7 +36,7 @@ def two_classes():
     )
 
 
-def test_merging_and_removing_keep_every_picture():
+def test_merging_and_removing_keep_every_image():
     state = two_classes()
     merged = state.after([edits.merge_classes(state, "1", "2")])
     assert list(merged.classes) == ["2"]
@@ -51,7 +51,7 @@ def test_an_id_is_never_given_twice():
     assert list(edits.add_class(state, "dog").classes) == ["3"]
 
 
-def test_a_picture_that_is_there_moves_to_where_it_was_dropped():
+def test_a_known_image_moves_to_where_it_was_dropped():
     state = two_classes()
     assert edits.add_image(state, A, "again.jpg", "2").images[A].label == "2"
     assert not edits.add_image(state, A, "again.jpg", "1")
@@ -112,7 +112,7 @@ def test_undo_restores_the_state_and_json_keeps_all(before, change):
         {"about": "", "classes": {"1": {"name": "a", "more": 1}}, "images": {}, "group": "", "undoes": False},
     ],
 )
-def test_a_foreign_journal_is_refused(line):
+def test_a_malformed_journal_is_refused(line):
     with pytest.raises(InputError):
         Change.from_json(line)
 
@@ -184,7 +184,7 @@ def test_a_model_that_is_named_is_recorded(tmp_path):
 @pytest.mark.parametrize(
     "about", ["[]", "{", '{"format": 2}', '{"format": 2, "model": ""}', '{"format": 1, "model": "offline"}']
 )
-def test_a_foreign_description_is_refused(tmp_path, about):
+def test_a_malformed_project_file_is_refused(tmp_path, about):
     (tmp_path / "project.json").write_text(about)
     with pytest.raises(ProlipError), Project.open(tmp_path):
         pass
@@ -248,7 +248,7 @@ def files_of(folder):
     }
 
 
-def test_pictures_that_undo_cannot_bring_back_are_deleted(tmp_path, monkeypatch):
+def test_images_that_undo_cannot_restore_are_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 3)
     place = tmp_path / "p"
     with Project.open(place) as project:
@@ -269,7 +269,7 @@ def test_pictures_that_undo_cannot_bring_back_are_deleted(tmp_path, monkeypatch)
         assert all(project.image(image).is_file() for image in project.state.images)
 
 
-def test_a_picture_that_arrives_is_not_deleted_by_compaction(tmp_path, monkeypatch):
+def test_an_image_being_added_is_not_deleted_by_compaction(tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 1)
     with Project.open(tmp_path / "p") as project:
         image = add(project)

@@ -68,6 +68,19 @@ def test_a_drop_is_encoded_first_and_fitted_once(recorder, monkeypatch):
     assert set(fit["held_out"]) == set(images)
 
 
+def test_an_image_that_is_added_after_a_while_is_encoded_first_too(recorder, monkeypatch):
+    recorder.add("red", range(3))
+    recorder.add("green", range(20, 23))
+    recorder.wait_until_trained()
+    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.5)
+    time.sleep(0.6)
+    before = len(recorder.fits())
+    (image,) = recorder.add("red", [50])
+    recorder.wait_until_trained()
+    (fit,) = recorder.fits()[before:]
+    assert image in fit["held_out"]
+
+
 def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder, monkeypatch):
     images = recorder.add("red", range(3)) + recorder.add("green", range(20, 23))
     recorder.wait_until_trained()
@@ -92,7 +105,7 @@ def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder,
 
 
 def test_a_long_drop_shows_figures_on_the_way(recorder, monkeypatch):
-    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.0)
+    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.01)
     monkeypatch.setattr(trainer, "ENCODE_BATCH", 2)
     before = len(recorder.fits())
     recorder.add("red", range(6))

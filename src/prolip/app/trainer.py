@@ -44,7 +44,7 @@ Publish = Callable[[dict[str, Any]], None]
 ENCODE_BATCH = 16  # images encoded between two looks at what is most urgent: half a second of work
 RETRY_PAUSE = 10.0  # after a failure, such as a full disk
 DROP_PAUSE = 0.15  # without a change, after which a drop of several files is taken to be complete
-MAX_FIT_DELAY = 2.0  # how old figures may become while a long drop is being encoded
+MAX_FIT_DELAY = 2.0  # after which a fit that is due does not wait for the rest of a long drop
 SLOW_PAUSE = 0.4  # without a change, after which slow figures are computed
 
 
@@ -72,7 +72,8 @@ class Trainer:
         self._edited = False  # classes, or labels of encoded images, changed since the last step
         self._interrupted = False  # anything changed since the last step
         self._fit_due, self._slow_due, self._closed = True, False, False
-        self._changed_at = self._fitted_at = 0.0
+        self._changed_at = 0.0
+        self._due_at = time.monotonic()  # since when a fit is due
         self._thread = Thread(target=self._run, name="prolip-trainer", daemon=True)
 
     def start(self) -> None:
@@ -91,8 +92,9 @@ class Trainer:
         """Take note of a change of the project."""
         with self._changed:
             self._edited |= bool(change.classes) or any(key in self.features for key in change.images)
-            self._interrupted = self._fit_due = True
             self._changed_at = time.monotonic()
+            self._due_at = self._due_at if self._fit_due else self._changed_at
+            self._interrupted = self._fit_due = True
             self._changed.notify()
 
     def waiting(self) -> list[str]:
@@ -110,7 +112,7 @@ class Trainer:
 
     def _run(self) -> None:
         self._attempt(lambda: warm_up(self.encoder, self.recipe))
-        self._fitted_at = time.monotonic()
+        self._due_at = time.monotonic()
         while not self._closed:
             self._attempt(self._step)
 
@@ -136,15 +138,14 @@ class Trainer:
         waiting, now = self.waiting(), time.monotonic()
         pause = now - self._changed_at
         drop_complete = not waiting and pause > DROP_PAUSE
-        if edited or (self._fit_due and (drop_complete or now > self._fitted_at + MAX_FIT_DELAY)):
+        if edited or (self._fit_due and (drop_complete or now > self._due_at + MAX_FIT_DELAY)):
             self._fit_due = self._slow_due = True
             self._fit()
-            self._fitted_at = time.monotonic()
-            with self._changed:  # a fit that failed stays due
-                self._fit_due = self._interrupted
+            with self._changed:  # a fit that failed stays due, and so does one of later changes
+                self._fit_due = self._interrupted or bool(self.waiting())
+                self._due_at = time.monotonic()
         elif waiting:
             self._encode(waiting[:ENCODE_BATCH])
-            self._fit_due = True
         elif self._fit_due:
             self._wait(DROP_PAUSE / 2)
         elif self._slow_due and pause > SLOW_PAUSE:
