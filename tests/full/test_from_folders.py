@@ -9,7 +9,7 @@ import json
 import pytest
 
 from pictures import blotch
-from prolip.research.catalogue.published import MODELS
+from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS
 from prolip.research.datasets.check import check_datasets
 from tiny_models import TOWERS, write_folder
@@ -79,7 +79,7 @@ def data(tmp_path, monkeypatch):
     write_aircraft(root)
     write_imagenet(root)
     model = write_folder(tmp_path / "vit", TOWERS["vit"])
-    monkeypatch.setitem(MODELS, "ViT-B/16", f"open_clip:local-dir:{model}")
+    monkeypatch.setitem(BACKBONES, "ViT-B/16", f"open_clip:local-dir:{model}")
     return root
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from prolip.core.errors import check_name
 
 # The paper's backbones: their encoders here, and the shape of their projection (D, Do).
-MODELS = {
+BACKBONES = {
     "RN50": "open_clip:RN50/openai",
     "RN101": "open_clip:RN101/openai",
     "ViT-B/16": "open_clip:ViT-B-16/openai",

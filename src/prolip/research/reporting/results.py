@@ -15,7 +15,7 @@ from typing import Any
 
 from prolip.core.errors import UnknownNameError, UsageError
 from prolip.research.catalogue.experiment import Experiment, Line
-from prolip.research.catalogue.published import MODELS, Published, published
+from prolip.research.catalogue.published import BACKBONES, Published, published
 from prolip.research.datasets import DATASETS
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_store import ResultStore, RunResult
@@ -225,9 +225,9 @@ def _mean(values: Iterable[Sequence[float]]) -> list[float]:
 
 def paper_model(model: str) -> str | None:
     """Return the paper's name for an encoder, if it is one of the paper's."""
-    if model in MODELS:
+    if model in BACKBONES:
         return model
-    return _SAME.get(model) or next((title for title, name in MODELS.items() if name == model), None)
+    return _SAME.get(model) or next((title for title, name in BACKBONES.items() if name == model), None)
 
 
 def title_of(dataset: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError
 from prolip.research.catalogue.experiment import Experiment, Line
-from prolip.research.catalogue.published import MODELS
+from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
 from prolip.research.protocols.run import Run, lists_to_tuples
 
@@ -156,7 +156,7 @@ def _runs(plan: Plan, line: Line, model: str) -> Iterator[Run]:
                     line.grid,
                     protocol,
                     dataset,
-                    MODELS.get(model, model),
+                    BACKBONES.get(model, model),
                     plan.datasets[len(sources) :],
                     line.key,
                     model,

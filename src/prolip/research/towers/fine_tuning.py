@@ -33,8 +33,7 @@ so that its features are never confused with those of the base model.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,12 +48,10 @@ from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
-from prolip.research.towers.tower_method import Batches, TowerFitted, TowerMethod, TowerTask
+from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from prolip.research.towers.training import Batch
 
 _TOWER, _ROWS = "tower.", "rows"
 
@@ -127,35 +124,22 @@ class FineTuning(TowerMethod):
     ) -> dict[str, Any]:
         """Train the chosen parameters, and return figures of the run."""
         import torch
-        from torch.nn.functional import cross_entropy, normalize
 
-        device = encoder.device
-        labels, fixed = to_torch(task.y, device), to_torch(task.text.rows, device)
+        fixed = to_torch(task.text.rows, encoder.device)
         tokens = _tokens(task, encoder) if trains_text(towers, trained) else None
         lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
         start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
-        preprocess = replace(encoder.preprocess, view_area=self.view_area)
-        if device == "cpu":
+
+        def rows() -> Tensor:
+            return fixed if tokens is None else class_rows(towers, tokens, len(fixed))
+
+        def penalty() -> Tensor:
+            moved = [(trained[name] - before).square().sum() for name, before in start.items()]
+            return lam * torch.stack(moved).sum()
+
+        if encoder.device == "cpu":
             towers.model.to(memory_format=torch.channels_last)  # 1.5 times as fast for convolutions
-        with Batches(task.images, preprocess, self.seed) as batches:
-
-            def logits(pixels: Array) -> Tensor:
-                embedded = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
-                rows = fixed if tokens is None else class_rows(towers, tokens, len(fixed))
-                return task.scale * normalize(embedded.float(), dim=1) @ rows.T
-
-            def loss(batch: Batch) -> Tensor:
-                value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
-                for name, before in start.items():
-                    value = value + lam * (trained[name] - before).square().sum()
-                return value
-
-            def validation_logits(pixels: Array) -> Tensor:
-                with without_dropout(towers.model):
-                    return logits(pixels)
-
-            judge = self.judge_images(context.validation, preprocess, validation_logits)
-            figures = self.train(task, towers, trained, loss, context.progress, judge=judge)
+        figures = self.train_on_images(task, towers, trained, rows, context, penalty if lam else None)
         towers.model.to(memory_format=torch.contiguous_format)
         return figures
 
@@ -213,19 +197,6 @@ class NormTuning(FineTuning):
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Return the norms of the image tower, or of both towers."""
         return towers.norms()
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch a model in training to prediction, inside the block."""
-    active = [module for module in model.modules() if module.training and not list(module.children())]
-    for module in active:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module in active:
-            module.train()
 
 
 def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
+from prolip.core.arrays import Array, Tensors, to_numpy
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Towers
@@ -32,13 +32,10 @@ from prolip.research.towers.prompt_tuning import (
     names_and_encoder,
     phrase_embedding,
 )
-from prolip.research.towers.tower_method import Batches, TowerFitted
+from prolip.research.towers.tower_method import TowerFitted
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from prolip.research.towers.coupled_prompts import Coupling
-    from prolip.research.towers.training import Batch
 
 
 @register
@@ -78,31 +75,19 @@ class MaPLe(PromptTuning):
     def solve(self, task: Task, context: FitContext) -> Coupled:
         """Train the prompts through both towers of a copy."""
         task, encoder, towers = self.open(task, copy=True)
-        names, device = task.text.classes, encoder.device
+        names = task.text.classes
         assert names is not None
-
-        from torch.nn.functional import cross_entropy, normalize
 
         from prolip.research.towers.coupled_prompts import insert_prompts, text_rows
 
-        coupling = self._coupling(encoder, towers, names[0]).to(device)
+        coupling = self._coupling(encoder, towers, names[0]).to(encoder.device)
         layout = Layout(self.contexts, "end", fixed=" ".join(self.init.split()[self.contexts :]))
         prompts = layout.prompts(encoder, names, towers)
-        labels = to_torch(task.y, device)
-        preprocess = replace(encoder.preprocess, view_area=self.view_area)
-        with Batches(task.images, preprocess, self.seed) as batches:
-
-            def logits(pixels: Array) -> Tensor:
-                seen = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
-                return task.scale * normalize(seen.float(), dim=1) @ text_rows(prompts, coupling).T
-
-            def loss(batch: Batch) -> Tensor:
-                return cross_entropy(logits(batches.of(batch)), labels[batch.images])
-
-            judge = self.judge_images(context.validation, preprocess, logits)
-            trained = dict(coupling.named_parameters())
-            with insert_prompts(towers, coupling):
-                figures = self.train(task, towers, trained, loss, context.progress, judge=judge)
+        trained = dict(coupling.named_parameters())
+        with insert_prompts(towers, coupling):
+            figures = self.train_on_images(
+                task, towers, trained, lambda: text_rows(prompts, coupling), context
+            )
         coupling.requires_grad_(False)
         text = Text(text_rows(prompts, coupling), names)
         state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, InputError, ModelError, Projected, Settings, Task, UsageError
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
 from prolip.io.files import sha256_tensors
 from prolip.io.onnx_graph import Graph
-from prolip.methods.base import Method, Progress, Shape
+from prolip.methods.base import FitContext, Method, Progress, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,6 +75,9 @@ class TowerMethod(Method):
 
     trains_tower: ClassVar[bool] = True
 
+    seed: int  # options that every subclass has,
+    view_area: float  # and those that train on images
+
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
         return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, tuple(templates), images)
@@ -104,18 +107,50 @@ class TowerMethod(Method):
         """Return True: a validation set chooses the best epoch."""
         return True
 
-    def judge_images(
-        self, validation: Task | None, preprocess: Preprocess, logits: Callable[[Array], Tensor]
-    ) -> Judge | None:
-        """Return a function that measures validation accuracy by logits of pixels [B, S, S, 3], or None."""
-        if validation is None:
-            return None
-        pixels = [preprocess.centre(image) for image in self.held_out_images(validation)]
-        parts = [
-            np.stack(pixels[k : k + _VALIDATION_BATCH]) for k in range(0, len(pixels), _VALIDATION_BATCH)
-        ]
+    def train_on_images(
+        self,
+        task: TowerTask,
+        towers: Towers,
+        trained: dict[str, nn.Parameter],
+        rows: Callable[[], Tensor],
+        context: FitContext,
+        penalty: Callable[[], Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Train parameters on random crops of the images (option `view_area`), and return figures of the run.
 
-        return lambda: accuracy([logits(part) for part in parts], validation.y)
+        `rows` computes the class rows [K, D] of a step; `penalty` is added to the cross-entropy.
+        """
+        from torch.nn.functional import cross_entropy, normalize
+
+        from prolip.research.towers.training import without_dropout
+
+        assert task.encoder is not None
+        device, validation = task.encoder.device, context.validation
+        labels = to_torch(task.y, device)
+        preprocess = dataclasses.replace(task.encoder.preprocess, view_area=self.view_area)
+
+        def logits(pixels: Array) -> Tensor:
+            embedded = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
+            return task.scale * normalize(embedded.float(), dim=1) @ rows().T
+
+        def validation_accuracy() -> float:
+            assert validation is not None
+            with without_dropout(towers.model):
+                return accuracy([logits(part) for part in held_out], validation.y)
+
+        held_out: list[Array] = []
+        if validation is not None:
+            pixels = [preprocess.centre(image) for image in self.held_out_images(validation)]
+            starts = range(0, len(pixels), _VALIDATION_BATCH)
+            held_out = [np.stack(pixels[start : start + _VALIDATION_BATCH]) for start in starts]
+        with Batches(task.images, preprocess, self.seed) as batches:
+
+            def loss(batch: Batch) -> Tensor:
+                value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
+                return value if penalty is None else value + penalty()
+
+            judge = validation_accuracy if held_out else None
+            return self.train(task, towers, trained, loss, context.progress, judge=judge)
 
     def held_out_images(self, validation: Task) -> Sequence[Any]:
         """Return the images of a validation set, for methods that run the image tower."""

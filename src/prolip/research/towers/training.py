@@ -189,6 +189,19 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch a model in training to prediction, inside the block."""
+    active = [module for module in model.modules() if module.training and not list(module.children())]
+    for module in active:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module in active:
+            module.train()
+
+
 class _Run:
     """The state of a run on disk: one safetensors file, with JSON in its metadata."""
 
