@@ -12,9 +12,10 @@ from prolip.api.support import ImageSource
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import list_images, parquet_pages, read_images
 from prolip.data import parquet as parquet_module
+from prolip.data.folders import MissingSplit
 from prolip.features import load_image
 from prolip.features.images import BadImage
-from prolip.io.reading import Unreadable
+from prolip.io.reading import TooLarge, Unreadable
 
 NAMES = sorted(COLOURS)
 LABELS = [name for name in NAMES for _ in range(2)]
@@ -78,29 +79,29 @@ def test_parquet_with_paths_in_the_place_of_bytes(hugging_face, pictures, files,
     rows = {"image": [{"bytes": None, "path": name} for name in files], "label": LABELS}
     check(write_parquet(tmp_path / "a.parquet", rows), pictures, offline)
     rows["image"][0] = {"bytes": None, "path": None}
-    with pytest.raises(BadImage, match="neither bytes nor a path"):
+    with pytest.raises(BadImage):
         load_image(list_images(write_parquet(tmp_path / "b.parquet", rows))[0])
     rows = {"image": [str(tmp_path / name) for name in files], "label": LABELS}
     written = hugging_face.Dataset.from_dict(rows).cast_column("image", hugging_face.Image())
     written.to_parquet(tmp_path / "c.parquet")
-    with pytest.raises(BadImage, match="leads out of"):
+    with pytest.raises(BadImage):
         load_image(list_images(tmp_path / "c.parquet")[0])
     assert pixels(read_images(tmp_path / "c.parquet", absolute_paths=True).images) == pixels(pictures)
 
 
 def test_parquet_that_is_wrong(files, tmp_path):
     outside = write_parquet(tmp_path / "a.parquet", {"path": ["/etc/passwd"] * 2, "label": ["a", "b"]})
-    with pytest.raises(InputError, match="leads out of"):
+    with pytest.raises(InputError):
         read_images(outside)
-    with pytest.raises(InputError, match="no file_name"):
+    with pytest.raises(InputError):
         read_images(write_parquet(tmp_path / "b.parquet", {"label": ["a", "b"]}))
-    with pytest.raises(InputError, match="row 1: label is None"):
+    with pytest.raises(InputError):
         read_images(write_parquet(tmp_path / "c.parquet", {"path": files[:2], "label": ["a", None]}))
-    with pytest.raises(InputError, match="no images in"):
+    with pytest.raises(InputError):
         read_images(write_parquet(tmp_path / "d.parquet", {"path": np.array([], str), "label": []}))
     listed = list_images(write_parquet(tmp_path / "e.parquet", {"image": [b"no image", None]}))
     for image in listed:
-        with pytest.raises(BadImage, match=r"e\.parquet:"):
+        with pytest.raises(BadImage):
             load_image(image)
 
 
@@ -129,10 +130,10 @@ def test_a_parquet_file_has_limits_of_rows_and_encodings(tmp_path, monkeypatch):
     rows = {"image": [b"a", b"b"], "label": ["a", "b"]}
     options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}
     table = write_parquet(tmp_path / "a.parquet", rows, **options)
-    with pytest.raises(Unreadable, match="plain encoding"):
+    with pytest.raises(Unreadable):
         list_images(table)[0].load()
     monkeypatch.setattr(parquet_module, "ROWS", 1)
-    with pytest.raises(Unreadable, match="more than 1 rows"):
+    with pytest.raises(TooLarge):
         list_images(table)
 
 
@@ -206,7 +207,7 @@ def test_splits_of_hugging_face(hugging_face, dataset, pictures, tmp_path):
         images = read_images(source, "test")
         assert (images.split, [images.classes[k] for k in images.labels]) == ("test", ["blue", "green"])
         assert len(as_images(source)) == 8
-        with pytest.raises(InputError, match="has no val split, only train, test"):
+        with pytest.raises(MissingSplit):
             read_images(source, "val")
 
 
@@ -215,23 +216,23 @@ def test_a_saved_dataset_names_files_only_where_the_user_says_so(hugging_face, f
     source = hugging_face.Dataset.from_dict(rows)
     assert pixels(read_images(source).images) == pixels(pictures)
     source.save_to_disk(tmp_path / "saved")
-    with pytest.raises(BadImage, match="leads out of"):
+    with pytest.raises(BadImage):
         load_image(read_images(tmp_path / "saved").images[0])
     assert pixels(read_images(tmp_path / "saved", absolute_paths=True).images) == pixels(pictures)
 
 
 def test_datasets_that_are_wrong(hugging_face, dataset, tmp_path):
-    with pytest.raises(UsageError, match="collect it into a Dataset"):
+    with pytest.raises(UsageError):
         read_images(dataset.to_iterable_dataset())
-    with pytest.raises(InputError, match="no column of images"):
+    with pytest.raises(InputError):
         read_images(hugging_face.Dataset.from_dict({"text": ["a"], "label": [0]}))
     unknown = hugging_face.Features(img=hugging_face.Image(), fine=hugging_face.ClassLabel(names=NAMES))
     gap = hugging_face.Dataset.from_dict({"img": dataset["img"][:2], "fine": [0, None]}, features=unknown)
-    with pytest.raises(InputError, match="row 1: label is None"):
+    with pytest.raises(InputError):
         read_images(gap)
     dataset.save_to_disk(tmp_path / "saved")
     (tmp_path / "saved" / "state.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError):
         read_images(tmp_path / "saved")
 
 
@@ -254,14 +255,14 @@ def test_data_frames(library, pictures, files, tmp_path, offline, monkeypatch):
         make({"path": files, "label": [0, 0, 1, 1, 2, 2], "split": ["train"] * 4 + ["test"] * 2})
     )
     assert (images.classes, images.split) == (["0", "1"], "train")
-    with pytest.raises(InputError, match="row 1: label is"):
+    with pytest.raises(InputError):
         read_images(make({"path": files[:2], "label": ["a", None]}))
 
 
 def test_pandas_categories_pictures_and_gaps(pictures, offline):
     pandas = pytest.importorskip("pandas")
     check(pandas.DataFrame({"image": pictures, "label": pandas.Categorical(LABELS)}), pictures, offline)
-    with pytest.raises(InputError, match="row 1: label is nan"):
+    with pytest.raises(InputError):
         read_images(pandas.DataFrame({"image": pictures[:2], "label": [1.0, None]}))
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
     clf.fit(pandas.DataFrame({"image": pictures, "label": LABELS}))
