@@ -9,7 +9,14 @@ from scipy.optimize import minimize
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax
 from prolip.methods import anchored as module
-from prolip.methods.anchored import PENALTY_SCALE, Anchored, Problem, choose_text_share
+from prolip.methods.anchored import (
+    CLASSES_POWER,
+    PRIOR_VARIANCE,
+    SHARE_DECAY,
+    TEXT_SHARE,
+    Anchored,
+    Problem,
+)
 from prolip.methods.prolip import ProLIP, validation_accuracies
 from prolip.methods.selection import Splits
 from prolip.solvers import path
@@ -30,17 +37,17 @@ def choose(task, **options):
     return module.choose(Problem.of(task), Anchored(**options), options.get("seed", 0))
 
 
-def regress(task, rows, text_weight, share, lam):
+def regress(task, rows, text_weight, lam):
     """The regression written out, minimised by SciPy on these images: scores, objective, unit of lengths."""
     x = task.x.astype(float)
     lengths = np.linalg.norm(x, axis=2, keepdims=True)
     bias = 0.0 if task.linear.bias is None else task.linear.bias
     embedded = x @ task.linear.weight.astype(float)
     c = math.sqrt(np.square(embedded + bias).sum() / np.square(lengths).sum())
-    base = text_weight * (share * embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
+    base = text_weight * (embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
     f, every = x / lengths, np.tile(np.arange(task.n), task.views)
     variances = f.reshape(-1, f.shape[2]).var(axis=0)
-    f = f / (variances + variances.mean()) ** 0.25
+    f = f / (variances + variances.mean()) ** (module.VARIANCE_SCALING_POWER / 2)
     f /= math.sqrt(np.square(f).sum(axis=2).mean())
     own = np.isin(every, rows)
     features, scores = f.reshape(-1, f.shape[2])[own], base.reshape(-1, task.classes)[own]
@@ -70,55 +77,54 @@ def test_one_matrix_gives_the_scores_of_the_regression(monkeypatch, shots, class
     if bias:
         head = Head(task.head.weight, np.linspace(-0.5, 0.5, 8))
         task = Task(task.x, task.y, task.text, head, task.scale)
-    scores, value, unit = regress(task, np.arange(task.n), 7.0, 0.5, 1e-3)
-    fitted = Anchored(lam=1e-3, text_weight=7.0, text_share=0.5, scale="fixed").fit(task)
+    scores, value, unit = regress(task, np.arange(task.n), 7.0, 1e-3)
+    fitted = Anchored(lam=1e-3, text_weight=7.0, scale="fixed").fit(task)
     assert fitted.report["objective"] == pytest.approx(value, rel=1e-5)
     products = fitted.head(task.x[0]) @ task.text.rows.T
     np.testing.assert_allclose(products / unit[0], scores[0], atol=0.01 * np.abs(scores).max())
 
 
-def test_the_text_weight_maximises_the_likelihood_of_the_labels_under_the_texts():
-    task = make_task(noise=2.0)
-    weight = Problem.of(task).text_weight()
+def test_the_likeliest_scale_maximises_the_likelihood_of_the_labels_under_the_texts():
+    task = make_task(noise=2.0, scale=100.0)
+    likeliest = Problem.of(task).likeliest_scale()
     cosines = Problem.of(task).zero_shot()
-
-    def posterior(b):
-        return -cross_entropy(b * cosines, task.y).sum() - 0.5 * (b / task.scale) ** 2
-
-    around = [posterior(weight * factor) for factor in (0.97, 1.0, 1.03)]
+    around = [-cross_entropy(likeliest * factor * cosines, task.y).sum() for factor in (0.9, 1.0, 1.1)]
     assert around[1] >= max(around) - 1e-3
     misled = Task(task.x, np.roll(task.y, 6), task.text, task.head, task.scale)
-    assert Problem.of(misled).text_weight() < 0.1 * weight
+    assert Problem.of(misled).likeliest_scale() < 0.1 * likeliest
 
 
-def test_a_choice_says_what_was_tried():
+def test_texts_count_no_more_than_under_the_model_itself():
+    easy = make_task(noise=0.1, scale=3.0)
+    assert Problem.of(easy).likeliest_scale() == 3.0
+
+
+def test_a_choice_follows_its_formulas():
     task = make_task()
     choice = choose(task, scale="fixed")
     assert choice.reason == "cross-validation"
-    assert choice.lam == pytest.approx(1 / (PENALTY_SCALE * task.shots))
-    assert [trial.text_share for trial in choice.tried] == [1.0, 0.5, 0.25, 0.125]
-    assert choice.text_share in [trial.text_share for trial in choice.tried]
+    assert choice.lam == pytest.approx(task.classes**CLASSES_POWER / (2 * PRIOR_VARIANCE * task.n))
+    expected = TEXT_SHARE * Problem.of(task).likeliest_scale() / task.shots**SHARE_DECAY
+    assert choice.text_weight == pytest.approx(expected, rel=1e-6)
     assert choice.scale == task.scale
-    assert all(0 <= trial.accuracy <= 1 and trial.log_likelihood < 0 for trial in choice.tried)
+    assert 0 <= choice.accuracy <= 1
+    assert choice.log_likelihood < 0
 
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_answers_about_held_out_images_are_those_of_separate_fits(monkeypatch, views):
     """Hold out each fold by hand, fit the rest with SciPy, and ask: folds that are solved as one agree."""
-    monkeypatch.setattr(module, "SEARCH_TOL", 1e-9)
-    monkeypatch.setattr(module, "SEARCH_MAX_EVALUATIONS", 2000)
-    monkeypatch.setattr(module, "PENALTY_SCALE", 1e3)
+    monkeypatch.setattr(module, "FOLD_TOL", 1e-9)
+    monkeypatch.setattr(module, "FOLD_MAX_EVALUATIONS", 2000)
     task = make_task(shots=4, noise=1.5, views=views)
     choice = choose(task, scale="fixed", seed=3)
     fold = assign_folds(task, seed=3)
     right, expected = [], np.zeros((task.n, task.classes))
     for held in range(4):
-        lam = 1 / (1e3 * task.shots)
-        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.text_weight, choice.text_share, lam)
+        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.text_weight, choice.lam)
         expected[fold == held] = scores[0][fold == held]
         right += (scores[:, fold == held].argmax(axis=2) == task.y[fold == held]).ravel().tolist()
-    trial = next(trial for trial in choice.tried if trial.text_share == choice.text_share)
-    assert trial.accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
+    assert choice.accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
     np.testing.assert_array_equal(choice.held_out.images, np.arange(task.n))
     np.testing.assert_array_equal(choice.held_out.y, task.y)
     found = choice.held_out.logits  # the same up to one positive factor for each image
@@ -145,10 +151,24 @@ def test_the_only_image_of_a_class_is_never_held_out():
     np.testing.assert_array_equal(choice.held_out.images, np.flatnonzero(fold >= 0))
 
 
-def test_with_one_image_per_class_the_texts_count_in_full():
-    choice = choose(make_task(shots=1), scale="auto")
+def test_one_image_per_class_is_never_held_out():
+    task = make_task(shots=1)
+    choice = choose(task)
     assert choice.reason == "one image per class"
-    assert (choice.text_share, choice.tried, choice.held_out) == (1.0, (), None)
+    assert (choice.accuracy, choice.log_likelihood, choice.held_out) == (None, None, None)
+    fitted = Anchored().fit(task)
+    assert fitted.scale == fitted.fit_scale
+
+
+def test_one_image_per_class_does_not_spoil_texts_that_are_right():
+    for seed in range(5):
+        task = make_task(shots=1, noise=3.0, width=200, dim=64, scale=100.0, seed=seed)
+        fresh = make_task(shots=1, noise=3.0, width=200, dim=64, scale=100.0, seed=seed, views=9).x[1:]
+        right = [
+            ((fresh @ weight @ task.text.rows.T).argmax(axis=2) == task.y).mean()
+            for weight in (task.head.weight, Anchored().fit(task).head.weight)
+        ]
+        assert right[1] >= right[0] - 0.05
 
 
 def test_texts_that_say_nothing_are_left_behind():
@@ -183,7 +203,8 @@ def test_features_that_hardly_vary_can_be_fitted(x):
 
 def test_the_same_seed_gives_the_same_choice():
     task = make_task(noise=2.0)
-    assert choose(task, seed=1).tried == choose(task, seed=1).tried
+    first, second = choose(task, seed=1), choose(task, seed=1)
+    assert (first.scale, first.log_likelihood) == (second.scale, second.log_likelihood)
 
 
 @pytest.mark.parametrize("scale", ["fixed", "auto"])
@@ -202,7 +223,6 @@ def test_rescaled_features_are_the_same_problem(factor):
     rescaled = Task(task.x * factor, task.y, task.text, Head(task.head.weight / factor), task.scale)
     first, second = Anchored().fit(task), Anchored().fit(rescaled)
     assert second.report["lam"] == first.report["lam"]
-    assert second.text_share == first.text_share
     assert second.text_weight == pytest.approx(first.text_weight, rel=1e-3)
     np.testing.assert_allclose(second.logits(rescaled.x[0]), first.logits(task.x[0]), atol=0.05)
 
@@ -220,7 +240,7 @@ def test_a_settled_fit_is_the_chosen_one_again():
     fitted = Anchored().fit(task)
     again = Anchored(**fitted.settings.options).fit(task)
     assert again.settings == fitted.settings
-    assert (again.text_weight, again.text_share) == (fitted.text_weight, fitted.text_share)
+    assert again.text_weight == fitted.text_weight
     assert "choice" not in again.report
     expected = fitted.logits(task.x[0])
     np.testing.assert_allclose(again.logits(task.x[0]), expected, atol=0.03 * np.abs(expected).max())
@@ -258,19 +278,11 @@ def test_a_sample_of_classes_keeps_images_and_texts_together():
 
 @pytest.mark.parametrize(
     "options",
-    [{"scale": "automatic"}, {"lam": "1/N"}, {"lam": 0.0}, {"text_weight": -1.0}, {"text_share": "half"}],
+    [{"scale": "automatic"}, {"lam": "1/N"}, {"lam": 0.0}, {"text_weight": -1.0}, {"text_weight": "half"}],
 )
 def test_wrong_options_are_refused(options):
     with pytest.raises(UsageError):
         Anchored(**options)
-
-
-def test_the_share_nearest_to_the_expected_one_wins_among_those_that_are_as_likely():
-    shares, noise = (1.0, 0.5, 0.25), np.array([1.0, -1.0] * 8)
-    equal = np.stack([noise, noise + 0.1 * np.roll(noise, 1), noise])
-    assert [choose_text_share(equal, shares, shots) for shots in (1, 2.7, 16)] == [0, 1, 2]
-    clear = np.stack([noise, noise - 1, noise - 1])
-    assert [choose_text_share(clear, shares, shots) for shots in (1, 2.7, 16)] == [0, 0, 0]
 
 
 def test_the_paper_method_needs_a_validation_set_to_choose_lam():

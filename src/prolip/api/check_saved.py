@@ -109,8 +109,8 @@ def settings_of(config: dict[str, Any]) -> Settings:
     if settings.options.get("trust") is None:
         return settings
     old = settings.options  # of `anchored`, under its former name
-    found = {"text_weight": old["trust"], **{name: old.get(name) for name in ("lam", "scale", "seed")}}
-    return Settings("anchored", {**found, "text_share": old.get("share", 1.0)})
+    found = {name: old.get(name) for name in ("lam", "scale", "seed")}
+    return Settings("anchored", {**found, "text_weight": old["trust"]})
 
 
 def _check(

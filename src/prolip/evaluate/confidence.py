@@ -8,7 +8,7 @@ from typing import Any
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, softmax
-from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature
+from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature, prior_deviation
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
@@ -39,7 +39,8 @@ class Confidence:
                 temperature = ONE_SHOT if fitted.tuned or fitted.adapter is not None else 1.0
             return cls(temperature, out_of_distribution, held_out=held_out)
         as_fitted = held_out.logits * fit_factor(fitted)
-        temperature = fit_temperature(as_fitted, held_out.y) / fit_factor(fitted)
+        temperature = fit_temperature(as_fitted, held_out.y, deviation=prior_deviation(fitted))
+        temperature /= fit_factor(fitted)
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, held_out.images])
         figures = Figures.of(
             softmax(held_out.logits / temperature),
