@@ -23,10 +23,15 @@ def comparison_page(comparison: Comparison, *, title: str, source: str) -> str:
     lead = f"{comparison.images} images of {source}, {comparison.classes} classes, {per_class}."
     chosen, why = comparison.chosen, comparison.why
     intervals = [
-        {"name": str(each.candidate), "accuracy": each.accuracy, "low": each.low, "high": each.high,
-         "chosen": each is chosen}
+        {
+            "name": str(each.candidate),
+            "accuracy": each.accuracy,
+            "low": each.low,
+            "high": each.high,
+            "chosen": each is chosen,
+        }
         for each in comparison.scores
-    ]  # fmt: skip
+    ]
     rows = [
         [tag("b", cell) if each is chosen else cell for cell in table_row(each)] for each in comparison.scores
     ]

@@ -214,10 +214,14 @@ def _learning_curve(curve: Curve | str) -> Html:
         return section("Learning curve", note=curve)
     now = curve.now
     rows = [
-        [f.shots, percent(f.accuracy), f"{percent(f.low)} to {percent(f.high)}",
-         "now" if f is now else f"{100 * (f.accuracy - now.accuracy):+.1f}"]
+        [
+            f.shots,
+            percent(f.accuracy),
+            f"{percent(f.low)} to {percent(f.high)}",
+            "now" if f is now else f"{100 * (f.accuracy - now.accuracy):+.1f}",
+        ]
         for f in (now, *curve.forecasts)
-    ]  # fmt: skip
+    ]
     note = (
         "Would more images help? Dots are fits on fewer of the images, evaluated on the others; the dashed "
         "line is a forecast, with its 90 % interval."

@@ -29,7 +29,7 @@ class LabelErrorList extends HTMLElement {
   update() {
     const open = store.labelErrors();
     this.hidden = !open.length;
-    this.heading.textContent = `Label errors? (${open.length})`;
+    this.heading.textContent = `Label errors (${open.length})`;
     reconcile(
       this.list,
       open.slice(0, SHOWN),

@@ -13,9 +13,11 @@ label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)
 label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
 label-queue .prediction {
-  display: block; font-size: .78rem; padding: 4px 6px; text-align: left; background: var(--surface);
-  white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
+  display: flex; justify-content: space-between; gap: 6px; font-size: .78rem; padding: 4px 6px;
+  background: var(--surface); white-space: nowrap;
 }
+label-queue .prediction span:first-child { overflow: hidden; text-overflow: ellipsis; }
+label-queue .prediction span:empty { display: none; }
 label-queue .keys button kbd { margin-right: 2px; }
 label-queue .keys button { max-width: 220px; }
 label-queue .keys span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -121,14 +123,14 @@ class LabelQueue extends HTMLElement {
   describe(element, id) {
     const predicted = store.figures.predictions?.[id];
     describeTile(element, id);
-    const words = !predicted
-      ? ""
-      : predicted[2]
-        ? "none of these?"
-        : `${store.name(predicted[0])}, ${percent(predicted[1])}`;
-    element.lastChild.textContent = words || "…";
-    if (words)
-      element.setAttribute("aria-label", `${element.getAttribute("aria-label")}, predicted: ${words}`);
+    const name = !predicted ? "…" : predicted[2] ? "none of these" : store.name(predicted[0]);
+    const probability = predicted && !predicted[2] ? percent(predicted[1]) : "";
+    element.lastChild.replaceChildren(h("span", {}, name), h("span", { class: "number" }, probability));
+    if (!predicted) return;
+    element.setAttribute(
+      "aria-label",
+      `${element.getAttribute("aria-label")}, predicted: ${name} ${probability}`,
+    );
   }
 
   drawKeys() {
