@@ -36,6 +36,11 @@ class EncodedSplit:
         """Return a split with features of every image; x is [n, width] or [V, n, width]."""
         return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
+    @classmethod
+    def without_features(cls, labels: Sequence[int], width: int = 0) -> EncodedSplit:
+        """Return a split with labels only."""
+        return cls(list(labels), np.empty((1, 0, width), np.float32), np.empty(0, np.int64))
+
     def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Array, Array]:
         """Return features [views, k, width] and labels [k] of images by their indices in the split."""
         rows = self.rows(chosen)

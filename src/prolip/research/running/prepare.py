@@ -71,6 +71,13 @@ def _datasets(runs: Iterable[Run]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.datasets))
 
 
+def _labels_only(benchmark: Benchmark) -> EncodedDataset:
+    """Return a dataset without features, for drawing."""
+    splits = {name: EncodedSplit.without_features(images.labels) for name, images in benchmark.splits.items()}
+    paired, labels = benchmark.name in PAIRED, benchmark.imagenet_labels
+    return EncodedDataset(benchmark.name, benchmark.names, None, 1.0, {}, splits, paired, labels)
+
+
 class _Encoded:
     """One dataset by one encoder: the images that its runs draw, and the test images."""
 
@@ -87,23 +94,25 @@ class _Encoded:
         self.hashes: dict[str, dict[int, bytes]] = {}  # of the encoded images, by split and index
         self._draws: dict[tuple[str, int | None, int], dict[str, list[int]]] = {}
         self._test_digests: dict[str, str] = {}
+        self._labels = _labels_only(benchmark)
+        splits = self._encode_all([run for run in runs if run.dataset == benchmark.name])
         prompts = {"own": templates or benchmark.templates, "photo": DEFAULT}
         used = {run.template: prompts[run.template] for run in sorted(runs, key=lambda run: run.template)}
-        self.dataset = EncodedDataset(
-            benchmark.name,
-            benchmark.names,
-            encoder.head,
-            encoder.scale,
-            {name: encoder.text(benchmark.names, prompts) for name, prompts in used.items()},
-            {split: self._encode(split, [], ()) for split in benchmark.splits},
-            benchmark.name in PAIRED,
-            benchmark.imagenet_labels,
-            encoder.name,
-            used,
+        self.dataset = replace(
+            self._labels,
+            head=encoder.head,
+            scale=encoder.scale,
+            texts={name: encoder.text(benchmark.names, prompts) for name, prompts in used.items()},
+            splits=splits,
+            encoder=encoder.name,
+            templates=used,
+            paths={
+                name: [str(benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
+                for name, split in splits.items()
+            },
         )
-        self._encode_all([run for run in runs if run.dataset == benchmark.name])
 
-    def _encode_all(self, runs: Sequence[Run]) -> None:
+    def _encode_all(self, runs: Sequence[Run]) -> dict[str, EncodedSplit]:
         """Encode the union of the runs' draws, and the test images."""
         drawn: dict[str, set[int]] = {"train": set(), "val": set()}
         repeated: set[int] = set()  # shots for which a class has too few images
@@ -126,12 +135,7 @@ class _Encoded:
             "val": (sorted(drawn["val"]), (0,)),
             "test": (range(len(self.benchmark.splits["test"])), (0,)),
         }
-        splits = {name: self._encode(name, *needed[name]) for name in needed if name in self.benchmark.splits}
-        paths = {
-            name: [str(self.benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
-            for name, split in splits.items()
-        }
-        self.dataset = replace(self.dataset, splits=splits, paths=paths)
+        return {name: self._encode(name, *needed[name]) for name in needed if name in self.benchmark.splits}
 
     def _draw(self, run: Run) -> dict[str, list[int]]:
         """Return the images that a run trains and validates on, by split; many runs share a draw."""
@@ -139,7 +143,7 @@ class _Encoded:
         if key not in self._draws:
             self._require("train")
             try:
-                drawn = run.draw(self.dataset)
+                drawn = run.draw(self._labels)
             except InputError:
                 self._draws[key] = {}  # the run will fail with this error, and the others go on
             else:
@@ -153,12 +157,11 @@ class _Encoded:
             raise InputError(f"{self.benchmark.title} has no {split} images here")
 
     def _encode(self, split: str, indices: Sequence[int], views: Sequence[int]) -> EncodedSplit:
-        """Encode some images of a split; all of its labels are needed for drawing."""
+        """Encode some images of a split."""
         images = self.benchmark.splits[split]
         if not indices:
             self.hashes[split] = {}
-            none = np.empty((1, 0, self.encoder.width), np.float32)
-            return EncodedSplit(images.labels, none, np.empty(0, np.int64))
+            return EncodedSplit.without_features(images.labels, self.encoder.width)
 
         def tick(done: int, total: int) -> None:
             if self.progress is not None:
