@@ -49,7 +49,8 @@ def main() -> None:
     tallies: list[Tally] = []
     try:
         encoder = share_encoder()
-        kills = Kills(encoder, folder / "kills", options.towers) if set(options.only) - {"careless"} else None
+        alone = {"careless", "library"} >= set(options.only)
+        kills = None if alone else Kills(encoder, folder / "kills", options.towers)
         trials: dict[str, Callable[[], list[Tally]]] = {
             "careless": lambda: [killed(careless(), folder / "careless")],
             "library": lambda: library_kills(folder / "library"),
