@@ -28,6 +28,7 @@ import numpy as np
 
 from method_tasks import Trial
 from prolip import Head, Task, methods
+from prolip.core import Fitted
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import accuracy, calibration_error
@@ -65,7 +66,7 @@ def clip_trial(data: Path, name: str, shots: int, draw: int) -> Trial:
     return task.subset(chosen), task.x[0, rest], task.y[rest]
 
 
-def fit_confident(task: Task) -> tuple[methods.Fitted, Confidence]:
+def fit_confident(task: Task) -> tuple[Fitted, Confidence]:
     fitted, held_out = methods.create("anchored").fit_held_out(task)
     return fitted, Confidence.of(fitted, task, held_out)
 
