@@ -18,8 +18,8 @@ from prolip.core.errors import UsageError
 from prolip.encoders import Preprocess
 from prolip.features import BadImage, FeatureStore, extract, load_image
 from prolip.features import images as module
+from prolip.features.decoder_limits import MemoryBudget
 from prolip.features.images import ImageContent
-from prolip.features.memory import MemoryBudget
 from test_features import Fake, noise
 
 SIXTEEN = Image.fromarray(np.arange(96 * 64, dtype=np.uint16).reshape(64, 96) * 10)

@@ -27,7 +27,7 @@ from prolip.app.journal import Journal
 from prolip.app.project import Project
 from prolip.core import ProlipError, UsageError
 from prolip.features import store
-from prolip.features.memory import IMAGE_MEMORY
+from prolip.features.decoder_limits import IMAGE_MEMORY
 from prolip.io import files, locks, writing
 from prolip.io.appending import appending
 from prolip.io.locks import MARK, LockedError, locked

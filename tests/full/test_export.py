@@ -20,9 +20,8 @@ from prolip.core.errors import UnknownNameError
 from prolip.encoders import load
 from prolip.encoders.preprocess import Preprocess
 from prolip.export import apply_adapter, load_adapter
-from prolip.export.card import model_card
+from prolip.export.card import model_card, programs
 from prolip.export.onnx import write_graphs
-from prolip.export.usage import programs
 from prolip.export.write import convert_model, export
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import WriteError

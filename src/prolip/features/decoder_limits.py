@@ -1,4 +1,6 @@
-"""Limits on what a decoder may read and for how long, and checks of headers that ask for too much work.
+"""Limits on the memory, time and reading of image decoders, and checks of headers that ask for too much work.
+
+All images that are decoded in this process, on any number of threads, share one `MemoryBudget`.
 
 Pillow reads every image through a `LimitedStream`, which stops a decoder that reads more than an image of its
 size can need, or that has taken too much time. A decoder reads nothing while it works on what it has, so some
@@ -8,16 +10,23 @@ that is larger than the icon claims; a TIFF with too many strips; an Exif block 
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import re
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Condition, Lock
 from typing import IO, Any
 
-from prolip.features.memory import IMAGE_MEMORY
+from prolip.core.errors import UsageError
 from prolip.io.reading import MEGABYTE
 
+MEMORY_VARIABLE = "PROLIP_IMAGE_MEMORY"
+MEMORY_LIMIT = 800  # megabytes: a process stays below 1.5 GB, and 178 million pixels of RGBA fit
+_LARGE = 64 * 10**6  # bytes; returning less to the system is not worth the milliseconds it takes
 FILE_LIMIT = 1 << 30  # bytes of one image's file
 WHOLE_LIMIT = 256 * MEGABYTE  # bytes of a file that its decoder reads into memory as a whole
 READ_WHOLE = ("WEBP", "AVIF", "HEIF")
@@ -36,6 +45,46 @@ _FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}  # markers of a JPEG's size
 _PROGRESSIVE = {0xC2, 0xCA}
 _TAG_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _STRIP_TAGS = (273, 279, 324, 325)  # offsets and lengths of strips and of tiles
+
+
+def _trim() -> None:
+    """Return free memory to the system; glibc keeps it for the thread that used it."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library; Windows
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class MemoryBudget:
+    """Bytes that images may take together. A thread that needs more than is left waits."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._turn, self._released = Lock(), Condition()
+
+    @property
+    def limit(self) -> int:
+        """The bytes that images may take together: the environment's setting, or MEMORY_LIMIT."""
+        megabytes = os.environ.get(MEMORY_VARIABLE) or str(MEMORY_LIMIT)
+        if not megabytes.isdecimal() or not int(megabytes):
+            raise UsageError(f"{MEMORY_VARIABLE} must be a number of megabytes, got {megabytes!r}")
+        return int(megabytes) * 10**6
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Reserve bytes, at most the limit, for the time of the context."""
+        with self._turn, self._released:  # held while waiting, so that small images do not overtake
+            self._released.wait_for(lambda: self._held == 0 or self._held + size <= self.limit)
+            self._held += size
+        try:
+            yield
+        finally:
+            if size >= _LARGE:
+                _trim()
+            with self._released:
+                self._held -= size
+                self._released.notify_all()
+
+
+IMAGE_MEMORY = MemoryBudget()
 
 
 class LimitExceeded(ValueError):  # noqa: N818

@@ -1,8 +1,8 @@
 """Read any image as upright 8-bit RGB, or report why it cannot be read.
 
 Only regular files are opened. Large images may be shrunk by an integer factor on the way: a JPEG while it is
-decoded, which takes a sixth of the time, others by averaging pixels. Images that take more memory than
-`memory.py` allows, or more time or reading than `decoder_limits.py` allows, are rejected. Of an animation the
+decoded, which takes a sixth of the time, others by averaging pixels. Images that take more memory,
+time or reading than `decoder_limits.py` allows are rejected. Of an animation the
 first frame is read.
 """
 
@@ -30,6 +30,8 @@ from prolip.data.imageset import LazyImage
 from prolip.features.decoder_limits import (
     FILE_LIMIT,
     HEADER_LIMIT,
+    IMAGE_MEMORY,
+    MEMORY_VARIABLE,
     READ_WHOLE,
     SECONDS,
     WHOLE_LIMIT,
@@ -40,7 +42,6 @@ from prolip.features.decoder_limits import (
     check_tags,
     file_size,
 )
-from prolip.features.memory import IMAGE_MEMORY, VARIABLE
 from prolip.features.pixels import from_array, to_rgb, turn
 from prolip.io.files import file_state
 from prolip.io.reading import Unreadable, open_regular
@@ -220,8 +221,8 @@ def _decoded(
     if needed > IMAGE_MEMORY.limit:
         raise BadImage(
             name,
-            f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, "
-            f"{IMAGE_MEMORY.limit // 10**6} are the limit: set {VARIABLE}={-(-needed // 10**6)} for more",
+            f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, the limit is "
+            f"{IMAGE_MEMORY.limit // 10**6}: set {MEMORY_VARIABLE}={-(-needed // 10**6)} for more",
         )
     with IMAGE_MEMORY.hold(needed):
         with _reasons(name):
