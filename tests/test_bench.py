@@ -18,6 +18,7 @@ from scipy import stats
 from pictures import blotch
 from prolip import methods
 from prolip.core import Head, UsageError
+from prolip.core.errors import UnknownNameError
 from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
 from prolip.methods import registry
@@ -134,9 +135,10 @@ def test_a_selection_narrows_a_plan_and_survives_the_store(photos, tmp_path):
 
 
 def test_unknown_lines_and_datasets_are_named(photos, tmp_path):
-    with pytest.raises(UsageError, match="prolip"):
+    with pytest.raises(UnknownNameError) as error:
         plan_on(photos, lines=("prolipp",))
-    with pytest.raises(UsageError):
+    assert "prolip" in error.value.suggestions
+    with pytest.raises(UnknownNameError):
         make_plan(SMALL, photos.parent, datasets=("photo",))
     with pytest.raises(NoDatasetsError):
         make_plan(SMALL, tmp_path)

