@@ -209,7 +209,7 @@ def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photo
     ("arguments", "code", "message"),
     [
         (("--method", "gad"), 2, "gda"),
-        (("--method", "coop"), 2, "trains through the model itself"),
+        (("--method", "coop"), 2, "coop"),
         (("--report", "plot.gif"), 2, "does not end in .html"),
         (("--shots", "1"), 1, "none can be held out"),
     ],

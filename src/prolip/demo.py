@@ -1,4 +1,4 @@
-"""`prolip demo`: no data, no network. The offline encoder learns textures and numbers that it never saw."""
+"""`prolip demo`, without data or network: the offline encoder learns built-in textures and numbers."""
 
 import time
 from collections.abc import Callable
@@ -30,18 +30,18 @@ Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 @dataclass(frozen=True, eq=False)
 class SetResult:
-    """What was measured on one built-in set."""
+    """The measurements on one built-in set."""
 
     test: BuiltinSet
     features: Array  # of the test images, [n, width]
     zero_shot: Projected
     adapted: FewShotClassifier  # on all training images
-    accuracy: dict[int, list[float]]  # of the adapted model by shots, one for each seed
-    seconds: dict[int, float]  # of the solve by shots, the mean
+    accuracy: dict[int, list[float]]  # of adapted models by shots, for each seed
+    seconds: dict[int, float]  # of a fit by shots, the mean
     encoded: int  # number of images that the tower was run on
 
     def summary(self) -> dict[str, Any]:
-        """The figures, as JSON has them."""
+        """Return the figures as JSON."""
         return {
             "set": self.test.name,
             "classes": self.test.classes,
@@ -79,7 +79,7 @@ def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict
 
 
 def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress: Progress) -> SetResult:
-    """Zero-shot, then ProLIP at each number of shots, on features computed once."""
+    """Evaluate zero-shot, then the default method with each number of shots, on features computed once."""
     train, test = builtin(name, TRAIN, split="train"), builtin(name, TEST, split="test")
     found = extract(
         encoder,
@@ -106,7 +106,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
 
 
 def _page(textures: SetResult, numbers: SetResult) -> str:
-    """What both sets gave, as one HTML page."""
+    """Build the report as one HTML page."""
     results = [textures, numbers]
     curves = {r.test.name: [[r.zero_shot_accuracy], *(r.accuracy[n] for n in SHOTS)] for r in results}
     rows = [

@@ -69,7 +69,7 @@ def as_images(images: Any) -> list[Any]:
         one = is_single_image(images)
         if one is None:
             raise UsageError(
-                f"an array of shape {list(images.shape)} is one picture, channels first, or several grey "
+                f"an array of shape {list(images.shape)} is one image, channels first, or several grey "
                 "ones: put it into a list if it is one; add an axis at its end if it is several"
             )
         if one:

@@ -32,7 +32,7 @@ CHUNK_SECONDS = 1.0  # work in a chunk, about
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What a prediction holds, and how it is made."""
+    """What is predicted, and how."""
 
     top: int = 1  # number of classes to rank
     reject: bool = False  # whether out-of-distribution images get the class None

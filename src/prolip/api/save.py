@@ -142,7 +142,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
         x, y = saved.support["features"], saved.support["labels"]
         task = ImageSource.of(encoder).task(x, y, text)
         if (task.views, task.n) != (recipe.views, len(hashes)):
-            raise SavedModelError(f"its support set holds {task.views} views of {task.n} images")
+            raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:
             held_out = check_saved.held_out_of(saved.support, task)
             confidence = replace(confidence, held_out=held_out)

@@ -1,6 +1,6 @@
 """From labelled images, or embeddings, to the support set that a model is fitted on.
 
-    source = ImageSource.of(encoder, options)                     # an EmbeddingSource if there is no encoder
+    source = ImageSource.of(encoder, options)                # an EmbeddingSource if there is no encoder
     labelled = source.labelled("photos/train", None, "train")
     support = source.read(labelled, recipe, shots=16)        # sampled, encoded, without copies
 

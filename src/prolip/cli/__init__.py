@@ -1,4 +1,4 @@
-"""The command line. Heavy libraries are imported inside the commands, so that help answers at once.
+"""The command line. Heavy libraries are imported inside the commands, so that --help is quick.
 
 Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
@@ -108,7 +108,7 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Print what went wrong; an error that is neither the user's nor the machine's is a defect of ours."""
+    """Print what went wrong; re-raise errors that are defects of this program."""
     from prolip.core.errors import ProlipError
 
     if isinstance(error, ProlipError):
@@ -144,10 +144,7 @@ def _interrupt(*_: Any) -> None:
 
 def _interrupted() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends at once
-    fail(
-        "interrupted; run the same command again to continue from stored features, written answers and "
-        "checkpoints"
-    )
+    fail("interrupted; run the same command again to continue from stored features and predictions")
     return 130
 
 

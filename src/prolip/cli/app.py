@@ -10,7 +10,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 
 PORT = click.IntRange(0, 65535)
 host = option(
-    "--host", default="127.0.0.1", help="Address to listen at; others than this machine's own need --token."
+    "--host", default="127.0.0.1", help="Address to listen at; any but that of this machine needs --token."
 )
 
 
@@ -23,7 +23,7 @@ host = option(
 )
 @host
 @option("--port", type=PORT, default=8765, help="Port to listen at; 0 takes a free one.")
-@option("--token", envvar="PROLIP_TOKEN", show_default="a random one", help="What opens the page.")
+@option("--token", envvar="PROLIP_TOKEN", show_default="random", help="Secret that opens the page.")
 @flag("--no-browser", help="Print the address, and do not open it.")
 @options.device
 def open_page(
@@ -55,7 +55,9 @@ def open_page(
 @host
 @option("--port", type=PORT, default=8000, help="Port to listen at; 0 takes a free one.")
 @option(
-    "--token", envvar="PROLIP_TOKEN", help="What requests must have in a header, Authorization: Bearer TOKEN."
+    "--token",
+    envvar="PROLIP_TOKEN",
+    help="Secret that requests need, in the header Authorization: Bearer TOKEN.",
 )
 @options.base
 @options.trust_base
@@ -64,7 +66,7 @@ def serve(
     models: tuple[Path, ...], host: str, port: int, token: str | None, base: str | None, trust_base: bool,
     device: str,
 ) -> None:  # fmt: skip
-    """Answer over HTTP: POST /predict with an image.
+    """Serve predictions over HTTP: POST /predict with an image.
 
     /openapi.json describes the rest.
 
@@ -78,7 +80,7 @@ def serve(
 
 
 def _require_web() -> None:
-    """Say what to install where the web libraries are missing."""
+    """Refuse to start without the web libraries, and say how to install them."""
     import importlib.util
 
     from prolip.io.environment import MissingPackageError

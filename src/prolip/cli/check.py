@@ -130,7 +130,7 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
 def _parts(
     reader: ImageSource, source: Path, anywhere: bool, classes: Any
 ) -> tuple[Labelled, Labelled | None]:
-    """Training images, and test images where the folder has both."""
+    """Read training images, and test images if the folder has both."""
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit
 
@@ -159,8 +159,8 @@ def _move(found: Check, source: Path, folder: Path) -> int:
         path, label = found.images[i], found.labels[i]
         if not isinstance(path, Path) or label not in path.parts[len(root) : -1]:
             raise UsageError(
-                f"{found.names[i]} does not lie in a folder called {label!r}: only folders per class can be "
-                "moved; correct the table by the list that --out writes"
+                f"{found.names[i]} is not in a folder called {label!r}: only images in a folder per class "
+                "can be moved; use the list that --out writes to correct the table"
             )
         images.append((path, ", ".join(kinds)))
     moved, left = quarantine(folder, images, source) if images else ([], [])
@@ -213,15 +213,15 @@ def _show(found: Check) -> None:
     from prolip.api.check import KINDS
 
     rows = found.rows()
-    table(None, ["found", "images"], [[kind, str(len(found.of_kind(kind)))] for kind in KINDS])
+    table(None, ["problem", "images"], [[kind, str(len(found.of_kind(kind)))] for kind in KINDS])
     for kind in KINDS:
         own = [row for row in rows if row["kind"] == kind]
         if not own:
             continue
         console().print()
-        told = [[str(r["path"]), str(r["label"]), str(r["suggestion"] or r["other"] or "")] for r in own]
+        cells = [[str(r["path"]), str(r["label"]), str(r["suggestion"] or r["other"] or "")] for r in own]
         column = {"wrong-label": "probably", "unreadable": "why"}.get(kind, "same as")
-        table(kind, ["image", "label", column], told[:SHOWN], right=9)
+        table(kind, ["image", "label", column], cells[:SHOWN], right=9)
         if len(own) > SHOWN:
             console().print(f"... and {len(own) - SHOWN} more")
     console().print()
@@ -229,4 +229,4 @@ def _show(found: Check) -> None:
         names = ", ".join(f"{name} ({n})" for name, n in found.small[:SHOWN])
         console().print(escape(f"too small: {names}"))
     for a, b, share in found.alike[:SHOWN]:
-        console().print(escape(f"alike: {a} and {b}, {percent(share)} % of their images are mixed up"))
+        console().print(escape(f"often confused: {a} and {b}, {percent(share)} % of their images"))

@@ -32,24 +32,24 @@ def classes(
 ) -> None:
     """List, rename, merge or remove the classes of a model.
 
-    No images are needed. A new name changes no answer: the prompts of the model keep the old one, except
+    No images are needed. A new name changes no prediction: the prompts of the model keep the old one, except
     with --retext. Merging and removing fit again, from the features in the model.
 
     $ prolip classes my-model --rename "tabby=tabby cat" --merge "beagle,basset hound=hound" --remove fox
     """
     from prolip.api import classes as change
-    from prolip.api import save as keep
+    from prolip.api import save as saving
     from prolip.core import UsageError
     from prolip.export.saved import check_target, has_card, version
 
     if retext and not rename:
-        raise UsageError("--retext says how to --rename: add that option")
+        raise UsageError("--retext is for --rename: add that option")
     if out is not None and not (rename or merge or remove):
         raise UsageError("nothing is changed: --out goes with --rename, --merge or --remove")
     target, card = out or saved.path, has_card(saved.path)
     check_target(target, card)
     there = version(target)
-    model = before = keep.load(saved.path, device, base=saved.base, trust_base=saved.trust_base)
+    model = before = saving.load(saved.path, device, base=saved.base, trust_base=saved.trust_base)
     if remove:
         model = change.remove_classes(model, list(remove))
     for names, new in _pairs(merge, "--merge", "A,B=NEW"):
@@ -58,10 +58,10 @@ def classes(
         model = change.rename_classes(model, dict(_pairs(rename, "--rename", "OLD=NEW")), retext=retext)
     if model is not before:
         support = before.support.task is not None
-        keep.save(model, target, support=support, card=card, over=there)
+        saving.save(model, target, support=support, card=card, over=there)
     _show(model, None if model is before else target)
     if rename and not retext:
-        say("The prompts keep the old names, and no answer changes: --retext uses the new names.")
+        say("The prompts keep the old names, and no prediction changes: --retext uses the new names.")
 
 
 def _pairs(given: tuple[str, ...], option: str, form: str) -> list[tuple[str, str]]:
@@ -84,8 +84,9 @@ def _show(model: AdaptedModel, saved: Path | None) -> None:
     counts = unknown if task is None else np.bincount(task.y, minlength=task.classes).tolist()
     accuracy = model.confidence.figures.per_class or unknown
     if OUTPUT.get().json:
-        told = {"classes": list(model.classes), "counts": counts, "held_out": model.confidence.report}
-        print_json(told if saved is None else {**told, "out": str(saved)})
+        out = {} if saved is None else {"out": str(saved)}
+        held_out = model.confidence.report
+        print_json({"classes": list(model.classes), "counts": counts, "held_out": held_out, **out})
         return
     rows = [
         [str(name), "-" if n is None else str(n), percent(a)]

@@ -58,14 +58,14 @@ def compare(
         say(f"not fitted: {name}: {why}")
     flags = _flags(found.chosen.candidate, training, images)
     line = f"{program()} {shlex.join(['fit', source, '-o', 'my-model', *flags])}"
-    console().print(f"\nTake [bold]{escape(str(found.chosen.candidate))}[/]: {escape(found.why)}.")
+    console().print(f"\nRecommended: [bold]{escape(str(found.chosen.candidate))}[/]: {escape(found.why)}.")
     console().print(f"[bold]{escape(line)}[/]", soft_wrap=True)
     if report is not None:
         console().print(f"Page: [bold]{escape(str(report))}[/]")
 
 
 def _flags(chosen: Candidate, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
-    """The options of a fit like the one that was chosen: its method's, and those given for the comparison."""
+    """Return the options of a fit with the recommended method, on the same images."""
     flags = [] if chosen.method == "anchored" and not chosen.options else ["--method", chosen.method]
     for name, value in chosen.options.items():
         flags += ["--lam", str(value)] if name == "lam" else ["-O", f"{name}={value}"]

@@ -1,7 +1,7 @@
-"""What commands share: bars for people, JSON for machines, errors in one line.
+"""What commands print: progress bars and tables for people, JSON for machines, errors in one line.
 
-Names of files and classes may hold anything. Whatever is printed goes through `printable`, so that none of
-them can move the cursor, change colours or end a line.
+Names of files and classes can have any characters. Everything is printed through `printable`, so that no name
+can move the cursor, change colours or end a line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 @dataclass(frozen=True)
 class Output:
-    """What the options -q, -v and --json say about what is printed."""
+    """What the options -q, -v and --json request."""
 
     quiet: bool = False
     verbose: bool = False
@@ -35,43 +35,43 @@ class Output:
 
     @property
     def silent(self) -> bool:
-        """Whether progress and remarks are left out."""
+        """Whether progress and remarks are not printed."""
         return self.quiet or self.json
 
 
 OUTPUT: ContextVar[Output] = ContextVar("output", default=Output())  # noqa: B039  (it is frozen)
 
-# What a terminal obeys: control characters, and those that turn the direction of writing.
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# What a terminal interprets: control characters, and those that change the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    r"""The text in one line, with escapes for what a terminal would obey.
+    r"""Return the text in one line, with escapes for what a terminal would interpret.
 
     Examples
     --------
     >>> print(printable("red\n\x1b[31mfox"))
     red\n\x1b[31mfox
     """
-    return _OBEYED.sub(lambda found: repr(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output, in UTF-8 whatever the terminal's encoding.
+    """Print one JSON document to standard output, in UTF-8 whatever the encoding of the terminal.
 
-    A file name with bytes that are no UTF-8 holds lone surrogates; they become JSON's own escapes.
+    A file name that is not UTF-8 has lone surrogates, which become JSON escapes.
     """
     utf8 = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
     text = json.dumps(value, ensure_ascii=not utf8)
-    text = _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # inside strings alone
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # inside strings alone
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console; wide when the output is not a terminal, so that nothing is cut.
+    """Return a rich console, wide if the output is not a terminal, so that nothing is cut.
 
-    What the stream's encoding lacks, such as a byte of a file name that is no UTF-8, is printed as an escape.
-    Once its reader has seen enough (`| head`), the rest goes nowhere, and the command ends as it would have.
+    Characters that the stream cannot encode are printed as escapes. If its reader stops (`| head`), the rest
+    is discarded, and the command ends as usual.
     """
     from rich.console import Console
 
@@ -87,10 +87,7 @@ def console(stderr: bool = False) -> Any:
 
 
 class Display:
-    """A display of progress on standard error that begins when there is something to wait for.
-
-    Where that is no terminal, but a log, there is a line now and then instead.
-    """
+    """Progress on standard error, once there is something to wait for; in a log, a line now and then."""
 
     def __init__(self) -> None:
         self.silent = OUTPUT.get().silent
@@ -98,7 +95,7 @@ class Display:
         self._drawn: Any = None
 
     def drawn(self) -> Any:
-        """Rich's display, with rate and time left; it takes a while to import."""
+        """Return the display of rich, with rate and time left; it takes a while to import."""
         if self._drawn is None:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -127,8 +124,8 @@ class Bar:
         self._display, self._label, self._unit = display, label, unit
         self._task: Any = None
         self._note = ""
-        self._began: tuple[float, int] | None = None  # when, and what was done by then
-        self._told = 0.0
+        self._began: tuple[float, int] | None = None  # the time, and what was done by then
+        self._printed = 0.0
 
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
@@ -146,30 +143,30 @@ class Bar:
         drawn.update(self._task, completed=done, total=total, rate=f"{rate}  {self._note}".rstrip())
 
     def _line(self, done: int, total: int) -> None:
-        """A line for a log, every ten seconds."""
+        """Print a line for a log, every ten seconds."""
         now = time.monotonic()
         if self._began is None:
-            self._began, self._told = (now, done), now
-        if now - self._told < LINE_SECONDS:
+            self._began, self._printed = (now, done), now
+        if now - self._printed < LINE_SECONDS:
             return
-        self._told = now
+        self._printed = now
         rate = (done - self._began[1]) / (now - self._began[0])
         pace = f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
         left = f", {datetime.timedelta(seconds=round((total - done) / rate))} left" if rate else ""
         say(f"{self._label}: {done:,} of {total:,}, {pace}{left}  {self._note}".rstrip())
 
     def note(self, text: str) -> None:
-        """A word on how it goes, from the next call on."""
+        """Add a remark, from the next call on."""
         self._note = text
 
     def beside(self, label: str, unit: str) -> Bar:
-        """Another line of the same display."""
+        """Return another line of the same display."""
         return Bar(self._display, label, unit)
 
 
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images") -> Iterator[Bar]:
-    """A progress bar on standard error; a line every ten seconds where that is no terminal."""
+    """Show a progress bar on standard error; in a log, a line every ten seconds."""
     display = Display()
     try:
         yield Bar(display, label, unit)
@@ -178,13 +175,13 @@ def bar(label: str, unit: str = "images") -> Iterator[Bar]:
 
 
 def say(message: str) -> None:
-    """A line for people, on standard error, so that standard output stays clean."""
+    """Print a line for people to standard error, so that standard output stays clean."""
     if not OUTPUT.get().silent:
         console(stderr=True).print(printable(message), markup=False)
 
 
 def hint(markup: str) -> None:
-    """What to do next, below a result; not with -q."""
+    """Print what to do next, below a result; not with -q."""
     if not OUTPUT.get().quiet:
         console().print(markup)
 
@@ -198,13 +195,13 @@ def program() -> str:
 
 
 def detail(message: str) -> None:
-    """A line for those who asked for more, with -v."""
+    """Print a line with -v only."""
     if OUTPUT.get().verbose:
         console(stderr=True).print(printable(message), markup=False, style="dim", soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """A warning, whatever the output format."""
+    """Print a warning, whatever the output format."""
     console(stderr=True).print(f"[yellow]warning:[/] {escape(with_flags(message))}")
 
 
@@ -214,7 +211,7 @@ def fail(message: str) -> None:
 
 
 def with_flags(message: str) -> str:
-    """The message with parameters, which the library writes as Python does, in the form of options.
+    """Write the parameters in a message, which the library writes as Python does, as options.
 
     Examples
     --------
@@ -230,7 +227,7 @@ def with_flags(message: str) -> str:
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:
-    """A table; columns from number `right` on are aligned to the right. Brackets are text, not markup."""
+    """Print a table; columns from number `right` on are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -250,7 +247,7 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
 
 
 def counted(images: int) -> str:
-    """How many images: 1 image, 2 images."""
+    """Return the number of images in words: 1 image, 2 images."""
     return f"{images:,} image{'' if images == 1 else 's'}"
 
 
@@ -258,7 +255,7 @@ def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:
     """Print how many images could not be read, and how many test images are not new to the model."""
     if duplicates:
         were = "was" if duplicates == 1 else "were"
-        warn(f"{duplicates} of these images {were} in the support set: the accuracy is too good")
+        warn(f"{duplicates} of these images {were} in the training set: the accuracy is optimistic")
     if bad:
         warn(f"{counted(len(bad))} could not be read and {'was' if len(bad) == 1 else 'were'} left out")
         for name, reason in bad[:5]:
@@ -267,12 +264,12 @@ def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:
 
 
 def percent(value: float | None) -> str:
-    """A fraction as tables show it."""
+    """Format a fraction as per cent."""
     return "-" if value is None else f"{100 * value:.1f}"
 
 
 def escape(message: str) -> str:
-    """Text that stands for itself inside rich's markup, printable."""
+    """Make text printable, and escape the markup of rich in it."""
     from rich.markup import escape
 
     return escape(printable(message))

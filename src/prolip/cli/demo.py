@@ -1,4 +1,4 @@
-"""`prolip demo`: the demonstration, its progress and its table."""
+"""`prolip demo`."""
 
 import shlex
 from pathlib import Path
@@ -15,8 +15,8 @@ from prolip.cli.parameters import PATH, command, option
 def demo(out: Path, store: Path | None) -> None:
     """Show what this does, without data or network, in a minute.
 
-    Fits the offline encoder on built-in pictures with 1, 4 and 16 images a class, prints zero-shot against
-    adapted accuracy, and writes a report.
+    Fits the offline encoder on built-in images with 1, 4 and 16 images per class, prints the accuracy before
+    (zero-shot) and after, and writes a report.
     """
     say("loading the offline encoder ...")
     from prolip import demo as demonstration
@@ -25,7 +25,7 @@ def demo(out: Path, store: Path | None) -> None:
     with bar("encoding") as first:
 
         def progress(label: str, done: int, total: int) -> None:
-            unit = "fits" if label.startswith("fitting") else "pictures"
+            unit = "fits" if label.startswith("fitting") else "images"
             bars.setdefault(label, first.beside(label, unit))(done, total)
 
         summary = demonstration.run(out, store, progress)
@@ -37,16 +37,16 @@ def demo(out: Path, store: Path | None) -> None:
         [s["set"], percent(s["zero_shot_accuracy"]), *(percent(s["accuracy"][str(n)]) for n in shots)]
         for s in summary["sets"]
     ]
-    table("accuracy in %, on unseen pictures", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
+    table("accuracy in %, on test images", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
-    report, model, pictures = (
+    report, model, images = (
         escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "images")
     )
     run = escape(program())
     console().print(
         f"\nA fit took {min(fits):.2f} to {max(fits):.2f} s; all of this {summary['seconds']:.0f} s.\n"
         f"Report: [bold]{report}[/]   results beside it\n"
-        f"Next:   [bold]{run} predict {model} {pictures} --top 3[/]\n"
+        f"Next:   [bold]{run} predict {model} {images} --top 3[/]\n"
         f"        [bold]{run} fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)",
         soft_wrap=True,
     )

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @command("eval")
 @options.saved_model
 @argument("source", "DIR", f"Labelled images: {options.LABELLED}; its test split, if there is one.")
-@option("--report", type=HTML, help="Write a page too, an .html file: confusion matrix, mistakes as images.")
-@option("--out", "-o", type=CSV, help="A .csv file with path, truth, answer and probability of each image.")
+@option("--report", type=HTML, help="Write a page with the confusion matrix and mistakes, an .html file.")
+@option("--out", "-o", type=CSV, help="Write label, prediction and probability of each image to a .csv file.")
 @options.groups
-@flag("--per-image", help="With --json: truth, answer and probability of every image.")
+@flag("--per-image", help="With --json: label, prediction and probability of each image.")
 @options.image_input
 def evaluate(
     saved: options.SavedModel,
@@ -37,7 +37,7 @@ def evaluate(
     Prints accuracy, zero-shot accuracy, the accuracy of each class, and the calibration error.
 
     $ prolip eval my-model photos/
-    $ prolip eval my-model photos/ --report report.html --out answers.csv
+    $ prolip eval my-model photos/ --report report.html --out predictions.csv
     """
     from prolip.api.evaluate import figures, predict_labelled, write_predictions
     from prolip.api.groups import read_groups

@@ -11,7 +11,7 @@ from prolip.cli.parameters import PATH, FilePath, argument, command, flag, optio
 
 FORMATS = ["hf", "open_clip", "adapter", "onnx"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
-force = flag("--force", help="Write into a folder that holds files, and replace those of the same names.")
+force = flag("--force", help="Write into a folder that has files, and replace those of the same names.")
 
 
 @command("export")
@@ -31,7 +31,7 @@ def export(
     force: bool,
     device: str,
 ) -> None:
-    """Write a model as other libraries load it, with a model card.
+    """Export a model to other libraries, with a model card.
 
     $ prolip export my-model --to hf --to open_clip -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
@@ -104,7 +104,7 @@ def embed(
     listed = list_images(list(source), absolute_paths=images.absolute_paths)
     paths = [path for path in listed if isinstance(path, Path)]
     if len(paths) < len(listed):
-        raise UsageError("embed keeps the paths of files: unpack archives and tables that hold images")
+        raise UsageError("embed stores the paths of files: unpack archives and tables of images")
     encoder = load_encoder(model, images.device)
     elsewhere = 0
     how: dict[str, Any] = {"skip_bad": images.skip_bad, "exact_decode": images.exact_decode}
@@ -152,9 +152,7 @@ def reproject(store: Path, saved: options.SavedModel, out: Path, dtype: str, dev
     clf = saved.load(options.ImageInput(device, no_store=True))
     fitted = clf.fitted_
     if not isinstance(fitted, Projected):
-        raise UsageError(
-            f"{clf.method} makes no embeddings of its own: re-project with a model of prolip or rla"
-        )
+        raise UsageError(f"{clf.method} has no projection: use a model of anchored, prolip or rla")
     encoder = clf.model_.encoder
     with bar("projecting", "rows") as progress:
         rows = move(

@@ -44,7 +44,7 @@ MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in
 )  # fmt: skip
 @option(
     "--unlabelled", type=PATH, metavar="DIR",
-    help="Images without labels, used where they help held-out labelled ones; some may be of no class.",
+    help="Images without labels, used if they help held-out labelled ones; may include other classes.",
 )  # fmt: skip
 @option("--views", type=VIEWS, default=1, help="Views of each image: the centre crop, and augmented ones.")
 @option(
@@ -96,7 +96,7 @@ def fit(
 
 
 def _parse_lam(lam: str | None) -> str | float | None:
-    """Return a number where it is one; names stay names."""
+    """Return a number, or the name of a rule."""
     try:
         return lam if lam is None else float(lam)
     except ValueError:
@@ -124,7 +124,7 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _confirm(out: Path, force: bool) -> None:
-    """Ask before a model is replaced, where there is someone to ask."""
+    """Ask before a model is replaced; without a terminal, refuse."""
     import sys
 
     from prolip.core import UsageError
@@ -133,8 +133,8 @@ def _confirm(out: Path, force: bool) -> None:
     if force or not (out / CONFIG).is_file():
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{out} holds a model: pass --force to replace it, or name another folder")
-    if not click.confirm(printable(f"{out} holds a model: replace it?"), err=True):
+        raise UsageError(f"{out} has a model: pass --force to replace it, or name another folder")
+    if not click.confirm(printable(f"{out} has a model: replace it?"), err=True):
         raise UsageError(f"{out} stays as it is: name another folder")
 
 
@@ -146,18 +146,18 @@ def _held_out(figures: Figures) -> list[list[str]]:
         f"accuracy {percent(figures.accuracy)} %, balanced {percent(figures.balanced_accuracy)} %, "
         f"zero-shot {percent(figures.zero_shot_accuracy)} % (cross-validation inside these images)"
     )
-    return [["held out", text]]
+    return [["held-out", text]]
 
 
-def _unlabelled(told: dict[str, Any] | None) -> list[list[str]]:
-    """Whether a pool was used, and why."""
-    if told is None:
+def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
+    """Say whether unlabelled images were used, and why."""
+    if pool is None:
         return []
-    return [["unlabelled", f"{told['images']} images {'' if told['used'] else 'not '}used: {told['why']}"]]
+    return [["unlabelled", f"{pool['images']} images {'' if pool['used'] else 'not '}used: {pool['why']}"]]
 
 
 def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
-    """The images of each class that the model was fitted on."""
+    """Return the number of training images of each class."""
     import numpy as np
 
     task = clf.model_.support.require_task()
@@ -166,7 +166,7 @@ def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
 
 
 def _images(clf: FewShotClassifier) -> str:
-    """How many images, and how they are spread over the classes."""
+    """Describe the number of training images, and their distribution over the classes."""
     counts = sorted(_counts(clf), key=lambda pair: pair[1])
     (small, least), (large, most) = counts[0], counts[-1]
     total = sum(n for _, n in counts)
@@ -176,32 +176,31 @@ def _images(clf: FewShotClassifier) -> str:
 
 
 def _per_class(clf: FewShotClassifier) -> None:
-    """Held-out accuracy of each class; of many classes, the worst."""
+    """Print the held-out accuracy of each class; of many classes, the worst."""
     found = clf.confidence_.figures.per_class
     if not found:
         return
     rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
-    title = "held out, each class"
+    title = "held-out accuracy per class"
     if len(rows) > CLASSES_SHOWN:
         rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0] or 0.0)[
             :WORST_SHOWN
         ]
-        title = f"held out, the {WORST_SHOWN} worst of {len(found)} classes"
+        title = f"held-out accuracy, the {WORST_SHOWN} worst of {len(found)} classes"
     console().print()
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
 
 
 def _report(clf: FewShotClassifier, out: Path) -> None:
-    """What was fitted, and how well it does."""
+    """Print what was fitted, and how good it is."""
     info = clf.info_
     if info.get("solver") == "exact" and not info["converged"]:
         warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one may do better")
-    lonely = [str(name) for name, n in _counts(clf) if n == 1]
-    if lonely:
+    single = [str(name) for name, n in _counts(clf) if n == 1]
+    if single:
         warn(
-            f"{len(lonely)} of {info['classes']} classes have a single image ({', '.join(lonely[:5])}"
-            f"{', ...' if len(lonely) > 5 else ''}): they cannot be held out, so that nothing tells how well "
-            "they do"
+            f"{len(single)} of {info['classes']} classes have a single image ({', '.join(single[:5])}"
+            f"{', ...' if len(single) > 5 else ''}): they cannot be held out, and their accuracy is unknown"
         )
     if OUTPUT.get().json:
         held_out = clf.confidence_.report

@@ -29,7 +29,7 @@ def add(
     $ prolip add my-model more-photos/
     $ prolip add my-model --name-only "red panda"
     """
-    from prolip.api import save as keep
+    from prolip.api import save as saving
     from prolip.export.saved import check_target, has_card, version
 
     target, card = out or saved.path, has_card(saved.path)
@@ -39,7 +39,7 @@ def add(
     labelled = None if source is None else images.labelled(source, "train")
     with bar("encoding") as progress:
         report = clf.add(labelled, names=name_only, progress=progress)
-    keep.save(clf.model_, target, card=card, over=before)
+    saving.save(clf.model_, target, card=card, over=before)
     report_skipped(clf.skipped_)
     if OUTPUT.get().json:
         print_json({**report, "out": str(target)})
@@ -54,7 +54,7 @@ def add(
         ["saved", str(target)],
     ]
     table(None, ["", ""], rows, right=9)
-    say("(accuracy on held-out support images of the old classes, by cross-validation)")
+    say("(held-out accuracy on training images of the old classes, by cross-validation)")
 
 
 @command("curve")

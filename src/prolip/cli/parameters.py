@@ -146,7 +146,7 @@ def flag(*names: str, help: str) -> Callable[[Any], Any]:
 def argument(name: str, metavar: str, about: str, **attributes: Any) -> Callable[[Any], Any]:
     """Declare an argument; text must not be empty."""
     attributes = {"type": TEXT, "metavar": metavar, "about": about, **attributes}
-    # Made anew for each command: click 8.1.0 forgets `cls` after the first.
+    # Created for each command: click 8.1.0 forgets `cls` after the first.
     return lambda function: click.argument(name, cls=Argument, **attributes)(function)
 
 
@@ -171,7 +171,7 @@ def _everywhere(hidden: bool = False) -> list[click.Parameter]:
 
 
 def _flag(*names: str, **attributes: Any) -> click.Option:
-    """Declare a flag that says how a command prints, and is no parameter of its function."""
+    """Declare a flag for the output of a command, which its function does not get."""
     attributes.setdefault("callback", _set_output)
     return click.Option(names, is_flag=True, expose_value=False, is_eager=True, **attributes)
 

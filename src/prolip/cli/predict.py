@@ -64,7 +64,9 @@ class SortOptions:
     help="With --reject: the fraction of images of the classes that may be rejected.",
 )  # fmt: skip
 @option(
-    "--false-accept", type=FRACTION, help="Instead: the fraction of images of similar classes that may pass."
+    "--false-accept",
+    type=FRACTION,
+    help="Instead: the fraction of images of other classes that may pass.",
 )
 @flag("--transductive", help="Classify all images together, if that helps held-out labelled ones.")
 @options.groups
@@ -86,7 +88,7 @@ def predict(
     """Predict the class of images.
 
     $ prolip predict my-model new/*.jpg --top 3
-    $ find /archive -name '*.jpg' | prolip predict my-model - --out answers.csv
+    $ find /archive -name '*.jpg' | prolip predict my-model - --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
     from prolip.api.groups import read_groups
@@ -96,16 +98,16 @@ def predict(
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
     if not reject and not (false_reject is None and false_accept is None):
-        raise UsageError("--false-reject and --false-accept say how to --reject: add that option")
+        raise UsageError("--false-reject and --false-accept are for --reject: add that option")
     if out is not None:
         check_prediction_file(out)
     clf = saved.load(images)
     model = clf.model_
-    asked = PredictOptions(
+    predicting = PredictOptions(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
         None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
-    sorting = _sorting(model, asked, sources, sort)
+    sorting = _sorting(model, predicting, sources, sort)
     named, total = _named(model, sources, images.absolute_paths)
     skipped: list[tuple[str, str]] = []
     evidence: list[Evidence] = []
@@ -114,12 +116,11 @@ def predict(
         if sorting is not None:
             named = sorting.remember(named)
         lists: dict[str, Any] = {"skipped": skipped, "evidence": evidence}
-        found = predict_stream(model, named, asked, clf.reading, **lists, total=total, progress=progress)
+        found = predict_stream(model, named, predicting, clf.reading, **lists, total=total, progress=progress)
         return found if sorting is None else sorting.place_all(found)
 
-    progress_bar = bar("encoding")
     if out is None:
-        with progress_bar as progress:
+        with bar("encoding") as progress:
             shown = list(find(named, total, progress))
         _report(skipped, evidence)
         if sorting is not None:
@@ -127,28 +128,24 @@ def predict(
         else:
             _show(shown)
         return
-    with (
-        PredictionFile(out, min(top, len(model.classes)), reject, run_name(model, asked)).opened() as file,
-        progress_bar as progress,
-    ):
+    ranks, run = min(top, len(model.classes)), run_name(model, predicting)
+    with PredictionFile(out, ranks, reject, run).opened() as file, bar("encoding") as progress:
         already = len(file.done)
         if already and transductive:
-            raise UsageError(
-                f"{out} has answers, and --transductive needs all images at once: name a new file"
-            )
+            raise UsageError(f"{out} has predictions, and --transductive needs all at once: name a new file")
         if already:
-            say(f"{already} answers are in {out} already")
+            say(f"{already} predictions are in {out} already")
         left = None if total is None else max(0, total - already)
-        # What has an answer may not have been sorted yet.
-        written = file.write(find(_unanswered(named, set() if sorting else file.done), left, progress))
+        # Predicted images may not have been sorted yet.
+        written = file.write(find(_remaining(named, set() if sorting else file.done), left, progress))
     _report(skipped, evidence)
     if sorting is not None:
         _show_sorted(sorting, len(skipped))
     elif OUTPUT.get().json:
-        told = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
-        print_json(told | ({"transductive": vars(evidence[0])} if evidence else {}))
+        summary = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
+        print_json(summary | ({"transductive": vars(evidence[0])} if evidence else {}))
     else:
-        say(f"{written} answers written to {out}")
+        say(f"{written} predictions written to {out}")
 
 
 def _report(skipped: list[tuple[str, str]], evidence: list[Evidence]) -> None:
@@ -158,8 +155,8 @@ def _report(skipped: list[tuple[str, str]], evidence: list[Evidence]) -> None:
         say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
 
 
-def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
-    """Those that have no answer yet, each once however often it is named."""
+def _remaining(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yield images without a prediction, each once."""
     seen = set(done)
     for name, image in named:
         if name not in seen:
@@ -168,9 +165,9 @@ def _unanswered(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tu
 
 
 def _sorting(
-    model: AdaptedModel, asked: PredictOptions, sources: tuple[str, ...], chosen: SortOptions
+    model: AdaptedModel, predicting: PredictOptions, sources: tuple[str, ...], chosen: SortOptions
 ) -> Sorting | None:
-    """Where images go by their answers, if anywhere."""
+    """Return how images are sorted into folders, if they are."""
     from prolip.api.sorting import Sorting
     from prolip.core import UsageError
     from prolip.data.files import existing
@@ -180,7 +177,7 @@ def _sorting(
     root = chosen.sort_into
     if root is None:
         if chosen.link or chosen.move or chosen.unsure is not None:
-            raise UsageError("--link, --move and --unsure say how to --sort-into: add that option")
+            raise UsageError("--link, --move and --unsure are for --sort-into: add that option")
         return None
     if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
@@ -188,10 +185,10 @@ def _sorting(
     named = [existing(source) for source in sources if source != "-"]
     if named and all(lies_in(path, root) for path in named):
         raise UsageError(
-            f"nothing to sort: {sources[0]} lies in {root}, the folder to sort into, where images count as "
+            f"nothing to sort: {sources[0]} is in {root}, the folder to sort into, where images count as "
             "sorted; name another --sort-into"
         )
-    classes = model.classes if asked.groups is None else asked.groups.names
+    classes = model.classes if predicting.groups is None else predicting.groups.names
     way: Literal["copy", "link", "move"] = "link" if chosen.link else "move" if chosen.move else "copy"
     return Sorting(root, classes, way, chosen.unsure or 0.0)
 
@@ -217,7 +214,7 @@ def _named(
 
 
 def _lines() -> Iterator[str]:
-    """Names of files from standard input, one a line; bytes in them that are no UTF-8 stay what they are."""
+    """Yield names of files from standard input, one per line; bytes that are not UTF-8 are preserved."""
     from prolip.core import InputError
 
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -225,18 +222,18 @@ def _lines() -> Iterator[str]:
     line = None
     for line in filter(None, (raw.rstrip("\r\n") for raw in sys.stdin)):
         if "\0" in line:  # in no name, but in every image
-            raise InputError("- reads names of files, one a line, and other bytes came: name the file")
+            raise InputError("- reads names of files, one per line, not images: name the file")
         yield line
     if line is None:
-        raise InputError("no images were named: - reads names of files, one a line, and none came")
+        raise InputError("no images: - reads names of files from standard input, one per line")
 
 
-def _show(answers: list[dict[str, Any]]) -> None:
+def _show(found: list[dict[str, Any]]) -> None:
     if OUTPUT.get().json:
-        print_json(answers)
+        print_json(found)
         return
     rows = []
-    for answer in answers:
-        ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in answer["top"])
-        rows.append([str(answer["image"]), f"none of these ({ranked})" if answer.get("rejected") else ranked])
+    for row in found:
+        ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in row["top"])
+        rows.append([str(row["image"]), f"none of these ({ranked})" if row.get("rejected") else ranked])
     table(None, ["image", "class, probability in %"], rows, right=9)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from prolip.api.evaluate import LabelledPredictions
     from prolip.evaluate.curve import Curve
 
-DRAWS = 1500  # images over which a learning curve's draws add up: many of few images, one of many
-TOO_MANY = 4000  # images whose learning curve takes longer than a page should
+CURVE_WORK = 1500  # fits times images of a learning curve, about
+MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a page
 
 
 @command("report")
@@ -32,7 +32,7 @@ def report(
     out: Path,
     images: options.ImageInput,
 ) -> None:
-    """Write a page about a model: accuracy, confusions, mistakes.
+    """Write a page about a model: confusion matrix, mistakes.
 
     Images that the model was fitted on are classified by fits that did not see them, so that the accuracy is
     not too high; where that is not possible, there is a warning. The page is one file and loads nothing from
@@ -46,18 +46,18 @@ def report(
     clf = saved.load(images)
     model = clf.model_
     if source is None:
-        answers = predict_held_out(model)
+        predicted = predict_held_out(model)
     else:
         labelled = images.labelled(source, "test")
-        asked = ImageSource.of(model.encoder).labelled(labelled, None, "test", model.classes)
+        tested = ImageSource.of(model.encoder).labelled(labelled, None, "test", model.classes)
         with bar("encoding") as progress:
-            answers = predict_labelled(model, asked, clf.reading, progress, out_of_fold=True)
-    name = source or "its support set"
-    write_page(out, model, answers, saved.path.resolve().name, name)
-    report_skipped(answers.skipped, int((answers.in_support & ~answers.held_out).sum()))
-    found = figures(model, answers)
+            predicted = predict_labelled(model, tested, clf.reading, progress, out_of_fold=True)
+    name = source or "its training images"
+    write_page(out, model, predicted, saved.path.resolve().name, name)
+    report_skipped(predicted.skipped, int((predicted.in_support & ~predicted.held_out).sum()))
+    found = figures(model, predicted)
     if OUTPUT.get().json:
-        print_json({**found.to_json(), "held_out": int(answers.held_out.sum()), "out": str(out)})
+        print_json({**found.to_json(), "held_out": int(predicted.held_out.sum()), "out": str(out)})
         return
     console().print(
         f"accuracy [bold]{percent(found.accuracy)} %[/] on {found.images} images "
@@ -66,32 +66,32 @@ def report(
 
 
 def write_page(
-    path: Path, model: AdaptedModel, answers: LabelledPredictions, title: str, source: str
+    path: Path, model: AdaptedModel, predicted: LabelledPredictions, title: str, source: str
 ) -> None:
-    """Write a page about a model and its answers."""
+    """Write a page about a model and its predictions."""
     from prolip.io.writing import write_bytes
     from prolip.report import model_page
 
     with bar("fitting", "fits") as progress:
         curve = _curve(model, progress)
-    page = model_page(model, answers, title=title, source=source, curve=curve)
+    page = model_page(model, predicted, title=title, source=source, curve=curve)
     write_bytes(path, page.encode("utf-8", "backslashreplace"))
 
 
 def _curve(model: AdaptedModel, progress: Bar) -> Curve | str:
-    """The learning curve, or why there is none."""
+    """Measure the learning curve, or return why there is none."""
     from prolip.api.grow import learning_curve
     from prolip.core import UsageError
     from prolip.evaluate.curve import REPEATS
 
     task = model.support.task
     if task is None:
-        return "The model was saved without the features of its support set, so that nothing can be fitted."
+        return "The model was saved without features, so that nothing can be fitted."
     if model.method().trains_tower:
         return f"{model.recipe.method} takes minutes to fit, and a learning curve takes many fits."
-    if task.n > TOO_MANY:
+    if task.n > MAX_CURVE_IMAGES:
         return f"With {task.n:,} images this takes a while: `prolip curve` draws it."
     try:
-        return learning_curve(model, progress, repeats=max(1, min(REPEATS, DRAWS // task.n)))
+        return learning_curve(model, progress, repeats=max(1, min(REPEATS, CURVE_WORK // task.n)))
     except UsageError as error:
-        return f"Not known: {error}."
+        return f"Unknown: {error}."

@@ -1,4 +1,4 @@
-"""A learning curve as a picture."""
+"""Draw a learning curve with matplotlib."""
 
 import io
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from prolip.io.environment import MissingPackageError
 
 
 def plot_format(path: Path) -> str:
-    """The format that a file's suffix names: png, pdf or svg; refused where nothing can be drawn."""
+    """Return the format of a file by its suffix: png, pdf or svg; refuse others, and missing matplotlib."""
     suffix = path.suffix.lower().lstrip(".")
     if suffix not in ("png", "pdf", "svg"):
         raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
@@ -20,7 +20,7 @@ def plot_format(path: Path) -> str:
 
 
 def draw_curve(curve: Curve, style: str = "png") -> bytes:
-    """Measured points, and the forecast with its interval; as png, pdf or svg."""
+    """Draw measured points, and the forecast with its interval."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
@@ -32,12 +32,12 @@ def draw_curve(curve: Curve, style: str = "png") -> bytes:
         x, [100 * f.low for f in ahead], [100 * f.high for f in ahead],
         color=blue, alpha=0.15, linewidth=0, label="90 % interval",
     )  # fmt: skip
-    axes.plot(x, [100 * f.accuracy for f in ahead], "--", color=blue, label="to expect")
+    axes.plot(x, [100 * f.accuracy for f in ahead], "--", color=blue, label="forecast")
     axes.errorbar(
         [p.shots for p in curve.points],
         [100 * p.accuracy for p in curve.points],
         yerr=[100 * p.spread for p in curve.points],
-        fmt="o-", color=blue, capsize=3, label="measured inside the labelled images",
+        fmt="o-", color=blue, capsize=3, label="measured on the labelled images",
     )  # fmt: skip
     axes.axvline(curve.now.shots, color="0.6", linewidth=1)
     axes.annotate(
