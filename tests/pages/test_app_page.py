@@ -208,6 +208,22 @@ def test_the_camera_adds_images_and_is_predicted(page):
     expect(card(page, "red").locator("[data-count]")).to_contain_text("5 images")
 
 
+def test_a_folder_of_folders_becomes_classes_and_sure_predictions_are_accepted(page, tmp_path):
+    for name in COLOURS:
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i, image in enumerate(blotches(name, 6)):
+            image.save(tmp_path / "photos" / name / f"{i}.png")
+    (tmp_path / "photos" / "red" / "notes.txt").write_text("not an image")
+    page.locator("class-grid > .new input[type=file]").set_input_files(tmp_path / "photos")
+    for name in COLOURS:
+        expect(card(page, name).locator("[data-count]")).to_contain_text("6 images, all correct")
+    drop(page.locator("label-queue .panel"), blotches("red", 2, 500) + blotches("blue", 2, 500))
+    accept = page.get_by_role("button", name=re.compile("Label . sure prediction"))
+    accept.click()
+    expect(accept).to_be_hidden()
+    assert page.locator("class-card .tile").count() > 18
+
+
 def test_hostile_names_are_text(page):
     name = "<img src=x onerror=alert(1)>\"'&"
     page.get_by_label("Name of a new class").fill(name)

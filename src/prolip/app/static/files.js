@@ -1,6 +1,6 @@
-// Upload files that are dropped, pasted, chosen or taken by the camera.
+// Files that are dropped, pasted, chosen or taken by the camera, and their upload.
 import { Refused, call, store } from "./store.js";
-import { plural, toast } from "./ui.js";
+import { h, plural, toast } from "./ui.js";
 
 const PARALLEL_UPLOADS = 4;
 const MAX_RETRIES = 30; // while the server is busy
@@ -8,36 +8,43 @@ const MAX_RETRIES = 30; // while the server is busy
 const looksLikeImage = (file) =>
   !file.name.startsWith(".") && (file.type === "" || file.type.startsWith("image/"));
 
-// List dropped files as [{path: [folders...], file}], with those inside folders.
-export async function dropped(transfer) {
+// The name of the folder that a file was dropped or chosen with; undefined for a single file.
+export const folderOf = (file) => file.folder ?? file.webkitRelativePath.split("/").at(-2);
+
+// List dropped files, with those inside folders.
+async function dropped(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-  if (!entries.length) return [...transfer.files].map((file) => ({ path: [], file }));
+  if (!entries.length) return [...transfer.files];
   const found = [];
-  const walk = async (entry, path) => {
+  const walk = async (entry, folder) => {
     if (entry.isFile) {
       const file = await new Promise((done, fail) => entry.file(done, fail)).catch(() => null);
-      if (file && looksLikeImage(file)) found.push({ path, file });
+      if (file && looksLikeImage(file)) found.push(Object.assign(file, { folder }));
       return;
     }
     const reader = entry.createReader();
     for (;;) {
       const part = await new Promise((done, fail) => reader.readEntries(done, fail)).catch(() => []);
       if (!part.length) return;
-      for (const each of part) await walk(each, [...path, entry.name]);
+      for (const each of part) await walk(each, entry.name);
     }
   };
-  for (const entry of entries) await walk(entry, []);
+  for (const entry of entries) await walk(entry, undefined);
   return found;
 }
 
-// List the files of a folder chooser in the same form.
-export function chosen(files) {
-  return files
-    .filter(looksLikeImage)
-    .map((file) => ({ path: (file.webkitRelativePath || file.name).split("/").slice(0, -1), file }));
+// A button that opens a chooser of files, or of a folder.
+export function chooser(label, onfiles, { folder = false } = {}) {
+  const input = h("input", { type: "file", multiple: true, hidden: true, accept: folder ? null : "image/*" });
+  input.webkitdirectory = folder;
+  input.addEventListener("change", () => {
+    onfiles(folder ? [...input.files].filter(looksLikeImage) : [...input.files]);
+    input.value = "";
+  });
+  return [h("button", { type: "button", onclick: () => input.click() }, label), input];
 }
 
-// Let files be dropped on an element; `ondrop` gets [{path, file}].
+// Let files be dropped on an element.
 export function dropTarget(element, ondrop) {
   let depth = 0;
   const over = (on) => element.classList.toggle("over", on);
@@ -65,7 +72,7 @@ document.addEventListener("paste", (event) => {
   const target =
     document.activeElement?.closest("[data-takes-files]") ??
     document.querySelector("try-pane [data-takes-files]");
-  target?.takeFiles(files.map((file) => ({ path: [], file })));
+  target?.takeFiles(files);
 });
 // A file that is dropped elsewhere must not replace the page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());

@@ -1,6 +1,5 @@
-// Helpers for components: their style, lists, messages, file choosers.
+// Helpers for components: their style, lists and messages.
 export * from "./lib/dom.js";
-import { h } from "./lib/dom.js";
 
 // Add the style of a component, which stands in the component's file.
 export function style(css) {
@@ -28,18 +27,6 @@ export function reconcile(parent, keys, make, update = () => {}) {
 // Show a short message, which screen readers read too.
 export function toast(message, kind = "") {
   document.dispatchEvent(new CustomEvent("toast", { detail: { message, kind } }));
-}
-
-// A button that opens a file chooser.
-export function chooser(label, onfiles, { folder = false, accept = "image/*", className = "" } = {}) {
-  const input = h("input", { type: "file", multiple: true, hidden: true, accept: folder ? null : accept });
-  if (folder) input.webkitdirectory = true;
-  input.addEventListener("change", () => {
-    onfiles([...input.files]);
-    input.value = "";
-  });
-  const button = h("button", { type: "button", class: className, onclick: () => input.click() }, label);
-  return [button, input];
 }
 
 // Items in groups by a key, as a Map (Map.groupBy is newer than the browsers that we support).

@@ -1,7 +1,7 @@
 // A class: its name, its images, its accuracy, and the words that the model reads for it.
-import { chosen, dropTarget, upload } from "../files.js";
+import { chooser, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { chooser, h, percent, plural, reconcile, style, toast } from "../ui.js";
+import { h, percent, plural, reconcile, style, toast } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import "./web-cam.js";
@@ -73,25 +73,12 @@ class ClassCard extends HTMLElement {
         "div",
         { class: "add" },
         chooser("Photos", (files) => upload(files, id)),
-        chooser(
-          "Folder",
-          (files) =>
-            upload(
-              chosen(files).map(({ file }) => file),
-              id,
-            ),
-          { folder: true },
-        ),
+        chooser("Folder", (files) => upload(files, id), { folder: true }),
         h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera"),
       ),
       this.more(),
     );
-    dropTarget(this, (files) =>
-      upload(
-        files.map(({ file }) => file),
-        id,
-      ),
-    );
+    dropTarget(this, (files) => upload(files, id));
   }
 
   // Words, merging, removing: seldom needed, so collapsed.

@@ -1,7 +1,7 @@
 // All classes, and a card that adds classes: by name, or from dropped folders, one class each.
-import { chosen, dropTarget, upload } from "../files.js";
+import { chooser, dropTarget, folderOf, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { chooser, groupBy, h, reconcile, style, toast } from "../ui.js";
+import { groupBy, h, reconcile, style, toast } from "../ui.js";
 
 style(`
 class-grid { display: grid; gap: 14px; }
@@ -61,7 +61,7 @@ class ClassGrid extends HTMLElement {
         "div",
         { class: "row small muted" },
         h("span", { class: "grow" }, "or drop folders here: each becomes a class"),
-        chooser("Folders …", (files) => this.takeFolders(chosen(files)), { folder: true }),
+        chooser("Folders …", (files) => this.takeFolders(files), { folder: true }),
       ),
     );
     dropTarget(fresh, (files) => this.takeFolders(files));
@@ -87,19 +87,12 @@ class ClassGrid extends HTMLElement {
 
   // A folder of images becomes a class; a folder of folders several classes.
   async takeFolders(files) {
-    const groups = groupBy(
-      files.filter(({ path }) => path.length),
-      ({ path }) => path.at(-1),
-    );
+    const groups = groupBy(files.filter(folderOf), folderOf);
     if (!groups.size) return toast("Drop folders here; drop single images on a class.", "bad");
     for (const [name, inside] of [...groups].sort(([a], [b]) => a.localeCompare(b))) {
       const known = store.classIds().find((id) => store.name(id) === name);
       const id = known ?? (await actions.addClass(name))?.classes[0];
-      if (id)
-        await upload(
-          inside.map(({ file }) => file),
-          id,
-        );
+      if (id) await upload(inside, id);
     }
   }
 }

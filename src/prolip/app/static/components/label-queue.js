@@ -1,7 +1,7 @@
 // Images without a class, those most worth a label first. Keys 1 to 9 label them, Shift selects several.
-import { chosen, dropTarget, upload } from "../files.js";
+import { chooser, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { chooser, groupBy, h, percent, plural, reconcile, style } from "../ui.js";
+import { groupBy, h, percent, plural, reconcile, style } from "../ui.js";
 import { describeTile, tile } from "./image-tile.js";
 import { Selection } from "./selection.js";
 
@@ -58,25 +58,14 @@ class LabelQueue extends HTMLElement {
         "div",
         { class: "row" },
         chooser("Add photos …", (files) => upload(files, null)),
-        chooser(
-          "Add a folder …",
-          (files) =>
-            upload(
-              chosen(files).map(({ file }) => file),
-              null,
-            ),
-          { folder: true },
-        ),
+        chooser("Add a folder …", (files) => upload(files, null), { folder: true }),
         this.sure,
         this.out,
       ),
     );
     dropTarget(panel, (files) => {
       document.activeElement?.blur(); // so that the next key is a label
-      upload(
-        files.map(({ file }) => file),
-        null,
-      );
+      upload(files, null);
     });
     this.append(panel);
     document.addEventListener("keydown", (event) => this.key(event));

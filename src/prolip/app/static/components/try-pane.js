@@ -1,7 +1,7 @@
 // Try the model on an image or the camera: its prediction, with calibrated probabilities.
-import { dropTarget, upload } from "../files.js";
+import { chooser, dropTarget, upload } from "../files.js";
 import { call, store } from "../store.js";
-import { chooser, h, percent, reconcile, style, toast } from "../ui.js";
+import { h, percent, reconcile, style, toast } from "../ui.js";
 import "./web-cam.js";
 
 style(`
@@ -53,7 +53,7 @@ class TryPane extends HTMLElement {
       this.choice,
     );
     dropTarget(panel, (files) =>
-      files.length ? this.open(files[0].file) : toast("There is no image among these files.", "bad"),
+      files.length ? this.open(files[0]) : toast("There is no image among these files.", "bad"),
     );
     this.append(panel);
     store.addEventListener("update", () => this.update());
