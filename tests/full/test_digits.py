@@ -36,5 +36,5 @@ def test_a_seed_says_which_digits():
 
 
 def test_there_are_no_more_than_there_are():
-    with pytest.raises(InputError, match="101 pictures a class were asked for"):
+    with pytest.raises(InputError):
         builtin("digits", 101)
