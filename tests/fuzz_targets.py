@@ -620,7 +620,7 @@ class Targets:
         """A problem of bench that is whole is what was written."""
         from prolip.core import Head, Text
         from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
-        from prolip.research.running.problem_file import is_intact, read_problem, write_problem
+        from prolip.research.running.encoded_file import is_intact, read_encoded, write_encoded
 
         split = EncodedSplit(self.y.tolist(), self.x[None], np.arange(12))
         texts = {"own": Text(self.text, tuple(self.names))}
@@ -629,11 +629,11 @@ class Targets:
             encoder="offline", templates={"own": ("a {}.",)},
         )  # fmt: skip
         path = self.folder / "problem.safetensors"
-        write_problem(whole, path)
+        write_encoded(whole, path)
 
         def read(file: Path) -> bytes:
             sound = is_intact(file)
-            found = read_problem(str(file)).splits["train"].x.tobytes()
+            found = read_encoded(str(file)).splits["train"].x.tobytes()
             return found if sound else self.x[None].tobytes()
 
         return fuzz_bytes("bench problem", path, read, count, generator, True)

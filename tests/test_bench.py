@@ -35,9 +35,9 @@ from prolip.research.reporting import figures
 from prolip.research.reporting.build_table import build, parameters
 from prolip.research.reporting.results import NotRunError, Results
 from prolip.research.reporting.table import render
+from prolip.research.running.encoded_file import is_intact, read_encoded
 from prolip.research.running.plan import NoDatasetsError, Plan, make_plan, missing_methods
 from prolip.research.running.prepare import prepare
-from prolip.research.running.problem_file import is_intact, read_problem
 from prolip.research.running.result_key import result_key
 from prolip.research.running.result_store import ResultStore, RunResult
 from prolip.research.running.run import dry_run, local_pool, run_jobs, run_plan
@@ -189,7 +189,7 @@ def test_a_key_depends_on_code_and_libraries(monkeypatch):
 
 def test_encoded_datasets_come_back_from_their_files(photos):
     (file,) = {file for job in prepare(plan_on(photos), photos.parent) for file in job.files}
-    mapped, copied = read_problem(file), read_problem(np.fromfile(file, np.uint8))
+    mapped, copied = read_encoded(file), read_encoded(np.fromfile(file, np.uint8))
     for dataset in (mapped, copied):
         assert dataset.classes == ("blue", "green", "red")
         assert dataset.splits["train"].x.shape[0] == 2
@@ -858,7 +858,7 @@ def test_a_run_from_images_to_table(photos, tmp_path):
 def encoded(photos, monkeypatch):
     """The photos as an encoded dataset, with its encoder."""
     monkeypatch.setattr(encoded_dataset, "_load", lambda encoder, device: TinyEncoder())
-    return read_problem(prepare(plan_on(photos), photos.parent)[0].files[0])
+    return read_encoded(prepare(plan_on(photos), photos.parent)[0].files[0])
 
 
 def test_the_images_of_a_draw_are_those_of_its_features(encoded):

@@ -23,8 +23,8 @@ from prolip.io.files import cache_dir, sha256_tensors
 from prolip.research.datasets import Benchmark, read_dataset
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run
+from prolip.research.running.encoded_file import is_intact, model_tensors, write_encoded
 from prolip.research.running.plan import Plan
-from prolip.research.running.problem_file import is_intact, model_tensors, write_problem
 from prolip.research.running.result_key import result_key
 from prolip.research.running.workers import Job
 
@@ -206,5 +206,5 @@ class _Encoded:
             content.update(b"".join(hashes.values()))
         path = cache_dir() / "bench" / f"{dataset.name}-{content.hexdigest()[:24]}.safetensors"
         if not is_intact(path):
-            write_problem(dataset, path)
+            write_encoded(dataset, path)
         return path

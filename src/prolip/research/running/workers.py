@@ -27,7 +27,7 @@ from prolip.io.environment import require
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.protocols import PROTOCOLS
 from prolip.research.protocols.run import Run
-from prolip.research.running.problem_file import read_problem
+from prolip.research.running.encoded_file import read_encoded
 from prolip.research.running.result_key import runs_a_tower
 from prolip.solvers.threads import single_thread
 
@@ -78,7 +78,7 @@ def execute_job(run: str, files: Sequence[str], device: str, contents: Sequence[
     """Execute a run given as JSON; `contents` are the bytes of its files where these cannot be opened."""
     try:
         if contents:
-            datasets = [read_problem(content, device) for content in contents]
+            datasets = [read_encoded(content, device) for content in contents]
         else:
             datasets = [_read_once(file, device) for file in files]
     except ProlipError as error:
@@ -86,7 +86,7 @@ def execute_job(run: str, files: Sequence[str], device: str, contents: Sequence[
     return execute(Run.from_json(run), datasets)
 
 
-_read_once = functools.lru_cache(maxsize=_OPEN_FILES)(read_problem)
+_read_once = functools.lru_cache(maxsize=_OPEN_FILES)(read_encoded)
 
 
 def _limit_torch_threads() -> None:

@@ -36,7 +36,7 @@ def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
-def write_problem(dataset: EncodedDataset, path: Path) -> None:
+def write_encoded(dataset: EncodedDataset, path: Path) -> None:
     """Write an encoded dataset atomically."""
     tensors = model_tensors(dataset.head, dataset.texts)
     for name, split in dataset.splits.items():
@@ -48,26 +48,26 @@ def write_problem(dataset: EncodedDataset, path: Path) -> None:
     config["residual"] = dataset.head is not None and dataset.head.residual
     config["text_residual"] = projection is not None and projection.residual
     text = json.dumps(config)
-    write_tensors(path, tensors, {"problem": text, "sha256": _checksum(text, tensors)})
+    write_tensors(path, tensors, {"dataset": text, "sha256": _checksum(text, tensors)})
 
 
 def is_intact(path: Path) -> bool:
     """Return whether a file exists and matches its checksum."""
     try:
         tensors, metadata = _map(path)
-        return metadata["sha256"] == _checksum(metadata["problem"], tensors)
+        return metadata["sha256"] == _checksum(metadata["dataset"], tensors)
     except _DAMAGE:
         return False
 
 
-def read_problem(source: str | Array, device: str = "auto") -> EncodedDataset:
+def read_encoded(source: str | Array, device: str = "auto") -> EncodedDataset:
     """Read an encoded dataset from its file, or from the file's bytes; its towers will run on `device`.
 
     A file is mapped, so that of many views only those that a run needs are read.
     """
     try:
         tensors, metadata = _map(Path(source)) if isinstance(source, str) else _views(source)
-        return _restore(tensors, parse_json(metadata["problem"]), device)
+        return _restore(tensors, parse_json(metadata["dataset"]), device)
     except _DAMAGE as error:
         name = source if isinstance(source, str) else "the data from the cluster"
         raise DamagedFileError(f"{name} is damaged: start the run again, which writes it again") from error
