@@ -119,3 +119,14 @@ def test_weight_digest_depends_on_names_shapes_and_values():
     }
     assert len(digests) == 4
     assert sha256_tensors([("a", a), ("b", a)]) == sha256_tensors([("b", a), ("a", a)])
+
+
+def test_the_arrays_of_a_value_cannot_be_written_to():
+    x, weight = np.ones((4, 3), np.float32), np.eye(3, 2, dtype=np.float32)
+    task = Task(x, [0, 0, 1, 1], Text(np.eye(2), features=np.ones((1, 2, 5))), Head(weight, np.ones(2)))
+    fitted = Projected(task.head, task.text, 1.0, adapter=np.eye(2))
+    arrays = [task.x, task.y, task.head.weight, task.head.bias, task.text.rows, task.text.features]
+    for array in (*arrays, fitted.adapter):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    x[0, 0] = weight[0, 0] = 2.0  # what the caller has stays the caller's

@@ -38,6 +38,13 @@ def to_torch(array: Any, device: Any = "cpu") -> Tensor:
     return torch.tensor(np.asarray(to_numpy(array), order="C"), device=device)
 
 
+def read_only(array: Array) -> Array:
+    """Return a view that cannot be written to: what an immutable value holds."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def as_features(x: Any, name: str) -> Array:
     """Convert to a finite float array. Half precision and integers become float32; float64 stays."""
     array = to_numpy(x)

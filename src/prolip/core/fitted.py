@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core.arrays import Array, Tensors, as_features, softmax, unit_rows
+from prolip.core.arrays import Array, Tensors, as_features, read_only, softmax, unit_rows
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -37,7 +37,7 @@ class Described:
 
 
 class Fitted(Described, ABC):
-    """A fitted classifier on features: a frozen dataclass whose fields are all that an answer needs.
+    """A fitted classifier on features: a frozen dataclass whose fields are all that a prediction needs.
 
     It is saved as its `kind`, `tensors()` and `config()`, and comes back through `restore()`, which is given
     the base model's own head and the texts. `kind` is the class's place, "package.module:Class", unless the
@@ -46,6 +46,12 @@ class Fitted(Described, ABC):
 
     kind: ClassVar[str]
     text: Text
+
+    def __post_init__(self) -> None:
+        """Hold every array as a read-only view."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, name, read_only(value))
 
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
@@ -60,7 +66,7 @@ class Fitted(Described, ABC):
         """What training made, by name."""
 
     def config(self) -> dict[str, Any]:
-        """What else an answer needs, as JSON has it: numbers, words, lists."""
+        """Return what else a prediction needs, as JSON has it: numbers, words, lists."""
         return {}
 
     @classmethod
@@ -82,7 +88,7 @@ class Fitted(Described, ABC):
         return softmax(self.logits(x))
 
     def with_text(self, text: Any) -> Fitted:
-        """The same model asked about other classes; only open-class methods can."""
+        """Return the same model for other classes; only open-class methods can."""
         raise InputError(f"{self.method} knows only the classes that it was fitted on")
 
     def to_onnx(self, graph: Graph, x: str) -> str:
@@ -106,7 +112,7 @@ class Fitted(Described, ABC):
 class Projected(Fitted):
     """logits = scale * normalize(head(x) A) T': zero-shot, ProLIP (its own head) and RLA (its own A).
 
-    Nothing here depends on the classes but the text rows, so any other classes can be asked for.
+    Nothing here depends on the classes but the text rows, so it can classify any other classes.
     """
 
     kind: ClassVar[str] = "projected"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features
+from prolip.core.arrays import Array, as_features, read_only
 from prolip.core.errors import InputError
 
 
@@ -39,12 +39,12 @@ class Head:
         weight = as_features(self.weight, "head weight")
         if weight.ndim != 2:
             raise InputError(f"head weight must be [Do, D], got shape {list(weight.shape)}")
-        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "weight", read_only(weight))
         if self.bias is not None:
             bias = as_features(self.bias, "head bias")
             if bias.shape != (weight.shape[1],):
                 raise InputError(f"head bias must be [{weight.shape[1]}], got shape {list(bias.shape)}")
-            object.__setattr__(self, "bias", bias)
+            object.__setattr__(self, "bias", read_only(bias))
 
     @classmethod
     def identity(cls, dim: int) -> Head:

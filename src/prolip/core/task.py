@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, as_labels, require_directions
+from prolip.core.arrays import Array, as_features, as_labels, read_only, require_directions
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -66,6 +66,7 @@ class Task:
             raise InputError(f"{x.shape[1]} images but {len(y)} labels")
         if not (self.scale > 0 and self.scale < float("inf")):
             raise InputError(f"scale must be a positive number, got {self.scale}")
+        x, y = read_only(x), read_only(y)
         for field, value in (("x", x), ("y", y), ("text", text), ("scale", float(self.scale))):
             object.__setattr__(self, field, value)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, require_directions, unit_rows
+from prolip.core.arrays import Array, as_features, read_only, require_directions, unit_rows
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 
@@ -40,7 +40,7 @@ class Text:
         if rows.ndim != 2:
             raise InputError(f"text must be [classes, D], got shape {list(rows.shape)}")
         require_directions(rows, "text")
-        object.__setattr__(self, "rows", unit_rows(rows))
+        object.__setattr__(self, "rows", read_only(unit_rows(rows)))
         if self.classes is not None:
             object.__setattr__(self, "classes", tuple(self.classes))
             if len(self.classes) != len(rows):
@@ -51,7 +51,7 @@ class Text:
                 raise InputError(
                     f"text features must be [templates, {len(rows)}, Dt], got shape {list(features.shape)}"
                 )
-            object.__setattr__(self, "features", features)
+            object.__setattr__(self, "features", read_only(features))
 
     @classmethod
     def from_features(cls, features: Array, projection: Head, classes: Sequence[str]) -> Text:

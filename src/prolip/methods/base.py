@@ -67,7 +67,7 @@ class Method(ABC):
 
     name: ClassVar[str]  # in the registry, in files and on the command line
     summary: ClassVar[str]  # one line for `prolip methods`
-    open_class: ClassVar[bool] = False  # whether the fitted model can be asked about further classes
+    open_class: ClassVar[bool] = False  # whether the fitted model can classify further classes
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
     needs: ClassVar[Capability] = Capability.EMBEDDINGS  # of the model
     trains_tower: ClassVar[bool] = False  # a fit takes minutes, and is not cross-validated
@@ -156,7 +156,7 @@ class Method(ABC):
         """Whether a validation set has something to decide: an option, or the best epoch."""
         return self.needs_tuning()
 
-    def prepare(self, task: Task, encoder: Any, templates: Sequence[str], pictures: Sequence[Any]) -> Task:
+    def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task as the method takes it: with its encoder and images, where it trains a tower."""
         return task
 

@@ -118,9 +118,9 @@ class CLIPAdapter(LogitBiasMethod):
     solver
         "adam" or "sgd": whose recipe.
     lr, epochs
-        Of the solver; lr None: 1e-3 for "adam", 0.01 for "sgd".
+        Learning rate and epochs of the solver; lr None: 1e-3 for "adam", 0.01 for "sgd".
     seed
-        Of the starting weights, the batches and the folds.
+        Random seed for the starting weights, the batches and the folds.
     """
 
     name: ClassVar[str] = "clip_adapter"

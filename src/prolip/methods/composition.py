@@ -49,7 +49,7 @@ class Composition(Method):
     solver
         "exact", "adam" (the paper's), or None: exact where every term is smooth.
     lr, epochs
-        Of "adam".
+        Learning rate and epochs of "adam".
     seed
         Random seed for the terms.
     term_options

@@ -49,7 +49,7 @@ class Projection(LogitBiasMethod):
     solver
         "exact" goes to the minimum and has no learning rate; "adam" is the paper's recipe.
     lr, epochs
-        Of "adam".
+        Learning rate and epochs of "adam".
     """
 
     lam: str | float = "1/N"

@@ -86,7 +86,7 @@ class ProLIPText(PenalisedBiasMethod):
     per_template
         Whether each template's row is normalised before their mean.
     lr, epochs
-        Of solver="adam".
+        Learning rate and epochs of solver="adam".
     """
 
     name: ClassVar[str] = "prolip_text"

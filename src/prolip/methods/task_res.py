@@ -93,9 +93,10 @@ class TaskRes(PenalisedBiasMethod):
     alpha
         What the residual is multiplied by.
     normalise
-        Whether moved texts are brought back to unit length.
+        Whether moved texts are normalised again.
     lr, epochs
-        Of solver="adam"; epochs None: 100, or 200 from 8 shots on. There lam is half the weight decay.
+        Learning rate and epochs of solver="adam"; epochs None: 100, or 200 from 8 shots on. lam is half the
+        weight decay there.
     """
 
     name: ClassVar[str] = "task_res"

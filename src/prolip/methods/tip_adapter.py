@@ -56,7 +56,7 @@ class Cache(LogitBias):
         self.start = (self.keys,) if trained else ()
 
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
-        """The cache's answer for rows of the support set, and the way back to the keys."""
+        """The logits of the cache for rows of the support set, and the way back to the keys."""
         f, y = self.f[rows], self.task.y
         near = affinity(f, parameters[0] if parameters else self.keys, self.beta)  # [n, m]
 
@@ -165,7 +165,7 @@ class TipAdapterF(TipAdapter):
     Parameters
     ----------
     lr, epochs, batch
-        Of AdamW.
+        Learning rate, epochs and batch size of AdamW.
     """
 
     name: ClassVar[str] = "tip_adapter_f"

@@ -1,7 +1,7 @@
 """The part of W in the orthogonal complement of span(T), in closed form.
 
 What embeddings have outside span(T), V_ [n, D], changes logits by its length alone, and dCE_i / dv_i_ = c_i
-v_i_ with one number c_i per row. So at a minimum the part of W outside span(T) answers a linear system: with
+v_i_ with one number c_i per row. So at a minimum the part of W outside span(T) solves a linear system: with
 C = diag(w c) and F of the reduction, W_ - W0_ = B Z_ and
 
     (2 lam I + F' C F) Z_ = -F' C V0_         V_ = V0_ + F Z_        [r, D]

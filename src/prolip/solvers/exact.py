@@ -33,7 +33,7 @@ from prolip.solvers.threads import single_thread
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
 REMAINING = 1e-6  # share of the objective that may be left when the turns end
-FINE = 1e-9  # the same where features are float64, which is asked for to compare with other programs
+FINE = 1e-9  # the same for float64 features, which are for comparisons with other programs
 MAX_TURNS, MAX_EVALUATIONS = 12, 300
 
 

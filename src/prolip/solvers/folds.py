@@ -15,8 +15,8 @@ def assign_folds(task: Task, seed: int) -> Array:
     """The fold [n] in which each image is held out; -1, never, for the only image of its class.
 
     There are no more folds than the middle class has images, so that each takes one from every class. With
-    two of each in five folds, the class asked about would have one image where its rivals have two, and look
-    worse than it is (calibrated on that, answers about digits were off by 23 % instead of 15).
+    two of each in five folds, the class of a held-out image would have one image where its rivals have two,
+    and look worse than it is (calibrated on that, probabilities of digits were off by 23 % instead of 15).
 
     Each class is dealt out in turn, in an order that depends on the images themselves and on the seed, but
     not on their order in the task nor on their scale.

@@ -5,7 +5,7 @@ The line search looks for a step t along the direction p that satisfies the weak
     f(x + t p) <= f(x) + 1e-4 t f'       Armijo: enough is gained
     f'(x + t p) >= 0.9 f'                curvature: most of the slope is used up,   f' = gradient . p
 
-by bracketing (Lewis and Overton, 2013), with the minimum of a parabola in the place of a bisection. Why not
+by bracketing (Lewis and Overton, 2013), with the minimum of a parabola instead of a bisection. Why not
 SciPy's L-BFGS-B: its handling of bounds takes as long as the objective itself, and fits took 1.3 to 1.5
 times as long (76 to 1,600 images).
 """

@@ -27,11 +27,13 @@ def softmax_loss(
     >>> losses.round(4).tolist(), gradient.tolist()
     ([1.3863], [[0.25, 0.25, -0.75, 0.25]])
     """
-    p, rows = np.subtract(logits, logits.max(axis=-1, keepdims=True), out=out), np.arange(len(y))
-    own = p[rows, ..., y]
+    rows = np.arange(len(y))
+    labels = (rows, y) if logits.ndim == 2 else (rows, slice(None), y)
+    p = np.subtract(logits, logits.max(axis=-1, keepdims=True), out=out)
+    own = p[labels]
     np.exp(p, out=p)
     total = p.sum(axis=-1)
     losses = np.log(total) - own
     p *= (weights / total)[..., None]
-    p[rows, ..., y] -= weights
+    p[labels] -= weights
     return losses, p

@@ -12,7 +12,7 @@ from prolip.core.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A fitted projection W [Do, D], in the place of `task.linear.weight`, and how it was found.
+    """A fitted projection W [Do, D], that replaces `task.linear.weight`, and how it was found.
 
     Objectives are mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0; `seconds` are those
     of the solve alone; `converged`: it stopped because it was done, not because it ran out of steps.
