@@ -37,8 +37,8 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
         raise InputError(f"{where}: expected sentences by class, got {type(value).__name__}")
     if not value:
         raise UsageError(f"{where}: no class is described; give sentences by class, or leave them out")
-    listed = ((name, own if isinstance(own, (list, tuple)) else [own]) for name, own in value.items())
-    return _collect(listed, where)
+    entries = ((name, own if isinstance(own, (list, tuple)) else [own]) for name, own in value.items())
+    return _collect(entries, where)
 
 
 def descriptions_of(descriptions: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:

@@ -38,12 +38,12 @@ def split_of(name: str) -> str | None:
 def choose_split(present: Iterable[str], split: str | None, source: object) -> str:
     """Return the requested split, train by default; it must exist."""
     present = list(present)
-    wanted = "train" if split is None else split
-    if wanted not in present:
+    chosen = "train" if split is None else split
+    if chosen not in present:
         raise MissingSplit(
-            f"{source} has no {wanted} split, only {', '.join(present)}: name the folder to read"
+            f"{source} has no {chosen} split, only {', '.join(present)}: name the folder to read"
         )
-    return wanted
+    return chosen
 
 
 def contents(folder: Folder) -> tuple[list[Folder], list[File]]:

@@ -53,10 +53,13 @@ def _records(table: Path, source: Any, rows: _Rows, pages: IO[bytes]) -> Iterato
     embedded = kind.startswith("struct") or "binary" in kind
     if image is not None and not embedded:
         small.append(image)
-    wanted = [columns[name] for name in small]
-    check_pages(pages, table, _chunks(source, range(source.metadata.num_row_groups), wanted))
-    found = source.read(columns=wanted) if small else None
-    cells = {name: _values(found.column(columns[name])) for name in small} if found is not None else {}
+    check_pages(
+        pages,
+        table,
+        _chunks(source, range(source.metadata.num_row_groups), [columns[name] for name in small]),
+    )
+    content = source.read(columns=[columns[name] for name in small])
+    cells = {name: _values(content.column(columns[name])) for name in small}
     names = _class_labels(source.schema_arrow)
     for row in range(source.metadata.num_rows):
         record = {name: values[row] for name, values in cells.items()}
@@ -73,23 +76,24 @@ def _records(table: Path, source: Any, rows: _Rows, pages: IO[bytes]) -> Iterato
 
 def _chunks(source: Any, groups: Iterable[int], columns: Sequence[str]) -> list[Any]:
     """Return the metadata of columns, with their nested columns, in groups of rows."""
-    found = []
-    for group in map(source.metadata.row_group, groups):
-        chunks = (group.column(i) for i in range(group.num_columns))
-        found += [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns]
-    return found
+    return [
+        chunk
+        for group in map(source.metadata.row_group, groups)
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema.partition(".")[0] in columns
+    ]
 
 
 def _values(column: Any) -> list[Any]:
     """Return the values of a column; equal texts of a dictionary are one object."""
-    found: list[Any] = []
+    values: list[Any] = []
     for chunk in column.chunks:
         if hasattr(chunk, "dictionary"):
             texts = chunk.dictionary.to_pylist()
-            found += [None if i is None else texts[i] for i in chunk.indices.to_pylist()]
+            values += [None if i is None else texts[i] for i in chunk.indices.to_pylist()]
         else:
-            found += chunk.to_pylist()
-    return found
+            values += chunk.to_pylist()
+    return values
 
 
 def _class_labels(schema: Any) -> dict[str, list[str]]:

@@ -114,8 +114,8 @@ def _arch_and_tag(rest: str, open_clip: Any) -> tuple[str, str]:
         raise UnknownNameError("open_clip architecture", parts[0], known)
     tags = open_clip.list_pretrained_tags_by_model(arch)
     if not tag:
-        wanted = f"a tag (like {', '.join(tags[:5])}) or a file" if tags else "a file (no tag is published)"
-        raise UsageError(f"open_clip:{rest} needs weights: write open_clip:{arch}/ and {wanted}")
+        advice = f"a tag (like {', '.join(tags[:5])}) or a file" if tags else "a file (no tag is published)"
+        raise UsageError(f"open_clip:{rest} needs weights: write open_clip:{arch}/ and {advice}")
     if not open_clip.get_pretrained_cfg(arch, tag) and not Path(tag).expanduser().is_file():
         if "/" in tag or Path(tag).suffix or not tags:
             raise ModelError(f"there is no file of weights {tag}")
@@ -137,5 +137,5 @@ def _folder(folder: Path) -> _Source:
 
 def _text_from_hub(config: dict[str, Any]) -> bool:
     """Whether the text tower is one of transformers, whose configuration open_clip loads from the hub."""
-    named = config["text_cfg"].get("hf_model_name")
-    return bool(named) and not Path(named).is_dir()
+    model_name = config["text_cfg"].get("hf_model_name")
+    return bool(model_name) and not Path(model_name).is_dir()

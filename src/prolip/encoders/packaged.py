@@ -38,10 +38,10 @@ class PackagedFile:
             raise ModelError(
                 f"{self.package} lacks {self.inside}: pip install --force-reinstall {self.distribution}"
             )
-        found = _digest(path)
-        if found != self.digest:
+        actual = _digest(path)
+        if actual != self.digest:
             raise ModelError(
-                f"{path.name} of {self.package} was altered: expected SHA-256 {self.digest}, found {found}; "
+                f"{path.name} of {self.package} was altered: expected SHA-256 {self.digest}, found {actual}; "
                 f"pip install --force-reinstall {self.distribution}"
             )
         return path
@@ -55,7 +55,7 @@ def _digest(path: Path) -> str:
         known = read_json(note)
         if isinstance(known, dict) and known.get("state") == seen:
             return str(known.get("sha256"))
-    found = sha256_file(path)
+    actual = sha256_file(path)
     with suppress(ProlipError):  # a cache that cannot be written is not used
-        write_json(note, {"path": str(path), "state": seen, "sha256": found})
-    return found
+        write_json(note, {"path": str(path), "state": seen, "sha256": actual})
+    return actual

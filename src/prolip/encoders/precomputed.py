@@ -189,9 +189,9 @@ def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) ->
             {key[: -len(name) - 1] for key in stored for name in _IMAGES if key.endswith(f"_{name}")}
         )
         hint = f"; choose a split: {', '.join(splits)}" if splits else ""
-        wanted = ", ".join(prefix + name for name in _IMAGES)
+        names = ", ".join(prefix + name for name in _IMAGES)
         raise InputError(
-            f"{path} has no image embeddings ({wanted}); it has {', '.join(stored) or 'no arrays'}{hint}"
+            f"{path} has no image embeddings ({names}); it has {', '.join(stored) or 'no arrays'}{hint}"
         )
     labels = pick([prefix + name for name in _LABELS])
     return {"images": images, "labels": labels, "text": pick(_TEXT), "classes": pick(_CLASSES)}

@@ -73,11 +73,11 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
     expected = config["base_weights_sha256"]
     if expected is None:
         raise ModelError(f"{folder} belongs to {config['base_model']}: load it with load_adapter")
-    found = sha256_tensors(model.state_dict().items())
-    if found != expected:
+    actual = sha256_tensors(model.state_dict().items())
+    if actual != expected:
         raise ModelError(
             f"{folder} was fitted on {config['base_model']} with weights {expected} in float32, "
-            f"but this model's weights are {found}"
+            f"but this model's weights are {actual}"
         )
     _check(folder, changes, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
     model.load_state_dict({name: to_torch(array) for name, array in changes.items()}, strict=False)

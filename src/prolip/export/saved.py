@@ -51,7 +51,7 @@ class SavedModel:
     card: str | None = None
 
 
-class _Vanished(SavedModelError):  # noqa: N818 - reads as what it is where it is caught
+class _MissingFile(SavedModelError):  # noqa: N818 - reads as what it is where it is caught
     """A file that the manifest lists is missing."""
 
 
@@ -77,12 +77,12 @@ def _check_ours(path: Path, target: Path, card: bool) -> None:
     except OSError as error:
         raise WriteError(path, error) from error
     if CONFIG in names:
-        listed = _listed(target)
-        if listed is None:
+        files = _listed(target)
+        if files is None:
             raise UsageError(
                 f"{path} holds a {CONFIG} that is damaged or of another version: name a new folder"
             )
-        if card and CARD in names and not _is_unchanged(target, CARD, listed):
+        if card and CARD in names and not _is_unchanged(target, CARD, files):
             raise UsageError(f"{CARD} in {path} was edited: move it elsewhere, or save without a card")
     elif others := sorted(name for name in names if not _is_left_over(target / name)):
         raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
@@ -90,8 +90,8 @@ def _check_ours(path: Path, target: Path, card: bool) -> None:
 
 def has_card(path: Path) -> bool:
     """Whether a saved model has a model card that was not edited."""
-    listed = _listed(path)
-    return listed is not None and _is_unchanged(path, CARD, listed)
+    files = _listed(path)
+    return files is not None and _is_unchanged(path, CARD, files)
 
 
 def version(path: Path) -> str | None:
@@ -145,10 +145,10 @@ def _write(target: Path, model: SavedModel) -> None:
     _tidy(target, files)
 
 
-def _tidy(target: Path, listed: dict[str, str]) -> None:
+def _tidy(target: Path, files: dict[str, str]) -> None:
     """Remove data files that the manifest does not list."""
     for file in target.iterdir():
-        if file.name not in listed and _DATA.fullmatch(file.name) and _is_left_over(file):
+        if file.name not in files and _DATA.fullmatch(file.name) and _is_left_over(file):
             with suppress(OSError):
                 file.unlink()
 
@@ -157,16 +157,16 @@ def _is_left_over(file: Path) -> bool:
     """Whether an interrupted process of ours left this file: its name is a hash of its content."""
     if file.name.startswith(MARK):
         return True
-    named = _DATA.fullmatch(file.name)
+    match = _DATA.fullmatch(file.name)
     try:
-        return named is not None and hashlib.sha256(read_bytes(file)).hexdigest().startswith(named[2])
+        return match is not None and hashlib.sha256(read_bytes(file)).hexdigest().startswith(match[2])
     except Unreadable:
         return False
 
 
-def _is_unchanged(folder: Path, name: str, listed: dict[str, str]) -> bool:
+def _is_unchanged(folder: Path, name: str, files: dict[str, str]) -> bool:
     try:
-        return hashlib.sha256(read_bytes(folder / name)).hexdigest() == listed.get(name)
+        return hashlib.sha256(read_bytes(folder / name)).hexdigest() == files.get(name)
     except Unreadable:
         return False
 
@@ -186,7 +186,7 @@ def read_model(path: Path) -> SavedModel:
     while True:
         try:
             tensors, support = (_read_data(path, kind, manifest["files"]) for kind in ("prolip", "support"))
-        except _Vanished:
+        except _MissingFile:
             # If another process has replaced the model, the manifest has changed, too.
             if (again := read_manifest(path)) == manifest:
                 raise
@@ -235,15 +235,15 @@ def _read_data(path: Path, kind: str, files: dict[str, str]) -> dict[str, Array]
 def read_checked(file: Path, expected: str) -> dict[str, Array]:
     """Read a safetensors file, and check its SHA-256."""
     if not file.exists():
-        raise _Vanished(f"{file.parent} is not a complete saved model: {file.name} is missing", "missing")
+        raise _MissingFile(f"{file.parent} is not a complete saved model: {file.name} is missing", "missing")
     try:
         payload = read_bytes(file)
     except Unreadable as error:
-        raise (_Vanished if not file.exists() else SavedModelError)(str(error)) from error
-    found = hashlib.sha256(payload).hexdigest()
-    if found != expected:
+        raise (_MissingFile if not file.exists() else SavedModelError)(str(error)) from error
+    actual = hashlib.sha256(payload).hexdigest()
+    if actual != expected:
         raise SavedModelError(
-            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {found}", "altered"
+            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {actual}", "altered"
         )
     return parse_tensors(payload, file)
 

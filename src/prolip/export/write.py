@@ -142,11 +142,11 @@ def _checkpoint_writer(
 
     def write(folder: Path) -> None:
         write_checkpoint(checkpoint, folder)
-        made = load_checkpoint(checkpoint.library, folder)
-        found = embeddings(made, made.head, made.text_head)
+        loaded = load_checkpoint(checkpoint.library, folder)
+        actual = embeddings(loaded, loaded.head, loaded.text_head)
         expected = embeddings(encoder, folded.head, folded.text_head)
         error = max(
-            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected, strict=True)
+            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(actual, expected, strict=True)
         )
         if not error <= TOLERANCE:
             raise ModelError(f"the embeddings of the exported model differ by {error:.1e}: it is not written")

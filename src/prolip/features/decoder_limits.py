@@ -106,8 +106,8 @@ class LimitedStream:
         """Read at most `size` bytes."""
         if time.thread_time() > self._until:
             raise LimitExceeded("decoding it takes too long: save it as an ordinary JPEG or PNG")
-        wanted = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
-        content = self._stream.read(wanted)
+        count = self._left + 1 if size is None or size < 0 else min(size, self._left + 1)
+        content = self._stream.read(count)
         self._left -= len(content)
         if self._left < 0:
             raise LimitExceeded("more must be read than its pixels need: save it without layers and metadata")

@@ -46,11 +46,11 @@ def to_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
     rows = max(1, _STRIP // (image.width * factor)) * factor
     if image.height <= rows and factor == 1:
         return _upright(convert(image), image)
-    made = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    result = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
     for top in range(0, image.height, rows):
         strip = convert(image.crop((0, top, image.width, min(image.height, top + rows))))
-        made.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
-    return _upright(made, image)
+        result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
+    return _upright(result, image)
 
 
 def _strip(image: Image.Image) -> Image.Image:
@@ -73,8 +73,8 @@ def turn(image: Image.Image) -> Image.Transpose | None:
         value = _exif_orientation(exif) if exif else getattr(image, "tag_v2", {}).get(_ORIENTATION)
         if value is None and (xmp := info.get("XML:com.adobe.xmp") or info.get("xmp")):
             text = xmp if isinstance(xmp, str) else xmp.decode("latin-1")
-            found = re.search(r'tiff:Orientation(?:="|>)([0-9])', text)
-            value = found and found[1]
+            match = re.search(r'tiff:Orientation(?:="|>)([0-9])', text)
+            value = match and match[1]
         return None if value is None else _TURNS.get(int(value))
     except Exception:  # parsing a damaged block fails in many ways, and the pixels are still good
         return None
@@ -156,11 +156,11 @@ def from_array(source: Any) -> Image.Image:
 
 def _by_rows(values: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Convert an array [H, ...] to uint8, a few rows at a time."""
-    made = np.empty(values.shape, np.uint8)
+    result = np.empty(values.shape, np.uint8)
     rows = max(1, _STRIP // values[0].size)
     for top in range(0, len(values), rows):
-        made[top : top + rows] = convert(values[top : top + rows])
-    return made
+        result[top : top + rows] = convert(values[top : top + rows])
+    return result
 
 
 def channels_last(source: Any) -> Array:

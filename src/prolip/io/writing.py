@@ -65,15 +65,15 @@ def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) 
             for target, (_, write) in zip(targets, files, strict=True):
                 if write is not None:
                     make_folders(target.parent)
-                    made = stack.enter_context(temporary(target.parent, private=target.exists()))
-                    write(made)
+                    draft = stack.enter_context(temporary(target.parent, private=target.exists()))
+                    write(draft)
                     if target.exists():
-                        shutil.copymode(target, made)
-                    filled.append((made, target))
+                        shutil.copymode(target, draft)
+                    filled.append((draft, target))
             for target in targets[1:]:
                 target.unlink(missing_ok=True)
-            for made, target in filled:
-                rename(made, target)
+            for draft, target in filled:
+                rename(draft, target)
     except OSError as error:
         raise WriteError(main[0], error) from error
 
@@ -88,8 +88,8 @@ def write_bytes(path: Path, payload: bytes, durable: bool = False) -> None:
 def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
     """Return a writer of these bytes; `durable` waits until they would survive a power cut."""
 
-    def write(made: Path) -> None:
-        with made.open("wb") as file:
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
             file.write(payload)
             if durable:
                 file.flush()
@@ -132,34 +132,34 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
     try:
         make_folders(target.parent)
         exists = target.is_dir()
-        with temporary(target if exists else target.parent, folder=True, private=exists) as made:
-            fill(made)
-            _share(made, target if exists else made)
+        with temporary(target if exists else target.parent, folder=True, private=exists) as draft:
+            fill(draft)
+            _share(draft, target if exists else draft)
             if exists:
                 with folder_lock(target):
-                    _move_files(made, target, replace)
+                    _move_files(draft, target, replace)
             else:
-                rename(made, target)
+                rename(draft, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise UsageError(f"another process wrote files into {path}: name a new folder") from error
         raise WriteError(path, error) from error
 
 
-def _move_files(made: Path, target: Path, replace: bool) -> None:
+def _move_files(draft: Path, target: Path, replace: bool) -> None:
     if not replace and any(not file.name.startswith(MARK) for file in target.iterdir()):
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-    names = [file.name for file in made.iterdir()]
+    names = [file.name for file in draft.iterdir()]
     existing = [name for name in names if os.path.lexists(target / name)]
     for name in existing:
         if (target / name).is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{name} is a folder there")
         if (target / name).exists():
-            shutil.copymode(target / name, made / name)
+            shutil.copymode(target / name, draft / name)
     for name in existing:
         (target / name).unlink()
     for name in names:
-        rename(made / name, target / name)
+        rename(draft / name, target / name)
 
 
 def rename(old: Path, new: Path) -> None:
@@ -185,16 +185,16 @@ def temporary(parent: Path, folder: bool = False, private: bool = False) -> Iter
     It has the user's usual permissions, or is `private` where it replaces a file that may be private.
     """
     sweep(parent)
-    made = parent / f"{MARK}{secrets.token_hex(8)}"
-    with locked(made.with_suffix(".lock"), made, timeout=10):
+    draft = parent / f"{MARK}{secrets.token_hex(8)}"
+    with locked(draft.with_suffix(".lock"), draft, timeout=10):
         try:
             if folder:
-                made.mkdir(0o700 if private else 0o777)
+                draft.mkdir(0o700 if private else 0o777)
             else:
-                made.touch(0o600 if private else 0o666, exist_ok=False)
-            yield made
+                draft.touch(0o600 if private else 0o666, exist_ok=False)
+            yield draft
         finally:
-            _remove(made)
+            _remove(draft)
 
 
 def sweep(parent: Path) -> None:
