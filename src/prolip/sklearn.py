@@ -4,7 +4,7 @@ With class texts this is ProLIP itself: X are features of images before the proj
 `text` the class rows; without a head X are embeddings, and the method is RLA.
 
 Without texts there is nothing to keep the classes apart but the data, so the data makes the rows: columns are
-brought to zero mean and unit deviation, a constant column is added (which stands in for a bias), and the
+scaled to zero mean and unit deviation, a constant column is added (which stands in for a bias), and the
 fixed row of a class is the direction of its mean. The matrix in between then is what is fitted, from the
 identity: a nearest-mean classifier that is tuned, and kept near where it started.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.replaced_model
 @options.device
 def classes(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     rename: tuple[str, ...],
     merge: tuple[str, ...],
     remove: tuple[str, ...],

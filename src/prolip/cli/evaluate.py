@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @flag("--per-image", help="With --json: label, prediction and probability of each image.")
 @options.image_input
 def evaluate(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     source: str,
     report: Path | None,
     out: Path | None,

@@ -24,7 +24,7 @@ force = flag("--force", help="Write into a folder that has files, and replace th
 @force
 @options.device
 def export(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     to: tuple[str, ...],
     out: Path,
     evaluate: Path | None,
@@ -139,7 +139,7 @@ def embed(
 )
 @option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", help="Type of the numbers.")
 @options.device
-def reproject(store: Path, saved: options.SavedModel, out: Path, dtype: str, device: str) -> None:
+def reproject(store: Path, saved: options.SavedModelInput, out: Path, dtype: str, device: str) -> None:
     """Turn stored features into embeddings of an adapted model.
 
     $ prolip reproject features my-model -o index.npy

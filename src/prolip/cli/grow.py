@@ -16,7 +16,7 @@ from prolip.cli.parameters import PLOT, POSITIVE, argument, command, option
 @options.replaced_model
 @options.image_input
 def add(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     source: str | None,
     name_only: tuple[str, ...],
     out: Path | None,
@@ -61,7 +61,7 @@ def add(
 @options.saved_model
 @option("--out", "-o", type=PLOT, help="Draw the curve: a .png, .pdf or .svg file.")
 @options.device
-def curve(saved: options.SavedModel, out: Path | None, device: str) -> None:
+def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None:
     """Estimate the accuracy with more images per class.
 
     Measures the accuracy with fewer images per class, inside those of the model, and extrapolates.
@@ -96,7 +96,7 @@ def curve(saved: options.SavedModel, out: Path | None, device: str) -> None:
 @option("--count", "-n", type=POSITIVE, default=10, help="Number of images to suggest.")
 @options.image_input
 def suggest(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     source: str,
     count: int,
     images: options.ImageInput,

@@ -98,7 +98,7 @@ class ImageInput:
 
 
 @dataclass(frozen=True)
-class SavedModel:
+class SavedModelInput:
     """A saved model, and what is known about its base model."""
 
     path: Path = shared(argument("path", "MODEL", "A saved model.", type=PATH))
@@ -154,5 +154,5 @@ class TrainingInput:
 
 
 image_input = group("images", ImageInput)
-saved_model = group("saved", SavedModel)
+saved_model = group("saved", SavedModelInput)
 training_input = group("training", TrainingInput)

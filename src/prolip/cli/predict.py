@@ -73,7 +73,7 @@ class SortOptions:
 @options.group("sort", SortOptions)
 @options.image_input
 def predict(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     sources: tuple[str, ...],
     top: int,
     out: Path | None,

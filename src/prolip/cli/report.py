@@ -27,7 +27,7 @@ MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a pa
 @option("--out", "-o", type=HTML, default="report.html", help="The page to write.")
 @options.image_input
 def report(
-    saved: options.SavedModel,
+    saved: options.SavedModelInput,
     source: str | None,
     out: Path,
     images: options.ImageInput,
