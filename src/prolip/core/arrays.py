@@ -41,7 +41,7 @@ def to_torch(array: Any, device: Any = "cpu") -> Tensor:
 def read_only(array: Array) -> Array:
     """Return a view that cannot be written to: what an immutable value holds."""
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 
