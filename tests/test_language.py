@@ -2,7 +2,8 @@
 
 `WORDS` are patterns that readers of scikit-learn's or Hugging Face's documentation would not guess, each with
 what to write instead. `words_left.json` has how often each still occurs, by package, and the names that have
-several meanings: it only shrinks (`python tests/test_language.py` writes it).
+several meanings: it only shrinks (`python tests/test_language.py` writes it). Keys of saved files and columns
+of CSV files stay in it: they are contracts.
 """
 
 import ast

@@ -3,10 +3,9 @@
 With class texts this is ProLIP itself: X are features of images before the projection, `head` the projection,
 `text` the class rows; without a head X are embeddings, and the method is RLA.
 
-Without texts there is nothing to keep the classes apart but the data, so the data makes the rows: columns are
-scaled to zero mean and unit deviation, a constant column is added (which stands in for a bias), and the
-fixed row of a class is the direction of its mean. The matrix in between then is what is fitted, from the
-identity: a nearest-mean classifier that is tuned, and kept near where it started.
+Without texts, the class rows are computed from the data: columns are standardised to zero mean and unit
+deviation, a constant column is added as a bias, and the fixed row of a class is the direction of its mean.
+The matrix in between is fitted, starting from the identity: a tuned nearest-mean classifier.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An ONNX file is a protobuf message (see `onnx_graph`, which writes them). Only what is needed to find a linear
 map inside a graph is parsed; everything else is passed on byte for byte. A file may come from anywhere: every
-length is checked against what is there, and tensors are decoded only when they are asked for.
+length is checked against what is there, and tensors are decoded only when they are needed.
 
     ModelProto    1 ir_version   7 graph   8 opset_import
     GraphProto    1 node   5 initializer   11 input   12 output
