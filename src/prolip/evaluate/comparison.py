@@ -2,9 +2,9 @@
 
 The figures of the default are those that a fit reports: its held-out accuracy. Every other method is fitted
 on the rest of each fold, with its hyperparameter search inside that rest (nested cross-validation), since the
-best of a large grid looks too good on the folds that chose it: with 4 images per class, linear_probe by 1 to
-6 points and gda by 0 to 4, the default, which chooses among four values, by 0 to 1. Folds are the same for
-all, so that the gap between two methods is judged by the images on which they differ.
+best of a grid looks too good on the folds that chose it: with 4 images per class, linear_probe by 1 to 6
+points and gda by 0 to 4. The folds of the default choose nothing but the scale of its predictions. Folds are
+the same for all, so that the gap between two methods is judged by the images on which they differ.
 
 The default is recommended unless another method is better by more than MIN_GAP, and beyond chance: the gap
 must exceed the one-sided 5 % quantile of its paired standard error, divided among all methods that are tried,
