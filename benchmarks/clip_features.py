@@ -18,7 +18,6 @@ with nothing left to settle and beside 1/N.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from statistics import fmean
 
 import numpy as np
 
+from default import seconds
 from method_tasks import Trial
 from prolip import Head, Task, methods
 from prolip.core import Fitted
@@ -135,16 +135,6 @@ def measure_unlabelled(data: Path, name: str, shots: int, draw: int) -> dict[str
         "transductive": 100 * transductive,
         "transductive used, %": 100.0 * joint.evidence.used,
     }
-
-
-def seconds(method: methods.Method, task: Task) -> float:
-    """The best of three fits."""
-    found = []
-    for _ in range(3):
-        began = time.perf_counter()
-        method.fit(task)
-        found.append(time.perf_counter() - began)
-    return min(found)
 
 
 def show_time(data: Path, draws: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prolip.core.errors import ModelError, ProlipError, first_line
 
-_SECONDS_TO_ANSWER = 5
+_TIMEOUT_SECONDS = 5
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def _hub_failure() -> Exception | None:
     from huggingface_hub.utils import get_session
 
     try:
-        get_session().head(constants.ENDPOINT, timeout=_SECONDS_TO_ANSWER)
+        get_session().head(constants.ENDPOINT, timeout=_TIMEOUT_SECONDS)
     except Exception as error:  # the errors of a proxy, of TLS and of name lookup share no base
         return error
     return None

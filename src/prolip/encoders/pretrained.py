@@ -317,7 +317,7 @@ def _names_in(folder: Path | None) -> list[str]:
 
 
 def _note_newest(repository: str, commit: str) -> None:
-    """Note which commit is the newest, as the hub's own library does when it is asked for `main`."""
+    """Note which commit is the newest, as the hub's own library does when `main` is requested."""
     note = _cache(repository) / "refs" / "main"
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
