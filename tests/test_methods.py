@@ -1,7 +1,6 @@
 """Each method against its own definition, computed another way."""
 
 import math
-import re
 from functools import cache
 
 import numpy as np
@@ -12,8 +11,10 @@ from scipy.special import log_softmax, softmax
 
 from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
+from prolip.core.errors import UnknownNameError
 from prolip.io.onnx_graph import Graph
-from prolip.methods.base import Shape
+from prolip.methods.base import OptionError, Shape, UnusedValidationError
+from prolip.methods.composition import NotATermError
 from prolip.methods.task_res import raw_texts
 from saving import restored
 
@@ -213,7 +214,7 @@ def test_a_validation_set_is_used(name):
     sets += [Task(v.x, zero_shot(v).argmax(axis=1), v.text, v.head, v.scale) for v in sets]
     method = methods.create(name, **({"lr": 0.1} if name == "tip_adapter_f" else {}))
     if name in NOTHING:
-        with pytest.raises(UsageError, match=f"{re.escape(name)} has nothing to choose on a validation set"):
+        with pytest.raises(UnusedValidationError):
             method.fit(task, validation=sets[0])
         return
     assert method.uses_validation()
@@ -226,7 +227,7 @@ def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
     if name in BEST_EPOCH:
         assert method.uses_validation()
         return
-    with pytest.raises(UsageError, match="nothing to choose on a validation set"):
+    with pytest.raises(UnusedValidationError):
         method.fit(problem(), validation=problem(seed=5))
 
 
@@ -241,7 +242,7 @@ def test_recipes_choose_what_their_authors_chose():
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_features_of_the_wrong_width_are_refused(name):
     fitted = fitted_once(name)
-    with pytest.raises(InputError, match=r"features have 3 columns, the head expects 8"):
+    with pytest.raises(InputError):
         fitted.logits(np.ones((2, 3)))
 
 
@@ -252,7 +253,7 @@ def test_only_open_class_methods_answer_for_other_classes(name):
     if create(name).open_class:
         assert fitted.with_text(other).logits(problem().x[0]).shape == (12, 4)
     else:
-        with pytest.raises(InputError, match="knows only the classes"):
+        with pytest.raises(InputError):
             fitted.with_text(other)
 
 
@@ -442,13 +443,13 @@ def test_prolip_text_is_the_minimum_of_its_objective(per_template):
 def test_prolip_text_says_what_a_task_lacks():
     task = problem()
     bare = Task(task.x, task.y, task.text.rows, task.head)
-    with pytest.raises(InputError, match="text features from before the projection"):
+    with pytest.raises(InputError):
         create("prolip_text", lam=1.0).fit(bare)
 
 
 def test_prolip_text_asks_for_texts_with_features():
     fitted = create("prolip_text", lam=1.0).fit(problem())
-    with pytest.raises(InputError, match="a Text with features"):
+    with pytest.raises(InputError):
         fitted.with_text(np.ones((4, 6)))
 
 
@@ -546,31 +547,33 @@ def test_zero_shot_comes_back(name, options):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "options", "error", "attributes"),
     [
-        ("prolib", {}, "did you mean 'prolip'"),
-        ("gda", {"beta": 1}, "no option 'beta': it takes alpha, seed"),
-        ("zero_shot", {"lam": 1}, "it takes none"),
-        ("linear_probe", {"C": -1}, "C must be"),
-        ("linear_probe", {"features": "post"}, "unknown features 'post'"),
-        ("task_res", {"lam": "1/n"}, "lam must be"),
-        ("task_res", {"solver": "newton"}, "unknown solver 'newton'"),
-        ("prolip_text", {"solver": "sgd"}, "unknown solver 'sgd'"),
-        ("clap", {"multipliers": "none"}, "unknown multipliers"),
-        ("clap", {"rounds": 0}, "rounds must be"),
-        ("clip_adapter", {"alpha": 2}, "alpha must be"),
-        ("tip_adapter", {"beta": -1}, "beta must be"),
-        ("gda", {"alpha": "best"}, "alpha must be"),
-        ("lp_plus_plus", {"epochs": -1}, "epochs must be"),
-        ("prolip+gda", {}, "gda cannot be a term of a sum"),
-        ("prolip+prolip", {}, "two or more different methods"),
-        ("prolip+nothing", {}, "unknown method 'nothing'"),
-        ("prolip+rla", {"solver": "sgd"}, "unknown solver 'sgd'"),
+        ("prolib", {}, UnknownNameError, {"kind": "method", "name": "prolib"}),
+        ("gda", {"beta": 1}, UsageError, {}),
+        ("zero_shot", {"lam": 1}, UsageError, {}),
+        ("linear_probe", {"C": -1}, OptionError, {"option": "C"}),
+        ("linear_probe", {"features": "post"}, UnknownNameError, {"kind": "features", "name": "post"}),
+        ("task_res", {"lam": "1/n"}, UsageError, {}),
+        ("task_res", {"solver": "newton"}, UnknownNameError, {"kind": "solver", "name": "newton"}),
+        ("prolip_text", {"solver": "sgd"}, UnknownNameError, {"kind": "solver", "name": "sgd"}),
+        ("clap", {"multipliers": "none"}, UnknownNameError, {"kind": "multipliers", "name": "none"}),
+        ("clap", {"rounds": 0}, OptionError, {"option": "rounds"}),
+        ("clip_adapter", {"alpha": 2}, OptionError, {"option": "alpha"}),
+        ("tip_adapter", {"beta": -1}, OptionError, {"option": "beta"}),
+        ("gda", {"alpha": "best"}, OptionError, {"option": "alpha"}),
+        ("lp_plus_plus", {"epochs": -1}, OptionError, {"option": "epochs"}),
+        ("lp_plus_plus", {"epochs": "many"}, OptionError, {"option": "epochs"}),
+        ("prolip+gda", {}, NotATermError, {"method": "gda"}),
+        ("prolip+prolip", {}, UsageError, {}),
+        ("prolip+nothing", {}, UnknownNameError, {"kind": "method", "name": "nothing"}),
+        ("prolip+rla", {"solver": "sgd"}, UnknownNameError, {"kind": "solver", "name": "sgd"}),
     ],
 )
-def test_wrong_names_and_options_are_explained(name, options, message):
-    with pytest.raises(UsageError, match=message):
+def test_wrong_names_and_options_are_refused(name, options, error, attributes):
+    with pytest.raises(error) as caught:
         methods.create(name, **options)
+    assert {key: getattr(caught.value, key) for key in attributes} == attributes
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_any_number_of_biases_adds_up():
 
 
 def test_a_term_without_a_minimum_needs_steps():
-    with pytest.raises(UsageError, match="clip_adapter has no minimum to go to"):
+    with pytest.raises(UsageError):
         methods.create("prolip+clip_adapter", solver="exact", alpha=0.5).fit(problem())
     fitted = methods.create("rla+clip_adapter", alpha=0.5, epochs=3).fit(problem())
     assert fitted.report["solver"] == "adam"

@@ -12,6 +12,9 @@ import pytest
 from prolip import Head, Task, Text, methods
 from prolip.core import SavedModelError, Settings, UsageError
 from prolip.methods import registry
+from prolip.methods.base import UnusedValidationError
+from prolip.methods.composition import NotATermError
+from prolip.methods.registry import UntrustedModuleError
 from saving import restored
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -118,7 +121,7 @@ def test_the_example_is_a_line_of_an_experiment(example, photos, tmp_path, proli
 
 
 def test_the_example_refuses_a_validation_set(example):
-    with pytest.raises(UsageError, match="nearest_mean has nothing to choose on a validation set"):
+    with pytest.raises(UnusedValidationError):
         methods.create(PLACE).fit(task(), validation=task())
 
 
@@ -178,7 +181,7 @@ def test_a_broken_package_does_not_break_the_others(example, prolip):
 
 
 def test_a_plug_in_is_not_a_term_of_a_sum_unless_it_is_a_logit_bias(example):
-    with pytest.raises(UsageError, match="cannot be a term of a sum"):
+    with pytest.raises(NotATermError):
         methods.get(f"prolip+{PLACE}")
 
 
@@ -194,8 +197,9 @@ def test_a_plug_in_is_not_a_term_of_a_sum_unless_it_is_a_logit_bias(example):
 )
 def test_nothing_is_imported_because_settings_name_it(site, settings):
     (site / "stranger.py").write_text("raise SystemExit")
-    with pytest.raises(SavedModelError, match="import stranger"):
+    with pytest.raises(UntrustedModuleError) as caught:
         methods.from_settings(settings)
+    assert caught.value.module == "stranger"
 
 
 def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
@@ -207,7 +211,7 @@ def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
     assert fitted.kind == "own:Constant"
     assert restored(fitted, {}, task().head, text).value == 3
     forget(site)
-    with pytest.raises(SavedModelError, match="import own first, or install"):
+    with pytest.raises(UntrustedModuleError):
         restored(fitted, {}, task().head, text)
     assert "own" not in sys.modules
     install(site, "own", own="own:Method")

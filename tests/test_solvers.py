@@ -268,7 +268,7 @@ def test_lam_by_name():
 
 @pytest.mark.parametrize("wrong", ["1/M", -1.0, float("nan"), float("inf"), None, [1]])
 def test_lam_that_means_nothing(wrong):
-    with pytest.raises(UsageError, match="lam must be"):
+    with pytest.raises(UsageError):
         lam_value(wrong, make_task())
 
 

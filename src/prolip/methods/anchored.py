@@ -69,7 +69,7 @@ import numpy as np
 from prolip.core import Head, HeldOutPredictions, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, Tensors, log_softmax, row_lengths
 from prolip.core.capabilities import Capability
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
 from prolip.solvers.folds import assign_folds, canonical_order, some_classes
@@ -162,7 +162,7 @@ class Anchored(Method):
             value, allowed = getattr(self, name), ("auto", *words)
             if not (value in allowed or (isinstance(value, (int, float)) and 0 < value < math.inf)):
                 listed = ", ".join(map(repr, allowed))
-                raise UsageError(f"{name} must be {listed} or a number > 0, got {value!r}")
+                raise OptionError(name, f"{listed} or a number > 0", value)
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Compute the formulas, and choose the scale on held-out images."""

@@ -35,6 +35,18 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 
 
+class OptionError(UsageError):
+    """An option has a value that it cannot have."""
+
+    def __init__(self, option: str, expected: str, value: Any) -> None:
+        super().__init__(f"{option} must be {expected}, got {value!r}")
+        self.option = option
+
+
+class UnusedValidationError(UsageError):
+    """A method has nothing to choose on the validation set that it was given."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes that decide how many numbers a method trains, in the paper's notation."""
@@ -124,7 +136,7 @@ class Method(ABC):
 
     def _check_validation(self, task: Task, validation: Task) -> None:
         if not self.uses_validation():
-            raise UsageError(
+            raise UnusedValidationError(
                 f"{self.name} has nothing to choose on a validation set with these options: leave out "
                 "validation"
             )
@@ -202,7 +214,7 @@ def check_type(owner: type, name: str, option: str, value: Any) -> None:
     >>> check_type(Method, "coop", "epochs", 5)
     >>> check_type(Method, "coop", "epochs", "many")
     Traceback (most recent call last):
-    prolip.core.errors.UsageError: option 'epochs' of coop must be an integer or none, got 'many'
+    prolip.methods.base.OptionError: epochs must be an integer or none, got 'many'
     """
     declared = typing.get_type_hints(owner).get(option, Any)
     kinds = typing.get_args(declared) or (declared,)
@@ -211,4 +223,4 @@ def check_type(owner: type, name: str, option: str, value: Any) -> None:
     taken = tuple(each for kind in kinds for each in _KINDS[kind][0])
     if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
         said = " or ".join(_KINDS[kind][1] for kind in kinds)
-        raise UsageError(f"option {option!r} of {name} must be {said}, got {value!r}")
+        raise OptionError(option, said, value)

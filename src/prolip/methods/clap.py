@@ -28,9 +28,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from prolip.core import Task, UsageError, errors
+from prolip.core import Task, errors
 from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_rows
-from prolip.methods.base import FitContext, Shape
+from prolip.methods.base import FitContext, OptionError, Shape
 from prolip.methods.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.logit_bias import LogitBiasMethod, Sum, Trained
 from prolip.methods.registry import register
@@ -71,7 +71,7 @@ class CLAP(LogitBiasMethod):
         errors.check_name("solver", self.solver, SOLVERS)
         errors.check_name("multipliers", self.multipliers, MULTIPLIERS)
         if self.rounds < 1:
-            raise UsageError(f"rounds must be at least 1, got {self.rounds}")
+            raise OptionError("rounds", "at least 1", self.rounds)
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Train the rows; with adaptive multipliers, several times."""

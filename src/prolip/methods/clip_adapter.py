@@ -30,10 +30,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Task, UsageError, errors
+from prolip.core import Task, errors
 from prolip.core.arrays import Array, unit_rows
 from prolip.methods import selection
-from prolip.methods.base import FitContext, Shape
+from prolip.methods.base import FitContext, OptionError, Shape
 from prolip.methods.classifiers import AdapterClassifier
 from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
 from prolip.methods.registry import register
@@ -138,7 +138,7 @@ class CLIPAdapter(LogitBiasMethod):
     def __post_init__(self) -> None:
         errors.check_name("solver", self.solver, ("adam", "sgd"))
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha <= 1):
-            raise UsageError(f'alpha must be "auto" or a number from 0 to 1, got {self.alpha!r}')
+            raise OptionError("alpha", '"auto" or a number from 0 to 1', self.alpha)
 
     def solve(self, task: Task, context: FitContext) -> AdapterClassifier:
         """Train the network."""

@@ -23,10 +23,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from prolip.core import Task, UsageError
+from prolip.core import Task
 from prolip.core.arrays import Array, one_hot_sum
 from prolip.methods import selection
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.classifiers import LinearClassifier, products, unit_features
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
@@ -57,7 +57,7 @@ class GDA(Method):
 
     def __post_init__(self) -> None:
         if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and self.alpha >= 0):
-            raise UsageError(f'alpha must be "auto" or a number >= 0, got {self.alpha!r}')
+            raise OptionError("alpha", '"auto" or a number >= 0', self.alpha)
 
     def needs_tuning(self) -> bool:
         """Whether alpha is "auto"."""

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from prolip.core import Task, UsageError, errors
+from prolip.core import Task, errors
 from prolip.core.arrays import Array
 from prolip.methods import selection
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.classifiers import SPACES, LinearClassifier, unit_features
 from prolip.methods.registry import register
 from prolip.methods.selection import Score, Splits, Tuning
@@ -58,7 +58,7 @@ class LinearProbe(Method):
     def __post_init__(self) -> None:
         errors.check_name("features", self.features, SPACES)
         if self.C != "auto" and not (isinstance(self.C, (int, float)) and 0 < self.C < math.inf):
-            raise UsageError(f'C must be "auto" or a positive number, got {self.C!r}')
+            raise OptionError("C", '"auto" or a positive number', self.C)
 
     def needs_tuning(self) -> bool:
         """Whether C is "auto"."""

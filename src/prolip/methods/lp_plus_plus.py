@@ -27,9 +27,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from prolip.core import Task, UsageError
+from prolip.core import Task
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.registry import register
 from prolip.solvers.softmax_loss import softmax_loss
@@ -57,7 +57,7 @@ class LPPlusPlus(Method):
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
-            raise UsageError(f"epochs must be a number >= 0, got {self.epochs}")
+            raise OptionError("epochs", "a number >= 0", self.epochs)
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""

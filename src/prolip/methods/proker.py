@@ -23,11 +23,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, Head, Task, Text, UsageError
+from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, unit_rows
 from prolip.io.onnx_graph import Graph
 from prolip.methods import selection
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.classifiers import affinity, products, unit_features
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
@@ -62,9 +62,9 @@ class ProKeR(Method):
 
     def __post_init__(self) -> None:
         if self.lam != "auto" and not (isinstance(self.lam, (int, float)) and self.lam > 0):
-            raise UsageError(f'lam must be "auto" or a positive number, got {self.lam!r}')
+            raise OptionError("lam", '"auto" or a positive number', self.lam)
         if not self.beta > 0:
-            raise UsageError(f"beta must be a positive number, got {self.beta}")
+            raise OptionError("beta", "a positive number", self.beta)
 
     def needs_tuning(self) -> bool:
         """Whether lam is "auto"."""

@@ -31,10 +31,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Task, UsageError
+from prolip.core import Task
 from prolip.core.arrays import Array, unit_rows
 from prolip.methods import selection
-from prolip.methods.base import FitContext, Shape
+from prolip.methods.base import FitContext, OptionError, Shape
 from prolip.methods.classifiers import CacheClassifier, affinity, by_class, products, unit_features
 from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
 from prolip.methods.registry import register
@@ -101,7 +101,7 @@ class TipAdapter(LogitBiasMethod):
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             if value != "auto" and not (isinstance(value, (int, float)) and value >= 0):
-                raise UsageError(f'{name} must be "auto" or a number >= 0, got {value!r}')
+                raise OptionError(name, '"auto" or a number >= 0', value)
 
     def needs_tuning(self) -> bool:
         """Whether alpha or beta is "auto"."""
