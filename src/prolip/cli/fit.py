@@ -165,9 +165,9 @@ def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
     return list(zip(clf.classes_, counts, strict=True))
 
 
-def _images(clf: FewShotClassifier) -> str:
+def _images(counts: list[tuple[Any, int]]) -> str:
     """Describe the number of training images, and their distribution over the classes."""
-    counts = sorted(_counts(clf), key=lambda pair: pair[1])
+    counts = sorted(counts, key=lambda pair: pair[1])
     (small, least), (large, most) = counts[0], counts[-1]
     total = sum(n for _, n in counts)
     if least == most:
@@ -175,17 +175,15 @@ def _images(clf: FewShotClassifier) -> str:
     return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
 
 
-def _per_class(clf: FewShotClassifier) -> None:
+def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | None) -> None:
     """Print the held-out accuracy of each class; of many classes, the worst."""
-    found = clf.confidence_.figures.per_class
     if not found:
         return
-    rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(_counts(clf), found, strict=True)]
+    rows = [(a, [str(name), str(n), percent(a)]) for (name, n), a in zip(counts, found, strict=True)]
     title = "held-out accuracy per class"
     if len(rows) > CLASSES_SHOWN:
-        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0] or 0.0)[
-            :WORST_SHOWN
-        ]
+        rows = sorted((row for row in rows if row[0] is not None), key=lambda row: row[0] or 0.0)
+        rows = rows[:WORST_SHOWN]
         title = f"held-out accuracy, the {WORST_SHOWN} worst of {len(found)} classes"
     console().print()
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
@@ -193,39 +191,37 @@ def _per_class(clf: FewShotClassifier) -> None:
 
 def _report(clf: FewShotClassifier, out: Path) -> None:
     """Print what was fitted, and how good it is."""
-    info = clf.info_
+    info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
     if info.get("solver") == "exact" and not info["converged"]:
         warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one may do better")
-    single = [str(name) for name, n in _counts(clf) if n == 1]
+    single = [str(name) for name, n in counts if n == 1]
     if single:
         warn(
             f"{len(single)} of {info['classes']} classes have a single image ({', '.join(single[:5])}"
             f"{', ...' if len(single) > 5 else ''}): they cannot be held out, and their accuracy is unknown"
         )
     if OUTPUT.get().json:
-        held_out = clf.confidence_.report
-        counts = {"counts": [n for _, n in _counts(clf)], "class_names": clf.classes_}
-        print_json({**info, **counts, "held_out": held_out, "skipped": len(clf.skipped_), "out": str(out)})
+        classes = {"counts": [n for _, n in counts], "class_names": clf.classes_}
+        rest = {"held_out": held_out.report, "skipped": len(clf.skipped_), "out": str(out)}
+        print_json({**info, **classes, **rest})
         return
     rows = [
         ["classes", f"{info['classes']}"],
-        ["images", _images(clf)],
+        ["images", _images(counts)],
         ["method", _describe(info)],
         ["fit", f"{info['seconds']:.2f} s"],
         *_unlabelled(info.get("unlabelled")),
-        *_held_out(clf.confidence_.figures),
+        *_held_out(held_out.figures),
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
-    _per_class(clf)
+    _per_class(counts, held_out.figures.per_class)
     run, name = escape(program()), escape(shlex.quote(str(out)))
     hint(f"\nNow: [bold]{run} predict {name} IMAGE...[/] or [bold]{run} eval {name} DIR[/]")
 
 
 def _describe(info: dict[str, Any]) -> str:
     parts = [str(info["method"])]
-    if info.get("chose"):
-        parts = [f"{parts[0]}: {info['chose']} ({info['why']})"]
     if info.get("lam") is not None:
         rule = info.get("lam_rule")
         parts.append(f"lam {info['lam']:.3g}" + (f" ({rule})" if isinstance(rule, str) else ""))
