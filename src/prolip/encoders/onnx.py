@@ -26,7 +26,7 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
-from prolip.encoders.onnx_cut import Projection, find_projection
+from prolip.encoders.onnx_cut import GraphProjection, find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
@@ -218,7 +218,7 @@ class Tower:
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
         self._path, self.device = model.path, choose_provider(device)
         output = _embedding_output(model)
-        self._projection: Projection | None = find_projection(model, output)
+        self._projection: GraphProjection | None = find_projection(model, output)
         self._features: tuple[str, ...] = (output,)
         self._tokens_first = False  # whether a value of several tokens is [L, B, ...], and not [B, L, ...]
         self._output, self._precision = output, precision

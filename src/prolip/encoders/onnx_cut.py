@@ -27,7 +27,7 @@ _MAX_STEPS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class GraphProjection:
     """The linear map at the end of a graph."""
 
     head: Head
@@ -35,7 +35,7 @@ class Projection:
     weight: str | None  # the initializer that is W as it stands, [Do, D] and float; None for other forms
 
 
-def find_projection(model: OnnxModel, output: str) -> Projection | None:
+def find_projection(model: OnnxModel, output: str) -> GraphProjection | None:
     """Return the last linear map before an output; None where the graph ends in something else."""
     name = output
     for _ in range(_MAX_STEPS):
@@ -51,7 +51,7 @@ def find_projection(model: OnnxModel, output: str) -> Projection | None:
     return None
 
 
-def _linear(model: OnnxModel, name: str) -> Projection | None:
+def _linear(model: OnnxModel, name: str) -> GraphProjection | None:
     """Return the map x W + b that computes a value."""
     node = model.producers.get(name)
     if node is None:
@@ -79,7 +79,7 @@ def _linear(model: OnnxModel, name: str) -> Projection | None:
     return None
 
 
-def _with_residual(model: OnnxModel, name: str) -> Projection | None:
+def _with_residual(model: OnnxModel, name: str) -> GraphProjection | None:
     """Return the map of a layer with a residual around it, as SigLIP's pooling has it."""
     node = model.producers.get(name)
     if node is None or node.kind != "Add":
@@ -88,11 +88,11 @@ def _with_residual(model: OnnxModel, name: str) -> Projection | None:
         inner = _linear(model, value)
         if inner is not None and _constant(model, residual) is None:
             head = Head(inner.head.weight, inner.head.bias, residual=True)
-            return Projection(head, (*inner.features, residual), inner.weight)
+            return GraphProjection(head, (*inner.features, residual), inner.weight)
     return None
 
 
-def _quantized(model: OnnxModel, node: Node) -> Projection | None:
+def _quantized(model: OnnxModel, node: Node) -> GraphProjection | None:
     """Return the map of a dynamic int8 product, of float input: its weight is (q - z) s."""
     for product, scales in (node.inputs, node.inputs[::-1]):
         inner, scaling = model.producers.get(product), model.producers.get(scales)
@@ -113,11 +113,11 @@ def _quantized(model: OnnxModel, node: Node) -> Projection | None:
 
 def _projection(
     weight: Array | None, bias: Array | None, features: str, plain: str | None = None
-) -> Projection | None:
+) -> GraphProjection | None:
     if weight is None or weight.ndim != 2:
         return None
     head = Head(weight.astype(np.float32), None if bias is None else bias.astype(np.float32))
-    return Projection(head, (features,), plain)
+    return GraphProjection(head, (features,), plain)
 
 
 def _matrix(model: OnnxModel, name: str) -> Array | None:

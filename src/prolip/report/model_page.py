@@ -242,7 +242,6 @@ def _facts(model: AdaptedModel) -> Html:
     facts = {
         "base model": encoder.name,
         "method": report.get("method"),
-        "chosen": report.get("chose"),
         "lam": None if lam is None else f"{lam:.4g}",
         "trained parameters": f"{report['parameters']:,}" if report.get("parameters") else None,
         "training images": f"{report['images']:,} of {report['classes']} classes",
