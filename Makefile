@@ -3,6 +3,7 @@
 # make setup  only set up both environments
 # make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
 # make verify print every method beside an independent computation of the same thing
+# make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
 # make verify-clip  check the cut of a real CLIP tower, which it downloads
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test setup lint light full verify verify-clip chromium format clean
+.PHONY: demo test setup lint light full verify clip verify-clip chromium format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
@@ -50,6 +51,13 @@ test-slow: $(LIGHT)/.test
 
 verify: $(FULL)/.installed
 	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)
+
+# CLIP on a folder of images, with weights from the model hub: make clip FOLDER=photos
+clip: $(LIGHT)/.demo
+	test -d "$(FOLDER)" || { echo "name a folder of images: make clip FOLDER=photos"; exit 2; }
+	$(LIGHT)/bin/prolip models get clip
+	$(LIGHT)/bin/prolip fit "$(FOLDER)" --out $(LIGHT)/clip-model --force --model clip
+	$(LIGHT)/bin/prolip eval $(LIGHT)/clip-model "$(FOLDER)"
 
 # One real CLIP tower that installs with pip; its maker is not known, so that nothing here depends on it.
 verify-clip: $(LIGHT)/.test

@@ -158,6 +158,33 @@ def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
     clf.export(tmp_path / "adapter", to="adapter")
 
 
+def test_an_adapter_fits_the_same_model_in_transformers(tmp_path):
+    import transformers
+
+    import prolip
+    from prolip.export import apply_adapter
+    from tiny_models import colours
+
+    folder = models.write_transformers_js(tmp_path / "clip")
+    pictures, y = colours(4)
+    clf = prolip.FewShotClassifier(f"onnx:{folder}", store=False).fit(
+        pictures, np.array(["a", "cat", "dog"])[y]
+    )
+    clf.export(tmp_path / "adapter", to="adapter")
+    model = transformers.CLIPModel.from_pretrained(folder).eval()
+    apply_adapter(model, tmp_path / "adapter")
+    encoder = clf.model_.encoder
+    pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
+    with torch.no_grad():
+        values = torch.from_numpy(encoder.preprocess.normalise_arrays(pixels))
+        embedded = model.get_image_features(pixel_values=values).pooler_output
+    expected = clf.fitted_.embed(encoder.encode(pixels))
+    assert_close(unit_rows(embedded.numpy()), expected, atol=1e-4)
+    other = transformers.CLIPModel(model.config)
+    with pytest.raises(ModelError):
+        apply_adapter(other, tmp_path / "adapter")
+
+
 @pytest.mark.parametrize("content", [b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f"])
 def test_damaged_graphs_are_errors_of_ours(folder, tmp_path, content):
     copy = shutil.copytree(folder, tmp_path / "model")

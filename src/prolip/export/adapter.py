@@ -10,6 +10,7 @@ The file names are not PEFT's: transformers would take an adapter_config.json fo
 checkpoint beside it.
 """
 
+import hashlib
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, to_torch
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.errors import ModelError, SavedModelError
 from prolip.encoders.base import Encoder
 from prolip.export.base_model import load_base, remember
@@ -43,6 +44,7 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
         "revision": encoder.revision,
         "fingerprint": encoder.fingerprint,
         "base_weights_sha256": weights,
+        "projection_sha256": _digest(encoder.head.weight),
         "sha256": sha256_file(folder / TENSORS),
         **about,
     }
@@ -68,11 +70,16 @@ def load_adapter(
 
 
 def apply_adapter(model: Any, folder: str | Path) -> Any:
-    """Put an adapter into a model that open_clip or transformers has loaded in float32; return the model."""
+    """Put an adapter into a model that open_clip or transformers has loaded in float32; return the model.
+
+    An adapter of an ONNX model fits the same model in either library: the one whose projection has the same
+    numbers.
+    """
     config, changes = read_adapter(Path(folder))
     expected = config["base_weights_sha256"]
     if expected is None:
-        raise ModelError(f"{folder} belongs to {config['base_model']}: load it with load_adapter")
+        changes = _renamed(model, changes, config, folder)
+        expected = sha256_tensors(model.state_dict().items())
     actual = sha256_tensors(model.state_dict().items())
     if actual != expected:
         raise ModelError(
@@ -82,6 +89,33 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
     _check(folder, changes, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
     model.load_state_dict({name: to_torch(array) for name, array in changes.items()}, strict=False)
     return model
+
+
+def _renamed(
+    model: Any, changes: dict[str, Array], config: dict[str, Any], folder: str | Path
+) -> dict[str, Array]:
+    """Return the changes of an encoder that is not a library's, under the names of a library's model."""
+    if set(changes) - {"head.weight", "scale"}:
+        raise ModelError(f"{folder} changes more than the projection: load it with load_adapter")
+    weight = changes.get("head.weight")
+    found = {}
+    for name, tensor in model.state_dict().items():
+        array = to_numpy(tensor) if tensor.ndim == 2 else None
+        if array is None or weight is None:
+            continue
+        if array.shape == weight.shape and _digest(array) == config.get("projection_sha256"):
+            found[name] = weight
+        elif array.shape == weight.shape[::-1] and _digest(array.T) == config.get("projection_sha256"):
+            found[name] = np.ascontiguousarray(weight.T)
+    if len(found) != (weight is not None) or "logit_scale" not in model.state_dict():
+        raise ModelError(f"{folder} belongs to {config['base_model']}: this model has another projection")
+    shape = tuple(model.state_dict()["logit_scale"].shape)
+    return {**found, "logit_scale": np.full(shape, np.log(changes["scale"].item()), np.float32)}
+
+
+def _digest(weight: Array) -> str:
+    """Return the SHA-256 of a matrix in float32."""
+    return hashlib.sha256(np.ascontiguousarray(weight, np.dtype("<f4")).tobytes()).hexdigest()
 
 
 def _replaceable(encoder: Encoder) -> dict[str, tuple[int, ...]]:
