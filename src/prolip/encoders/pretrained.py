@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from prolip.io.reading import Unreadable, read_json
 from prolip.io.writing import write_json
 
 Progress = Callable[[int, int], None]  # (done, total) bytes
+RETRIES = 5  # after connections that break off
 
 
 @dataclass(frozen=True)
@@ -202,16 +204,16 @@ def download(name: str, source: Source, progress: Progress | None = None) -> Non
         done, total = 0, sum(sizes.values())
         for file in files.all():
             repository, there = listing[file]
-            path = hf_hub_download(
-                repository,
-                there,
-                revision=infos[repository].sha if repository in infos else None,
-                endpoint=endpoint,
+            revision = infos[repository].sha if repository in infos else None
+            path = _resumed(
+                partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint),
                 **_reporting(progress, done, total),
             )
             stated = getattr(about.get(listing[file]), "lfs", None)
             _check(Path(path), there, source, stated.sha256 if stated else None)
             done += sizes[file]
+            if progress is not None:
+                progress(done, total)
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:  # of the network, in the words of several libraries
@@ -334,6 +336,17 @@ def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise ChecksumError(file, expected, found)
+
+
+def _resumed(get: Callable[..., str], **options: Any) -> str:
+    """Get a file, and go on where a connection broke off."""
+    for attempt in range(RETRIES + 1):
+        try:
+            return get(**options)
+        except Exception as error:
+            if attempt == RETRIES or not type(error).__module__.startswith("httpx"):
+                raise
+    raise AssertionError("unreachable")
 
 
 def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, Any]:
