@@ -16,7 +16,7 @@ import pytest
 
 from odd_lines import commands
 from pictures import COLOURS, blotch
-from prolip import solvers
+from prolip import methods, solvers
 from prolip.cli import console, root
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
@@ -193,11 +193,34 @@ def test_parameters_of_the_library_are_told_as_options(prolip, tmp_path):
     assert console.with_flags("a class called x=1, or force=Truely") == "a class called x=1, or force=Truely"
 
 
-def test_methods_are_listed(prolip):
+def test_methods_are_listed_with_what_they_are(prolip):
     code, out, _ = prolip("methods", "--json")
     assert code == 0
     listed = {m["name"]: m for m in json.loads(out)}
     assert listed["prolip"]["open_class"] is True
+    lines = {line.split()[0]: line for line in prolip("methods")[1].splitlines() if line}
+    for name, method in listed.items():
+        assert method["summary"] in lines[name]
+    assert "2,097,152" in prolip("methods", "-v")[1]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_shows_its_options_which_a_fit_takes(prolip, name):
+    code, out, err = prolip("methods", name, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert [option["name"] for option in found["options"]] == methods.options(name)
+    assert all(option["help"] and option["type"] for option in found["options"])
+    defaults = {option["name"]: option["default"] for option in found["options"]}
+    assert methods.create(name, **{k: v for k, v in defaults.items() if "+" not in name}).name == name
+    code, out, err = prolip("methods", name)
+    assert code == 0, err
+    assert all(option in out for option in defaults)
+
+
+def test_an_unknown_method_has_no_options_to_show(prolip):
+    code, _, err = prolip("methods", "prolib")
+    assert (code, "did you mean 'prolip'" in err) == (2, True)
 
 
 def test_version(prolip):
@@ -392,6 +415,15 @@ def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkey
     assert prolip(*fit, "0.01", "--force")[0] == 0
 
 
+def test_few_images_show_an_interval_and_a_warning_instead_of_an_accuracy(prolip, photos, tmp_path):
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--shots", "2")
+    assert code == 0, err
+    assert "6 images are too few to measure the accuracy" in err
+    assert re.search(r"unknown: [0-6] of 6 held-out images .* \(95 % interval", out)
+    assert "held-out accuracy per class" not in out
+    assert f"Now: prolip add {tmp_path / 'model'} DIR" in " ".join(out.split())
+
+
 @pytest.mark.filterwarnings("default")
 def test_shots_beyond_what_is_there_are_told(prolip, photos, tmp_path):
     code, _, err = prolip(
@@ -411,6 +443,11 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
         out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", *options)[1]
         assert "18, 6 of each class" in out
         assert ("Now: prolip predict" in out) == told
+        assert "95 % interval 82.4 to 100.0 %" in out
+        assert ("Of 100 new images like these, it should classify 82 to 100" in out) == told
+        assert "parameters" not in out
+    out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", "--force", "-v")[1]
+    assert "prolip, lam 0.01" in out
     image = photos / "test" / "red" / "0.png"
     assert prolip("-q", "predict", saved, image)[2] == ""
     out, err = prolip("predict", "-v", saved, image)[1:]

@@ -179,12 +179,36 @@ def test_the_command(prolip, photos, tmp_path):
     assert "prolip fit" in out
 
 
+def test_the_command_compares_five_methods_in_eighty_columns(prolip, photos):
+    code, out, err = prolip("compare", photos)
+    assert code == 0, err
+    rows = out.partition("\n\n")[0].splitlines()
+    assert {row.split()[0] for row in rows[1:]} == {"anchored", "prolip", "gda", "linear_probe", "zero_shot"}
+    assert max(map(len, rows)) <= 80
+    assert "exports" in prolip("compare", photos, "--method", "gda", "-v")[1]
+    assert len(json.loads(prolip("compare", photos, "--all", "--json")[1])["methods"]) > 15
+    assert prolip("compare", photos, "--all", "--method", "gda")[0] == 2
+
+
+def test_too_few_images_decide_nothing(prolip, photos, tmp_path):
+    page = tmp_path / "compare.html"
+    code, out, err = prolip("compare", photos, "--shots", "2", "--report", page)
+    assert code == 0, err
+    assert "Cannot tell: 6 held-out images are too few" in out
+    assert "Recommended" not in out
+    assert "prolip fit" not in out
+    assert "Too few images to tell" in page.read_text(encoding="utf-8")
+    few = compare_on(make_task(shots=2, classes=2), [Candidate("zero_shot"), Candidate("gda")])
+    assert (few.decided, few.chosen.candidate.method) == (False, "zero_shot")
+    assert compare_on(make_task(shots=20), [Candidate("zero_shot"), Candidate("gda")]).decided
+
+
 @pytest.mark.parametrize(
     "options",
     [
         (),
         ("--model", "arrays"),
-        ("--shots", "3", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--skip-bad"),
+        ("--shots", "5", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--skip-bad"),
     ],
 )
 def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photos, tmp_path, options):

@@ -231,9 +231,9 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     from rich.table import Table
     from rich.text import Text
 
+    if title is not None:
+        console().print(f"[italic]{escape(title)}[/]")
     drawn = Table(
-        title=None if title is None else escape(title),
-        title_justify="left",
         box=None,
         pad_edge=False,
         header_style="bold",

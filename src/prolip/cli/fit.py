@@ -13,6 +13,7 @@ from prolip.cli.console import (
     OUTPUT,
     bar,
     console,
+    counted,
     escape,
     hint,
     percent,
@@ -138,15 +139,32 @@ def _confirm(out: Path, force: bool) -> None:
         raise UsageError(f"{out} stays as it is: name another folder")
 
 
-def _held_out(figures: Figures) -> list[list[str]]:
+def _held_out(figures: Figures) -> str:
     """Describe the accuracy on training images that were held out."""
-    if not figures.images:
-        return []
-    text = (
-        f"accuracy {percent(figures.accuracy)} %, balanced {percent(figures.balanced_accuracy)} %, "
-        f"zero-shot {percent(figures.zero_shot_accuracy)} % (cross-validation inside these images)"
+    if figures.accuracy is None:
+        return "unknown: no image was held out"
+    low, high = figures.accuracy_interval or (0.0, 1.0)
+    interval = f"95 % interval {percent(low)} to {percent(high)} %"
+    if figures.too_few:
+        correct = round(figures.accuracy * figures.images)
+        return f"unknown: {correct} of {figures.images} held-out images are classified correctly ({interval})"
+    zero_shot = f"zero-shot {percent(figures.zero_shot_accuracy)} %"
+    return f"{percent(figures.accuracy)} % of held-out images ({interval}), {zero_shot}"
+
+
+def _in_words(figures: Figures) -> str:
+    """Say what the held-out accuracy means for new images."""
+    low, high = figures.accuracy_interval or (0.0, 1.0)
+    span = f"{100 * low:.0f} to {100 * high:.0f}"
+    if figures.too_few:
+        return (
+            f"So few images do not show how good the model is: of 100 new images it may classify "
+            f"anything from {span} correctly. Ten images of each class are a good start."
+        )
+    return (
+        f"Of 100 new images like these, it should classify {span} correctly; without the training images, "
+        f"about {100 * (figures.zero_shot_accuracy or 0):.0f}. Each image was predicted by a fit without it."
     )
-    return [["held-out", text]]
 
 
 def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
@@ -192,6 +210,8 @@ def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | 
 def _report(clf: FewShotClassifier, out: Path) -> None:
     """Print what was fitted, and how good it is."""
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
+    if held_out.figures.too_few:
+        warn(f"{counted(held_out.figures.images)} are too few to measure the accuracy")
     if info.get("solver") == "exact" and not info["converged"]:
         warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one may do better")
     single = [str(name) for name, n in counts if n == 1]
@@ -208,19 +228,25 @@ def _report(clf: FewShotClassifier, out: Path) -> None:
     rows = [
         ["classes", f"{info['classes']}"],
         ["images", _images(counts)],
-        ["method", _describe(info)],
-        ["fit", f"{info['seconds']:.2f} s"],
+        *([["method", _describe(info)], ["fit", f"{info['seconds']:.2f} s"]] if OUTPUT.get().verbose else []),
         *_unlabelled(info.get("unlabelled")),
-        *_held_out(held_out.figures),
+        ["accuracy", _held_out(held_out.figures)],
         ["saved", str(out)],
     ]
     table(None, ["", ""], rows, right=9)
-    _per_class(counts, held_out.figures.per_class)
+    if held_out.figures.images:
+        hint(f"\n{_in_words(held_out.figures)}")
+    if not held_out.figures.too_few:
+        _per_class(counts, held_out.figures.per_class)
     run, name = escape(program()), escape(shlex.quote(str(out)))
-    hint(f"\nNow: [bold]{run} predict {name} IMAGE...[/] or [bold]{run} eval {name} DIR[/]")
+    first = (
+        f"add {name} DIR[/] with more images" if held_out.figures.too_few else f"predict {name} IMAGE...[/]"
+    )
+    hint(f"\nNow: [bold]{run} {first}, or [bold]{run} eval {name} DIR[/] with other labelled images")
 
 
 def _describe(info: dict[str, Any]) -> str:
+    """Describe the method of a fit, and what it chose."""
     parts = [str(info["method"])]
     if info.get("lam") is not None:
         rule = info.get("lam_rule")

@@ -61,6 +61,7 @@ class Candidate:
 
 
 DEFAULT = Candidate("anchored")
+USUAL = tuple(map(Candidate, ("anchored", "prolip", "gda", "linear_probe", "zero_shot")))  # one of each kind
 ON_FEATURES = Candidate("linear_probe", {"features": "pre"})
 
 
@@ -97,6 +98,7 @@ class Comparison:
     classes: int
     shots: float
     left_out: dict[str, str]  # methods that could not be fitted, and why
+    decided: bool = True  # whether there are enough images to recommend a method
 
     def report(self) -> dict[str, Any]:
         """Return what `compare --json` prints."""
@@ -162,10 +164,18 @@ def compare_on(
             correct = held_out.logits.argmax(axis=1) == held_out.y
     if progress is not None:
         progress(len(candidates), len(candidates))
-    chosen, why = choose(scores[0], scores[1:])
+    default = scores[0]
+    chosen, why = choose(default, scores[1:])
     ranked = tuple(sorted(scores, key=lambda each: -each.accuracy))
     images = sum(len(held) for _, held in parts)
-    return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out)
+    decided = not metrics.too_few(images, (default.low, default.high))
+    if not decided:
+        chosen = default
+        why = (
+            f"{images} held-out images are too few to tell methods apart: the accuracy of the default may be "
+            f"anywhere from {100 * default.low:.0f} to {100 * default.high:.0f} %"
+        )
+    return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out, decided)
 
 
 def choose(default: CandidateScore, others: Sequence[CandidateScore]) -> tuple[CandidateScore, str]:

@@ -74,6 +74,11 @@ class Figures:
             **about,
         )
 
+    @property
+    def too_few(self) -> bool:
+        """Whether the images are too few to say how accurate the model is."""
+        return bool(self.images) and metrics.too_few(self.images, self.accuracy_interval or (0.0, 1.0))
+
     def with_groups(self, names: Sequence[Any], probabilities: Array, y: Array) -> Figures:
         """Add the figures of groups of classes, of probabilities [n, G] and labels [n]."""
         groups = {

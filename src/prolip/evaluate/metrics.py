@@ -4,6 +4,8 @@ import numpy as np
 
 from prolip.core.arrays import Array
 
+MIN_IMAGES, MAX_INTERVAL = 10, 0.4  # for an accuracy that says something about new images
+
 
 def accuracy(logits: Array, y: Array) -> float:
     """Return the fraction of rows [m, K] whose largest entry is the label."""
@@ -58,6 +60,11 @@ def wilson(hits: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return float(max(0.0, middle - half)), float(min(1.0, middle + half))
+
+
+def too_few(images: int, interval: tuple[float, float]) -> bool:
+    """Whether an accuracy, measured on so many images, says too little: its interval is 40 points wide."""
+    return images < MIN_IMAGES or interval[1] - interval[0] > MAX_INTERVAL
 
 
 def calibration_error(probabilities: Array, y: Array, bins: int = 15) -> float:

@@ -4,16 +4,26 @@ from prolip.evaluate.comparison import CandidateScore, Comparison
 from prolip.report.html import table, tag
 from prolip.report.page import chart, page, section
 
-COLUMNS = ("method", "accuracy %", "95 % interval", "gap", "calibration error %", "s", "open", "exports")
+COLUMNS = (
+    "method",
+    "accuracy %",
+    "95 % interval",
+    "difference",
+    "fit s",
+    "open-class",
+    "calibration error %",
+    "exports",
+)
 
 NOTE = (
     "Each image was predicted once, by fits that had not seen it: the default as `prolip fit` reports it, "
     "the others by nested cross-validation, with their hyperparameters chosen inside each fold. Bars are "
-    "95 % intervals of the accuracy on other images like these; compare two methods by their gap on these."
+    "95 % intervals of the accuracy on other images like these; compare two methods by their difference on "
+    "these."
 )
 COLUMNS_NOTE = (
-    "`gap` is to the default, ± its standard error; `s` seconds of one fit; `open` whether other classes can "
-    "be added; `exports` what `prolip export --to` takes."
+    "`difference` is to the default, ± its standard error; `fit s` seconds of one fit; `open-class` whether "
+    "other classes can be added; `exports` what `prolip export --to` takes."
 )
 
 
@@ -37,7 +47,7 @@ def comparison_page(comparison: Comparison, *, title: str, source: str) -> str:
     ]
     sections = [
         section(
-            f"Use {chosen.candidate}",
+            f"Use {chosen.candidate}" if comparison.decided else "Too few images to tell",
             tag("p", f"{why[:1].upper()}{why[1:]}."),
             chart("intervalChart", intervals),
             note=NOTE,
@@ -57,8 +67,8 @@ def table_row(each: CandidateScore) -> list[str]:
         f"{100 * each.accuracy:.1f}",
         f"{100 * each.low:.1f} to {100 * each.high:.1f}",
         f"{100 * each.gap:+.1f} ± {100 * each.error:.1f}",
-        f"{100 * each.calibration_error:.1f}",
         f"{each.seconds:.2f}",
         "yes" if each.open_class else "no",
+        f"{100 * each.calibration_error:.1f}",
         ", ".join(each.exports) or "-",
     ]

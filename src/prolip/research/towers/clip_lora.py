@@ -42,6 +42,8 @@ class CLIPLoRA(FineTuning):
         Number of steps divided by N.
     epochs
         None: as many as the steps take; a number replaces the steps.
+    weight_decay
+        Weight decay of AdamW.
     """
 
     lr: float = 2e-4

@@ -71,6 +71,8 @@ class FineTuning(TowerMethod):
         Minimum share of an image that a random crop shows.
     recompute
         Recompute activations in the backward pass instead of storing them, for large towers.
+    seed
+        Random seed for batches and crops.
     checkpoint
         A folder from which an interrupted run continues.
     """

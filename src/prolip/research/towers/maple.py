@@ -53,6 +53,8 @@ class MaPLe(PromptTuning):
         A phrase. The context starts as its first words; the others stay in the prompt.
     shared
         Use one coupling map for all depths, instead of one for each.
+    view_area
+        Minimum share of an image that a random crop shows.
     """
 
     contexts: int = 2

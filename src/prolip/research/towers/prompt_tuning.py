@@ -40,11 +40,15 @@ class PromptTuning(TowerMethod):
 
     Parameters
     ----------
+    lr, batch_size, weight_decay
+        Learning rate, batch size and weight decay of SGD.
     epochs
         None: by the number of shots, as CoOp's authors do.
     recompute
         Recompute activations in the backward pass instead of storing them: less memory and more time, for
         large towers and for thousands of classes.
+    seed
+        Random seed for the first words and for batches.
     checkpoint
         A folder from which an interrupted run continues.
     """
