@@ -77,7 +77,7 @@ def test_optimistic_figures_are_reported(prolip, offline, photos, tmp_path, supp
     code, out, err = prolip("report", tmp_path / "m", photos / "train", "-o", tmp_path / "r.html", "--json")
     assert code == 0, err
     assert json.loads(out)["held_out"] == (18 if support else 0)
-    assert ("18 of these images were in the support set: the accuracy is too good" in err) == (not support)
+    assert ("18 of these images were in the training set: the accuracy is optimistic" in err) == (not support)
 
 
 def test_training_images_are_predicted_by_fits_without_them(offline, photos):
