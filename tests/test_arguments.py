@@ -136,7 +136,7 @@ def test_embeddings_of_any_length_are_fitted_or_refused(kind, power):
             assert abs(power) > 9
             continue
         assert abs(power) < 12
-        assert clf.predict(images) == y.tolist()
+        assert clf.predict(images).tolist() == y.tolist()
 
 
 def test_a_large_label_without_class_rows_is_refused_without_a_class_for_each_number(tmp_path):

@@ -84,7 +84,7 @@ def test_the_texts_of_a_fit_are_its_templates_and_descriptions(offline, pictures
     clf = FewShotClassifier(offline, "zero_shot", store=False, descriptions=SENTENCES).fit(*pictures)
     x = clf.features(pictures[0]).features[0]
     v = unit_rows(offline.head(x))
-    assert clf.classes_ == ["blue", "green", "red"]
+    assert clf.classes_.tolist() == ["blue", "green", "red"]
     for k, name in enumerate(clf.classes_):
         prompts = [f"a photo of a {name}.", *SENTENCES[name]]
         embeddings = unit_rows(offline.text_head(offline.encode_text(prompts)))
@@ -94,7 +94,7 @@ def test_the_texts_of_a_fit_are_its_templates_and_descriptions(offline, pictures
         weights = (1 - share) / len(prompts) + share * np.exp(gain) / np.exp(gain).sum()
         np.testing.assert_allclose(clf.model_.text.rows[k], unit_rows(weights @ embeddings), atol=1e-5)
     plain = FewShotClassifier(offline, "zero_shot", store=False).fit(*pictures)
-    assert np.abs(clf.logits(pictures[0]) - plain.logits(pictures[0])).max() > 1e-3
+    assert np.abs(clf.decision_function(pictures[0]) - plain.decision_function(pictures[0])).max() > 1e-3
 
 
 def test_descriptions_go_with_a_model_and_are_used_again(offline, pictures, tmp_path, monkeypatch):

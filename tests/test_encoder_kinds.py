@@ -50,7 +50,7 @@ def test_a_package_adds_a_kind(installed, tmp_path):
     reds[..., 0], blues[..., 2] = shades, shades
     clf = prolip.FewShotClassifier(model="colours:soft", store=False)
     clf.fit([*reds, *blues], ["red"] * 4 + ["blue"] * 4)
-    assert clf.predict([blues[0]]) == ["blue"]
+    assert clf.predict([blues[0]]).tolist() == ["blue"]
 
 
 @pytest.mark.parametrize("value", ["no_such_module:load", f"{__name__}:nothing", "builtins:max"])

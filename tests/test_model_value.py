@@ -122,8 +122,8 @@ def test_embeddings_grow_by_images_of_their_classes():
     text, y = np.eye(6)[:3], np.repeat([0, 1, 2], 4)
     x = text[y] + 0.2 * rng.normal(size=(12, 6))
     clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
-    report = clf.add(text + 0.1, [0, 1, 2])
-    assert (report["added_images"], report["images"], clf.classes_) == (3, 15, [0, 1, 2])
+    report = clf.add(text + 0.1, [0, 1, 2]).added_
+    assert (report["added_images"], report["images"], clf.classes_.tolist()) == (3, 15, [0, 1, 2])
     with pytest.raises(UsageError):
         clf.add(names=["d"])
     with pytest.raises(UnknownLabelError) as caught:

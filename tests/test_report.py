@@ -103,7 +103,7 @@ def test_the_single_image_of_a_class_is_left_out(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
-    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", clf.classes_)
+    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", clf.model_.classes)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 

@@ -265,13 +265,15 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     assert told["images"] == len(pool)  # a copy of a labelled image is none
     assert told["used"]
     new = [blotch(colour, 950 + k) for k, colour in enumerate(COLOURS.values())]
-    assert clf.predict(new) == list(COLOURS)
+    assert clf.predict(new).tolist() == list(COLOURS)
     clf.save(tmp_path / "model")
     back = FewShotClassifier.load(tmp_path / "model")
     np.testing.assert_allclose(back.predict_proba(new), clf.predict_proba(new), atol=1e-4)
     assert back.info_["unlabelled"] == told
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
-    assert plain.predict(pool[:36], transductive=True) == [name for name in COLOURS for _ in range(12)]
+    assert plain.predict(pool[:36], transductive=True).tolist() == [
+        name for name in COLOURS for _ in range(12)
+    ]
     evidence = plain.transductive(pool[:36]).evidence
     assert (evidence.asked, evidence.before) == (12, plain.confidence_.figures.accuracy)
     with pytest.raises(UsageError):

@@ -153,7 +153,7 @@ def _before_and_after(result: SetResult) -> list[dict[str, Any]]:
     chosen = [k * TEST + i for k in range(len(test.classes)) for i in range(2)]
     x, small = result.features[chosen], thumbnails(test.images, chosen)
     before = [test.classes[k] for k in result.zero_shot.predict(x)]
-    after = [result.adapted.classes_[k] for k in result.adapted.fitted_.predict(x)]
+    after = [result.adapted.model_.classes[k] for k in result.adapted.fitted_.predict(x)]
     entries = []
     for i, *predicted in zip(chosen, before, after, strict=True):
         label = test.classes[test.labels[i]]
@@ -168,7 +168,7 @@ def _before_and_after(result: SetResult) -> list[dict[str, Any]]:
 def _predictions(result: SetResult) -> list[dict[str, Any]]:
     """Return every test image with its label and the prediction of the adapted model."""
     test, adapted = result.test, result.adapted
-    order = [adapted.classes_.index(name) for name in test.classes]
+    order = [adapted.model_.classes.index(name) for name in test.classes]
     p = adapted.model_.probabilities(result.features)[:, order]
     small = thumbnails(test.images, range(len(test)))
     return [

@@ -5,13 +5,16 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn")
 
+from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
-from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
+from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
-from prolip import methods  # noqa: E402
+from prolip import FewShotClassifier, methods  # noqa: E402
 from prolip.core import Head, InputError, Task  # noqa: E402
 from prolip.sklearn import ProLIPClassifier  # noqa: E402
 
@@ -32,6 +35,22 @@ def test_pipelines_grid_searches_and_cross_validation():
     ).fit(X, y)
     assert search.best_score_ > 0.8
     assert cross_val_score(ProLIPClassifier(method="prolip", lam=0.01), X, y, cv=2).mean() > 0.8
+
+
+def test_a_classifier_of_images_among_scikit_learns_tools():
+    y = np.repeat([0, 1], 4)
+    x = np.eye(5)[y] + 0.2 * np.random.default_rng(0).normal(size=(8, 5))
+    images = [np.full((8, 8, 3), 200 * label + 5 * i, np.uint8) for i, label in enumerate(y)]
+    clf = FewShotClassifier("arrays", "rla", lam="1/N")
+    for use in (check_is_fitted, lambda clf: clf.predict(x)):
+        with pytest.raises(NotFittedError):
+            use(clf)
+    check_is_fitted(clf.fit(x, y, text=np.eye(5)[:2]))
+    assert not hasattr(clone(clf), "model_")
+    search = GridSearchCV(FewShotClassifier("offline", "prolip", store=False), {"lam": [0.1, 1.0]}, cv=2)
+    assert search.fit(images, y).best_score_ == 1.0
+    assert search.decision_function(images).shape == (8, 2)
+    assert cross_val_predict(search.best_estimator_, images, y, cv=2).tolist() == y.tolist()
 
 
 def test_with_texts_it_is_prolip_itself():

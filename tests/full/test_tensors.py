@@ -32,7 +32,7 @@ def test_embeddings_as_tensors():
     x = text[y] + 0.3 * gaussian(18, 8)
     clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
     assert isinstance(clf.predict_proba(x), np.ndarray)
-    assert clf.predict(x) == y.tolist()
+    assert clf.predict(x).tolist() == y.tolist()
 
 
 def test_tensors_are_written_and_hashed_like_arrays(tmp_path):

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from prolip import encoders
 from prolip.api import predict as prediction
 from prolip.api import save as saving
@@ -15,8 +17,9 @@ from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
 from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
-from prolip.core import Fitted, Projected, UsageError
-from prolip.core.arrays import Array, softmax
+from prolip.core import Fitted, Head, Projected, UsageError
+from prolip.core.arrays import Array, softmax, unit_rows
+from prolip.core.errors import not_fitted
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
@@ -74,15 +77,19 @@ class FewShotClassifier:
     ----------
     model_
         The `AdaptedModel`; `classes_`, `fitted_`, `info_`, `confidence_` and `skipped_` are parts of it.
+    added_
+        What the last `add` changed: `added_classes`, `added_images`, and the held-out accuracy of the old
+        classes, `old_accuracy_before` and `old_accuracy`.
 
     Examples
     --------
     >>> clf = FewShotClassifier(shots=4).fit("photos/train")            # doctest: +SKIP
     >>> clf.predict(["cat.jpg"])                                        # doctest: +SKIP
-    ['cat']
+    array(['cat'], dtype='<U3')
     """
 
     model_: AdaptedModel
+    added_: dict[str, Any]
 
     def __init__(
         self,
@@ -198,18 +205,38 @@ class FewShotClassifier:
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
         transductive: bool = False,
-    ) -> list[Any]:
+    ) -> Array:
         """Return the most probable class of each image; with `reject`, None if it is out-of-distribution.
 
         About the fraction `false_reject` of in-distribution images is rejected too; or, with `false_accept`,
         about that fraction of images of unknown classes is accepted. For `transductive`, see that method.
         """
         options = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
-        return prediction.predict(self._model(), self.features(images).features[0], options).labels
+        found = prediction.predict(self._model(), self.features(images).features[0], options)
+        labels = self.classes_[found.best]
+        if found.rejected is not None:
+            labels = labels.astype(object)
+            labels[found.rejected] = None
+        return labels
+
+    def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
+        """Return the k most probable classes of each image with their probabilities, best first."""
+        options = PredictOptions(k)
+        found = prediction.predict(self._model(), self.features(images).features[0], options)
+        return [
+            [(found.classes[c], float(row[c])) for c in best]
+            for best, row in zip(found.ranking, found.probabilities, strict=True)
+        ]
 
     def predict_proba(self, images: Any) -> Array:
         """Return probabilities [n, K], with columns as in `classes_`."""
-        return softmax(self.logits(images))
+        return softmax(self.decision_function(images))
+
+    def predict_log_proba(self, images: Any) -> Array:
+        """Return logarithms of the probabilities [n, K]."""
+        logits = self.decision_function(images)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
     def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
         """Classify images together, where held-out labelled images show that this helps.
@@ -219,9 +246,20 @@ class FewShotClassifier:
         x = self.features(images, progress=progress).features[0]
         return prediction.predict_transductive(self._model(), x)
 
-    def logits(self, images: Any, *, progress: Progress | None = None) -> Array:
+    def decision_function(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return calibrated logits [n, K], whose softmax is `predict_proba`."""
         return self._model().logits(self.features(images, progress=progress).features[0])
+
+    def transform(self, images: Any, *, progress: Progress | None = None) -> Array:
+        """Return unit embeddings [n, D] of images, adapted by the fit.
+
+        A method that does not change the projection leaves the embeddings of the base model.
+        """
+        model, x = self._model(), self.features(images, progress=progress).features[0]
+        if isinstance(model.fitted, Projected):
+            return model.fitted.embed(x)
+        head: Head = model.fitted.encoder_for(model.encoder).head
+        return unit_rows(head(x))
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Compute the features of images, as `fitted_.logits` takes them."""
@@ -258,14 +296,11 @@ class FewShotClassifier:
         *,
         names: Sequence[str] = (),
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    ) -> FewShotClassifier:
         """Add images of new or known classes, and fit again; the old images are not needed.
 
         New classes follow the known ones. `names` are classes to add without images; if there are no images
-        at all, nothing is fitted.
-
-        Returns what was added, and the held-out accuracy of the old classes, `old_accuracy_before` and
-        `old_accuracy`.
+        at all, nothing is fitted. `added_` has what changed.
         """
         from prolip.api import grow
 
@@ -273,11 +308,11 @@ class FewShotClassifier:
         if images is None and not names:
             raise UsageError("nothing to add: give images, or names")
         if images is None:
-            self.model_, report = grow.add_names(self._model(), names)
+            self.model_, self.added_ = grow.add_names(self._model(), names)
         else:
             more = self._labelled(images, labels, "train")
-            self.model_, report = grow.add_images(self._model(), more, names, self.reading, progress)
-        return report
+            self.model_, self.added_ = grow.add_images(self._model(), more, names, self.reading, progress)
+        return self
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Measure accuracy against images per class, and estimate it for more images."""
@@ -374,6 +409,9 @@ class FewShotClassifier:
             setattr(self, name, value)
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
@@ -399,9 +437,10 @@ class FewShotClassifier:
     # Parts of the model
 
     @property
-    def classes_(self) -> list[Any]:
-        """The labels, in the order of the columns of `predict_proba`."""
-        return list(self._model().classes)
+    def classes_(self) -> Array:
+        """The labels [K], in the order of the columns of `predict_proba`."""
+        classes = self._model().classes
+        return np.array(classes, None if len(set(map(type, classes))) == 1 else object)
 
     @property
     def fitted_(self) -> Fitted:
@@ -425,5 +464,5 @@ class FewShotClassifier:
 
     def _model(self) -> AdaptedModel:
         if not hasattr(self, "model_"):
-            raise UsageError("this classifier is not fitted yet: call fit first, or load a saved one")
+            raise not_fitted("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_

@@ -180,7 +180,7 @@ def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
 
     task = clf.model_.support.require_task()
     counts = np.bincount(task.y, minlength=task.classes).tolist()
-    return list(zip(clf.classes_, counts, strict=True))
+    return list(zip(clf.model_.classes, counts, strict=True))
 
 
 def _images(counts: list[tuple[Any, int]]) -> str:
@@ -221,7 +221,7 @@ def _report(clf: FewShotClassifier, out: Path) -> None:
             f"{', ...' if len(single) > 5 else ''}): they cannot be held out, and their accuracy is unknown"
         )
     if OUTPUT.get().json:
-        classes = {"counts": [n for _, n in counts], "class_names": clf.classes_}
+        classes = {"counts": [n for _, n in counts], "class_names": list(clf.model_.classes)}
         rest = {"held_out": held_out.report, "skipped": len(clf.skipped_), "out": str(out)}
         print_json({**info, **classes, **rest})
         return

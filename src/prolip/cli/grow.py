@@ -38,7 +38,7 @@ def add(
     clf = saved.load(images)
     labelled = None if source is None else images.labelled(source, "train")
     with bar("encoding") as progress:
-        report = clf.add(labelled, names=name_only, progress=progress)
+        report = clf.add(labelled, names=name_only, progress=progress).added_
     saving.save(clf.model_, target, card=card, over=before)
     report_skipped(clf.skipped_)
     if OUTPUT.get().json:

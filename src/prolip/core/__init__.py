@@ -1,6 +1,13 @@
 """Plain data types and errors. Knows no other part of the package."""
 
-from prolip.core.errors import InputError, ModelError, ProlipError, SavedModelError, UsageError
+from prolip.core.errors import (
+    InputError,
+    ModelError,
+    NotFittedError,
+    ProlipError,
+    SavedModelError,
+    UsageError,
+)
 from prolip.core.fitted import Fitted, Projected, Settings
 from prolip.core.head import Head
 from prolip.core.held_out import HeldOutPredictions
@@ -13,6 +20,7 @@ __all__ = [
     "HeldOutPredictions",
     "InputError",
     "ModelError",
+    "NotFittedError",
     "Projected",
     "ProlipError",
     "SavedModelError",

@@ -5,6 +5,7 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 """
 
 import difflib
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -19,6 +20,24 @@ class UsageError(ProlipError):
     """The call itself is wrong: an unknown name, an option that does not exist."""
 
     exit_code = 2
+
+
+class NotFittedError(UsageError, ValueError, AttributeError):
+    """An estimator is used before it is fitted; `not_fitted` creates it."""
+
+
+def not_fitted(message: str) -> NotFittedError:
+    """Return a `NotFittedError`, which is scikit-learn's too if scikit-learn is imported."""
+    theirs = sys.modules.get("sklearn.exceptions")
+    if theirs is None:
+        return NotFittedError(message)
+
+    class BothNotFittedError(NotFittedError, theirs.NotFittedError):  # type: ignore[name-defined]
+        def __reduce__(self) -> Any:
+            return not_fitted, self.args
+
+    BothNotFittedError.__name__ = BothNotFittedError.__qualname__ = NotFittedError.__name__
+    return BothNotFittedError(message)
 
 
 class UnknownNameError(UsageError):
@@ -41,6 +60,10 @@ class InputError(ProlipError, ValueError):
     """The data is wrong: shapes, labels, images, values."""
 
 
+class MissingFileError(InputError, FileNotFoundError):
+    """A file or folder does not exist."""
+
+
 class ModelError(ProlipError):
     """An encoder cannot be loaded: not installed, not reachable, or with other weights."""
 
@@ -51,6 +74,13 @@ class SavedModelError(ProlipError):
     def __init__(self, message: str, problem: str = "damaged") -> None:
         super().__init__(message)
         self.problem = problem
+
+
+class MissingModelError(SavedModelError, FileNotFoundError):
+    """There is no saved model at a path."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "missing")
 
 
 def first_line(error: BaseException) -> str:

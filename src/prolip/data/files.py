@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prolip.core.arguments import as_path
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError, MissingFileError, UsageError
 from prolip.data.imageset import LazyImage
 
 # Formats that are opened, by Pillow's names. Its others start another program (EPS), are not images (PDF,
@@ -60,7 +60,7 @@ def existing(source: str | os.PathLike[str]) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of an unknown user
         refuse_url(text)
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise InputError(f"{text} does not exist") from error
+            raise MissingFileError(f"{text} does not exist") from error
         raise InputError(f"{text} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return path
 

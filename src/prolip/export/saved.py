@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.arrays import Array
-from prolip.core.errors import ProlipError, SavedModelError, UsageError
+from prolip.core.errors import MissingModelError, ProlipError, SavedModelError, UsageError
 from prolip.io.locks import MARK, folder_lock
 from prolip.io.reading import Unreadable, parse_tensors, read_bytes, read_json
 from prolip.io.writing import (
@@ -200,9 +200,9 @@ def read_model(path: Path) -> SavedModel:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check prolip.json; return it without its checksum."""
     if not path.is_dir():
-        raise SavedModelError(f"no saved model at {path}: there is no such folder", "missing")
+        raise MissingModelError(f"no saved model at {path}: there is no such folder")
     if not (path / CONFIG).exists():
-        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing", "missing")
+        raise MissingModelError(f"{path} is not a complete saved model: {CONFIG} is missing")
     try:
         config = read_json(path / CONFIG)
     except Unreadable as error:

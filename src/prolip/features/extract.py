@@ -244,7 +244,7 @@ class _Job:
             if not self.skip_bad:
                 # An earlier copy of this content may have left the decoding to this one.
                 copies = (i for i, key in self.keys.items() if self.first[key] == index)
-                raise BadImage(self._name(min(copies, default=index)), outcome.reason)
+                raise type(outcome)(self._name(min(copies, default=index)), outcome.reason)
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key

@@ -44,7 +44,7 @@ from prolip.features.decoder_limits import (
 )
 from prolip.features.pixels import from_array, to_rgb, turn
 from prolip.io.files import file_state
-from prolip.io.reading import Unreadable, open_regular
+from prolip.io.reading import NoFileError, Unreadable, open_regular
 
 Shrink = Callable[[tuple[int, int]], int]  # the integer factor that an image of this size may shrink by
 
@@ -62,6 +62,10 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
         )
         self.name = name
         self.reason = reason
+
+
+class MissingImageError(BadImage, FileNotFoundError):
+    """The file of an image does not exist."""
 
 
 class NoImageLeft(InputError):  # noqa: N818
@@ -184,7 +188,8 @@ def _open(path: Path, name: str) -> IO[bytes]:
     try:
         return open_regular(path, FILE_LIMIT)
     except Unreadable as error:
-        raise BadImage(name, error.reason) from error
+        problem = MissingImageError if isinstance(error, NoFileError) else BadImage
+        raise problem(name, error.reason) from error
 
 
 def _read(path: Path, name: str) -> ImageContent:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, SavedModelError, first_line
+from prolip.core.errors import InputError, MissingFileError, SavedModelError, first_line
 
 MEGABYTE = 1 << 20
 JSON_LIMIT = 64 * MEGABYTE
@@ -60,6 +60,10 @@ class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is ca
         self.path, self.reason = path, reason
 
 
+class NoFileError(Unreadable, MissingFileError):
+    """A file does not exist."""
+
+
 class TooLarge(Unreadable):
     """A file exceeds a limit, or would unpack to more than it."""
 
@@ -81,7 +85,8 @@ def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[by
     try:
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
-        raise Unreadable(place, getattr(error, "strerror", None) or str(error)) from error
+        problem_class = NoFileError if isinstance(error, FileNotFoundError) else Unreadable
+        raise problem_class(place, getattr(error, "strerror", None) or str(error)) from error
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"

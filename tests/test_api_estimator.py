@@ -1,0 +1,113 @@
+"""The conventions of scikit-learn's estimators, as FewShotClassifier follows them."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import prolip
+from pictures import COLOURS, blotch
+from prolip import FewShotClassifier, UsageError
+from prolip.core.errors import not_fitted
+
+IMAGES = [blotch(colour, 500 + k) for k, colour in enumerate(COLOURS.values())]
+
+
+def test_predictions_and_classes_are_arrays(colour_model):
+    predicted = colour_model.predict(IMAGES)
+    assert isinstance(predicted, np.ndarray)
+    assert predicted.dtype == colour_model.classes_.dtype
+    assert predicted.dtype.kind == "U"
+    assert (predicted == np.array(list(COLOURS))).all()
+    rejecting = colour_model.predict(IMAGES, reject=True)
+    assert rejecting.dtype == object
+    assert all(label is None or isinstance(label, str) for label in rejecting)
+
+
+def test_classes_of_several_types_stay_what_they_are(offline):
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(images, np.repeat([7, 8, 9], 3))
+    assert clf.classes_.dtype.kind == "i"
+    assert clf.add(names=["dog"]).classes_.tolist() == [7, 8, 9, "dog"]
+
+
+def test_logits_and_logarithms_agree_with_the_probabilities(colour_model):
+    probabilities = colour_model.predict_proba(IMAGES)
+    odds = np.exp(colour_model.decision_function(IMAGES))
+    np.testing.assert_allclose(odds / odds.sum(axis=1, keepdims=True), probabilities, rtol=1e-4)
+    np.testing.assert_allclose(np.exp(colour_model.predict_log_proba(IMAGES)), probabilities, rtol=1e-4)
+
+
+def test_logarithms_are_finite_where_probabilities_are_zero():
+    text = np.eye(4)[:2]
+    clf = FewShotClassifier("arrays", "zero_shot", calibrate=False).fit(text, [0, 1], text=text)
+    clf.model_ = replace(clf.model_, confidence=replace(clf.model_.confidence, temperature=1e-6))
+    found = clf.predict_log_proba(text)
+    assert np.isfinite(found).all()
+    assert found[0, 1] < -1e5
+
+
+def test_transform_gives_the_embeddings_that_classes_are_compared_with(colour_model):
+    embeddings = colour_model.transform(IMAGES)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-4)
+    scale = colour_model.info_["scale"] / colour_model.confidence_.temperature
+    logits = scale * embeddings @ colour_model.model_.text.rows.T
+    np.testing.assert_allclose(logits, colour_model.decision_function(IMAGES), rtol=1e-3)
+
+
+def test_transform_of_a_method_without_a_projection_is_that_of_the_base_model():
+    rng = np.random.default_rng(0)
+    text, y = np.eye(6)[:3], np.repeat([0, 1, 2], 4)
+    x = text[y] + 0.2 * rng.normal(size=(12, 6))
+    clf = FewShotClassifier("arrays", "tip_adapter").fit(x, y, text=text)
+    expected = x / np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(clf.transform(x), expected, atol=1e-5)
+
+
+def test_top_k_ranks_classes(colour_model):
+    ranked = colour_model.top_k(IMAGES, 2)
+    probabilities = colour_model.predict_proba(IMAGES)
+    for row, label, of_image in zip(ranked, colour_model.predict(IMAGES), probabilities, strict=True):
+        assert [p for _, p in row] == pytest.approx(sorted(of_image, reverse=True)[:2])
+        assert row[0][0] == label
+    assert [len(row) for row in colour_model.top_k(IMAGES, 9)] == [3, 3, 3]
+    with pytest.raises(UsageError):
+        colour_model.top_k(IMAGES, 0)
+
+
+def test_add_returns_the_classifier(colour_model):
+    clf = copy.copy(colour_model)
+    assert clf.add(names=["purple"]) is clf
+    assert clf.added_["added_classes"] == ["purple"]
+
+
+def test_an_unfitted_classifier_raises_what_scikit_learn_would():
+    clf = FewShotClassifier()
+    for use in (clf.predict, clf.transform, clf.score, clf.top_k):
+        with pytest.raises(prolip.NotFittedError) as caught:
+            use(["a.jpg"])
+        assert isinstance(caught.value, UsageError)
+        assert isinstance(caught.value, ValueError)
+        assert isinstance(caught.value, AttributeError)
+    assert not hasattr(clf, "classes_")
+    assert isinstance(pickle.loads(pickle.dumps(not_fitted("no"))), prolip.NotFittedError)
+
+
+def test_a_missing_file_is_a_file_not_found_error(colour_model, tmp_path):
+    missing = tmp_path / "none"
+    uses = {
+        "folder": lambda: FewShotClassifier().fit(missing),
+        "one image": lambda: colour_model.predict(missing / "a.jpg"),
+        "several images": lambda: colour_model.predict([missing / "a.jpg", missing / "b.jpg"]),
+        "embeddings": lambda: FewShotClassifier("arrays").fit(missing / "x.npz"),
+        "descriptions": lambda: FewShotClassifier(descriptions=missing / "d.json").fit(tmp_path),
+        "model": lambda: FewShotClassifier.load(missing),
+        "empty folder": lambda: FewShotClassifier.load(tmp_path),
+    }
+    for name, use in uses.items():
+        with pytest.raises(FileNotFoundError) as caught:
+            use()
+        assert isinstance(caught.value, prolip.ProlipError), name
+        assert "none" in str(caught.value) or str(tmp_path) in str(caught.value), name
