@@ -1,5 +1,7 @@
 """The estimator on features, among scikit-learn's own tools."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -43,8 +45,9 @@ def test_a_classifier_of_images_among_scikit_learns_tools():
     images = [np.full((8, 8, 3), 200 * label + 5 * i, np.uint8) for i, label in enumerate(y)]
     clf = FewShotClassifier("arrays", "rla", lam="1/N")
     for use in (check_is_fitted, lambda clf: clf.predict(x)):
-        with pytest.raises(NotFittedError):
+        with pytest.raises(NotFittedError) as caught:
             use(clf)
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), NotFittedError)
     check_is_fitted(clf.fit(x, y, text=np.eye(5)[:2]))
     assert not hasattr(clone(clf), "model_")
     search = GridSearchCV(FewShotClassifier("offline", "prolip", store=False), {"lam": [0.1, 1.0]}, cv=2)

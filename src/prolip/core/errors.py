@@ -31,13 +31,14 @@ def not_fitted(message: str) -> NotFittedError:
     theirs = sys.modules.get("sklearn.exceptions")
     if theirs is None:
         return NotFittedError(message)
+    bases = (NotFittedError, theirs.NotFittedError)
+    both: type[NotFittedError] = type("NotFittedError", bases, {"__reduce__": _reduce_not_fitted})
+    return both(message)
 
-    class BothNotFittedError(NotFittedError, theirs.NotFittedError):  # type: ignore[name-defined]
-        def __reduce__(self) -> Any:
-            return not_fitted, self.args
 
-    BothNotFittedError.__name__ = BothNotFittedError.__qualname__ = NotFittedError.__name__
-    return BothNotFittedError(message)
+def _reduce_not_fitted(error: NotFittedError) -> Any:
+    """Pickle a class that is created at run time."""
+    return not_fitted, error.args
 
 
 class UnknownNameError(UsageError):
