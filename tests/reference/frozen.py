@@ -86,12 +86,14 @@ NEEDS_TEXT_FEATURES = ("prolip_text",)
 
 # Largest difference allowed, as a share of the largest logit of a task. Where a solver stops at a tolerance,
 # another rounding makes it stop elsewhere: those are some ten times what features moved by 1e-12 of their
-# size change (`anchored` computes in float32: 1e-7). A search may settle on a neighbour.
+# size change (`anchored` computes in float32: 1e-7). Searches for lam whose candidates are nearly tied may
+# settle on a neighbour, which the same method at lam = 1/N cannot.
 TOLERANCE = 1e-5
 TOLERANCES = {
     **dict.fromkeys(["anchored", "anchored, fixed scale", "anchored, another seed"], 2e-2),
     **dict.fromkeys(["prolip_text", "prolip_text, 1/N", "prolip_text, validation"], 0.5),
-    **dict.fromkeys(["cross_modal", "task_res", "task_res, validation", "prolip+task_res"], 1e-2),
+    **dict.fromkeys(["cross_modal", "task_res"], 0.3),
+    **dict.fromkeys(["task_res, validation", "prolip+task_res"], 1e-2),
     **dict.fromkeys(["prolip, validation", "clap, adaptive"], 2e-3),
     **dict.fromkeys(["linear_probe", "linear_probe, pre", "rla+clap", "task_res, 1/N", "clap"], 1e-3),
     **dict.fromkeys(["cross_modal, 1/N", "cross_modal, validation", "prolip_text, whole mean"], 1e-3),
