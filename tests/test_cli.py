@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -398,6 +399,29 @@ def test_absolute_paths_in_a_table_where_they_are_allowed(prolip, photos, tmp_pa
     for command in ("eval", "predict"):
         assert prolip(command, tmp_path / "model", listed)[0] == 1
         assert prolip(command, tmp_path / "model", listed, "--absolute-paths")[0] == 0
+
+
+def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_path):
+    listed, saved = tmp_path / "a.csv", tmp_path / "model"
+    paths = sorted((photos / "train").glob("*/*.png"))
+    rows = [f"{path.relative_to(photos).as_posix()},{path.parent.name}" for path in paths]
+    listed.write_text("id,breed\n" + "\n".join(rows))
+    images = ("--image-column", "id", "--images-dir", photos)
+    columns = (*images, "--label-column", "breed")
+    code, _, err = prolip("fit", listed, "-o", saved)
+    assert code == 1
+    assert "--image-column" in err
+    code, out, err = prolip("fit", listed, "-o", saved, *columns, "--shots", "4", "--json")
+    assert (code, json.loads(out)["class_names"]) == (0, ["blue", "green", "red"]), err
+    assert prolip("eval", saved, listed, *columns)[0] == 0
+    assert prolip("check", listed, *columns)[0] == 0
+    assert prolip("add", saved, listed, *columns)[0] == 0
+    for command in ("predict", "suggest"):
+        assert prolip(command, saved, listed, *images)[0] == 0
+    out = prolip("compare", listed, "--method", "zero_shot", *columns)[1]
+    assert out.splitlines()[-1].endswith(
+        shlex.join(map(str, ("--image-column", "id", *columns[4:], *columns[2:4])))
+    )
 
 
 def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkeypatch):

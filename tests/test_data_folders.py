@@ -231,8 +231,8 @@ def test_a_table_inside_a_split(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file_name,caption\n1.jpg,nice\n", r"line 2: no label \(columns: file_name, caption"),
-        ("name,label\n1.jpg,cat\n", "line 2: no file_name"),
+        ("file_name,caption\n1.jpg,nice\n", r"line 2: no column of labels \(columns: file_name, caption"),
+        ("name,label\n1.jpg,cat\n", "line 2: no column of images"),
         ("file_name,label\n1.jpg,cat\n2.jpg,\n", "line 3: label is ''"),
         ("file_name,label\n1.jpg,cat\n2.jpg\n", "line 3: label is None"),
         ("file_name,label\n1.jpg,cat\nlost.jpg,dog\n", r"line 3: 'lost\.jpg' is not a file"),

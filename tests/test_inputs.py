@@ -19,6 +19,7 @@ from prolip.api.inputs import as_images
 from prolip.api.support import ImageSource, NeedsLabelsError
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
+from prolip.data.tables import MissingColumnError
 from prolip.features import load_image
 from prolip.features.images import BadImage
 from prolip.io.environment import MissingPackageError
@@ -252,6 +253,40 @@ def test_files_outside_a_table_only_where_the_user_says_so(folder, expected, tmp
     images = read_images(inner / "a.csv", absolute_paths=True)
     assert (pixels(images.images), labels(images)) == expected
     assert pixels(list_images(inner / "a.csv", absolute_paths=True)) == expected[0]
+
+
+@pytest.mark.parametrize("image", ["image_path", "FilePath", "path", "file_name", "filename", "image"])
+@pytest.mark.parametrize("label", ["label", "labels", "class", "category"])
+def test_usual_columns_are_recognised(folder, expected, image, label):
+    rows = [f"7,{name},{label}" for name, label in rows_of(folder)]
+    (folder.parent / "list.csv").write_text(f"id,{image},{label}\n" + "\n".join(rows))
+    images = read_images(folder.parent / "list.csv")
+    assert (pixels(images.images), labels(images)) == expected
+
+
+def test_columns_and_the_folder_of_the_files_can_be_named(folder, expected, tmp_path):
+    (tmp_path / "lists").mkdir()
+    listed = tmp_path / "lists" / "a.csv"
+    rows = [f"{Path(name).relative_to('photos').as_posix()},x,{label}" for name, label in rows_of(folder)]
+    listed.write_text("Id,label,Breed\n" + "\n".join(rows))
+    columns = {"image_column": "id", "images_dir": folder}
+    images = read_images(listed, **columns, label_column="breed")
+    assert (pixels(images.images), labels(images)) == expected
+    assert pixels(list_images(listed, **columns)) == expected[0]
+    with pytest.raises(MissingColumnError) as error:
+        read_images(listed, images_dir=folder)
+    assert "image_path" in error.value.names
+    with pytest.raises(MissingColumnError) as error:
+        read_images(listed, **columns, label_column="race")
+    assert error.value.names == ("race",)
+    with pytest.raises(InputError):
+        read_images(listed, image_column="id", label_column="breed")
+    with pytest.raises(InputError):
+        read_images(listed, image_column="id", images_dir=tmp_path / "nowhere")
+    rows[0] = f"../{Path(rows_of(folder)[0][0]).as_posix()},x,red"
+    listed.write_text("Id,label,Breed\n" + "\n".join(rows))
+    with pytest.raises(InputError):
+        read_images(listed, **columns, label_column="breed")
 
 
 def test_names_come_back_from_a_csv_as_they_were(tmp_path):

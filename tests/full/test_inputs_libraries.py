@@ -67,7 +67,13 @@ def write_parquet(place, columns, **options):
 
 def test_parquet_with_paths_and_with_bytes(pictures, files, tmp_path, offline):
     check(write_parquet(tmp_path / "a.parquet", {"File_name": files, "Label": LABELS}), pictures, offline)
+    named = write_parquet(tmp_path / "n.parquet", {"Id": files, "label": [0] * 6, "breed": LABELS})
+    images = read_images(named, image_column="id", label_column="breed")
+    assert (pixels(images.images), len(images.classes)) == (pixels(pictures), 3)
     content = [png(picture) for picture in pictures]
+    named = write_parquet(tmp_path / "m.parquet", {"Photo": content, "breed": LABELS})
+    images = read_images(named, image_column="photo", label_column="breed")
+    assert (pixels(images.images), len(images.classes)) == (pixels(pictures), 3)
     rows = {"image": content, "label": LABELS}
     check(write_parquet(tmp_path / "b.parquet", rows, row_group_size=4), pictures, offline)
     rows = {"image": [{"bytes": c, "path": None} for c in content], "label": LABELS}
@@ -250,6 +256,9 @@ def test_data_frames(library, pictures, files, tmp_path, offline, monkeypatch):
         "pyarrow": lambda rows: module.table(rows),
     }[library]
     check(make({"path": files, "class": LABELS}), pictures, offline)
+    check(make({"image_path": files, "category": LABELS}), pictures, offline)
+    images = read_images(make({"id": files, "breed": LABELS}), image_column="id", label_column="breed")
+    assert (pixels(images.images), len(images.classes)) == (pixels(pictures), 3)
     check(make({"Image": [png(picture) for picture in pictures], "Label ": LABELS}), pictures, offline)
     images = read_images(
         make({"path": files, "label": [0, 0, 1, 1, 2, 2], "split": ["train"] * 4 + ["test"] * 2})

@@ -125,9 +125,9 @@ class ImageSource:
             raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
         return number_labels(listed, values, classes)
 
-    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
-        """List unlabelled images as (name, image), and count them."""
-        listed = list_images(list(sources), absolute_paths=absolute_paths)
+    def named(self, sources: Sequence[str], **tables: Any) -> tuple[Iterable[tuple[str, Any]], int]:
+        """List unlabelled images as (name, image), and count them; `tables` are options of `list_images`."""
+        listed = list_images(list(sources), **tables)
         return ((readable(str(image)), image) for image in listed), len(listed)
 
     def features(
@@ -204,7 +204,7 @@ class EmbeddingSource(ImageSource):
         numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
         return LabelledEmbeddings(**vars(numbered))
 
-    def named(self, sources: Sequence[str], absolute_paths: bool) -> tuple[Iterable[tuple[str, Any]], int]:
+    def named(self, sources: Sequence[str], **tables: Any) -> tuple[Iterable[tuple[str, Any]], int]:
         """List the rows of files."""
         rows = [
             (f"{readable(source)}:{i}", row)

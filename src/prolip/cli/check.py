@@ -122,24 +122,25 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
         encoder, classes = encoders.load(name, images.device), None
         clf = FewShotClassifier(encoder, **images.settings())
     reader = ImageSource.of(encoder, clf.reading)
-    train, test = _parts(reader, source, images.absolute_paths, classes)
+    train, test = _parts(reader, source, images, classes)
     with bar("encoding") as progress:
         return check_images(reader, Recipe(seed=seed), train, test, model=fitted, progress=progress)
 
 
 def _parts(
-    reader: ImageSource, source: Path, anywhere: bool, classes: Any
+    reader: ImageSource, source: Path, images: options.ImageInput, classes: Any
 ) -> tuple[Labelled, Labelled | None]:
     """Read training images, and test images if the folder has both."""
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit
 
-    train = read_images(source, split="train", min_classes=1 if classes else 2, absolute_paths=anywhere)
+    tables = images.tables(labelled=True)
+    train = read_images(source, split="train", min_classes=1 if classes else 2, **tables)
     labelled = reader.labelled(train, None, "train", classes)
     if train.split != "train":
         return labelled, None
     try:
-        test = read_images(source, split="test", min_classes=1, absolute_paths=anywhere)
+        test = read_images(source, split="test", min_classes=1, **tables)
     except MissingSplit:
         return labelled, None
     if test.images == train.images:

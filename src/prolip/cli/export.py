@@ -79,7 +79,7 @@ def _print_files(out: Path, written: list[str]) -> None:
 @options.base_model
 @option("--shard", metavar="I/N", default="1/1", help="Encode part I of N equal parts, counted from 1.")
 @option("--ray", metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here.")
-@options.group("images", options.ImageInput, without=("store", "no_store"))
+@options.group("images", options.ImageInput, without=("store", "no_store", "label_column"))
 def embed(
     source: tuple[str, ...], out: Path, model: str, shard: str, ray: str | None, images: options.ImageInput
 ) -> None:
@@ -101,7 +101,7 @@ def embed(
     if not (slash and number.isdecimal() and shards.isdecimal()):
         raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
     check_place(out)
-    listed = list_images(list(source), absolute_paths=images.absolute_paths)
+    listed = list_images(list(source), **images.tables())
     paths = [path for path in listed if isinstance(path, Path)]
     if len(paths) < len(listed):
         raise UsageError("embed stores the paths of files: unpack archives and tables of images")

@@ -94,7 +94,7 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
 @options.saved_model
 @argument("source", "DIR", "Images without labels: a folder, a table or an archive.")
 @option("--count", "-n", type=POSITIVE, default=10, help="Number of images to suggest.")
-@options.image_input
+@options.unlabelled_input
 def suggest(
     saved: options.SavedModelInput,
     source: str,
@@ -110,7 +110,7 @@ def suggest(
     from prolip.data import list_images
 
     clf = saved.load(images)
-    paths = list_images(source, absolute_paths=images.absolute_paths)
+    paths = list_images(source, **images.tables())
     with bar("encoding") as progress:
         found = clf.suggest(paths, count, progress=progress)
     if OUTPUT.get().json:

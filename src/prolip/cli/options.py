@@ -78,8 +78,17 @@ class ImageInput:
     exact_decode: bool = shared(
         flag("--exact-decode", help="Decode large images in full, which is several times slower."), False
     )
+    image_column: str | None = shared(
+        option("--image-column", show_default="recognised", help="The column of images in a table.")
+    )
+    label_column: str | None = shared(
+        option("--label-column", show_default="recognised", help="The column of labels in a table.")
+    )
+    images_dir: Path | None = shared(
+        option("--images-dir", type=PATH, show_default="its own", help="The folder of a table's files.")
+    )
     absolute_paths: bool = shared(
-        flag("--absolute-paths", help="Allow a table to name files outside its own folder."), False
+        flag("--absolute-paths", help="Allow a table to name files outside that folder."), False
     )
 
     def settings(self) -> dict[str, Any]:
@@ -92,9 +101,13 @@ class ImageInput:
         """Return labelled images as `fit` and `evaluate` take them; embeddings stay a path."""
         from prolip.data import read_images
 
-        if not self.absolute_paths:
-            return source
-        return read_images(source, split, min_classes=1, absolute_paths=True)
+        tables = self.tables(labelled=True)
+        return read_images(source, split, min_classes=1, **tables) if any(tables.values()) else source
+
+    def tables(self, labelled: bool = False) -> dict[str, Any]:
+        """Return how tables are read, as `list_images` takes it, or `read_images` if `labelled`."""
+        names = ("image_column", "images_dir", "absolute_paths", *(["label_column"] if labelled else []))
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -154,5 +167,6 @@ class TrainingInput:
 
 
 image_input = group("images", ImageInput)
+unlabelled_input = group("images", ImageInput, without=("label_column",))
 saved_model = group("saved", SavedModelInput)
 training_input = group("training", TrainingInput)

@@ -71,7 +71,7 @@ class SortOptions:
 @flag("--transductive", help="Classify all images together, if that helps held-out labelled ones.")
 @options.groups
 @options.group("sort", SortOptions)
-@options.image_input
+@options.unlabelled_input
 def predict(
     saved: options.SavedModelInput,
     sources: tuple[str, ...],
@@ -108,7 +108,7 @@ def predict(
         None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
     sorting = _sorting(model, predicting, sources, sort)
-    named, total = _named(model, sources, images.absolute_paths)
+    named, total = _named(model, sources, images.tables())
     skipped: list[tuple[str, str]] = []
     evidence: list[Evidence] = []
 
@@ -202,7 +202,7 @@ def _show_sorted(sorting: Sorting, skipped: int) -> None:
 
 
 def _named(
-    model: AdaptedModel, sources: tuple[str, ...], absolute_paths: bool
+    model: AdaptedModel, sources: tuple[str, ...], tables: dict[str, Any]
 ) -> tuple[Iterable[tuple[str, Any]], int | None]:
     """Return images with their names, and their number; standard input is read as it comes."""
     from prolip.api.support import ImageSource
@@ -210,7 +210,7 @@ def _named(
 
     if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    return ImageSource.of(model.encoder).named(sources, absolute_paths)
+    return ImageSource.of(model.encoder).named(sources, **tables)
 
 
 def _lines() -> Iterator[str]:

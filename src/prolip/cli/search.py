@@ -23,7 +23,7 @@ from prolip.cli.parameters import HTML, PATH, argument, command, flag, option
 )  # fmt: skip
 @flag("--yes", help="Download the model, if it is not here, without asking.")
 @option("--report", type=HTML, help="An .html file for a page of thumbnails.")
-@options.image_input
+@options.unlabelled_input
 def search(
     source: str,
     words: str | None,
@@ -62,7 +62,7 @@ def search(
         encoder = encoders.load(model, images.device)
     from prolip.data import list_images
 
-    listed = list_images(source, absolute_paths=images.absolute_paths)
+    listed = list_images(source, **images.tables())
     settings = images.settings()
     reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"], settings["exact_decode"])
     with bar("encoding") as progress:

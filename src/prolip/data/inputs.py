@@ -11,6 +11,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,21 @@ from prolip.data.folders import SPLITS, Folder, choose_split, class_folders, spl
 from prolip.data.imageset import ImageSet, LazyImage, class_names
 from prolip.data.objects import is_saved_dataset, load_saved_dataset, object_records
 from prolip.data.parquet import parquet_records
-from prolip.data.tables import TABLE_SUFFIXES, Find, Record, TableRow, files_in, read_rows, text_records
+from prolip.data.tables import TABLE_SUFFIXES, Find, Record, TableOptions, TableRow, read_rows, text_records
 
 Source = str | os.PathLike[str]
 Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
 
 
 def read_images(
-    source: Any, split: str | None = None, *, min_classes: int = 2, absolute_paths: bool = False
+    source: Any,
+    split: str | None = None,
+    *,
+    min_classes: int = 2,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    images_dir: Source | None = None,
+    absolute_paths: bool = False,
 ) -> ImageSet:
     """Read images and their labels.
 
@@ -42,15 +50,20 @@ def read_images(
         takes train where there are splits. `ImageSet.split` says what was taken.
     min_classes
         Fewer classes are an error. Fitting needs two; an evaluation can do with one.
+    image_column, label_column
+        The columns of a table, where they have other names than those of docs/data.md.
+    images_dir
+        The folder of the files that a table names; None is the folder of the table.
     absolute_paths
-        Whether a table may name files outside its own folder.
+        Whether a table may name files outside that folder.
     """
+    options = TableOptions(image_column, label_column, images_dir, absolute_paths)
     if split is not None and split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
-        images = _from_path(existing(source), split, absolute_paths)
-    elif (records := object_records(source, type(source).__name__, _anywhere())) is not None:
-        images = _from_records(records, _anywhere(), type(source).__name__, split)
+        images = _from_path(existing(source), split, options)
+    elif (records := _object_records(source, options)) is not None:
+        images = _from_records(records, _anywhere(options), options, type(source).__name__, split)
     else:
         raise UsageError(
             f"images with labels are a folder, a table or a dataset, not {type(source).__name__}"
@@ -67,11 +80,19 @@ def read_images(
 
 
 def list_images(
-    sources: Source | Iterable[Source], *, absolute_paths: bool = False
+    sources: Source | Iterable[Source],
+    *,
+    image_column: str | None = None,
+    images_dir: Source | None = None,
+    absolute_paths: bool = False,
 ) -> list[Path | LazyImage]:
-    """List images without labels: files, all images below folders and in archives, rows of tables."""
+    """List images without labels: files, all images below folders and in archives, rows of tables.
+
+    For the options of tables see `read_images`.
+    """
+    options = TableOptions(image_column, None, images_dir, absolute_paths)
     paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-    images = [image for path in map(existing, paths) for image in _listed(path, absolute_paths)]
+    images = [image for path in map(existing, paths) for image in _listed(path, options)]
     if not images:
         raise InputError("no images were given")
     return images
@@ -79,37 +100,42 @@ def list_images(
 
 def images_in(source: Any) -> list[Any] | None:
     """Return the images of a frame or a dataset in memory; None for anything else."""
-    records = object_records(source, type(source).__name__, _anywhere())
-    return None if records is None else _images(records, _anywhere())
+    options = TableOptions()
+    records = _object_records(source, options)
+    return None if records is None else _images(records, _anywhere(options), options)
 
 
 def is_source(value: Any) -> bool:
     """Whether this is an object with images and labels."""
-    return object_records(value, "", _anywhere()) is not None
+    return _object_records(value, TableOptions()) is not None
 
 
-def _from_path(path: Path, split: str | None, absolute_paths: bool) -> ImageSet:
-    if (records := _records_at(path, absolute_paths)) is not None:
+def _object_records(source: Any, options: TableOptions) -> Records | None:
+    return object_records(source, type(source).__name__, _anywhere(options), options)
+
+
+def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
+    if (records := _records_at(path, options)) is not None:
         folder = "" if path.is_dir() else path.parent.name
-        return _from_records(records, files_in(path.parent, absolute_paths), str(path), split, folder)
+        return _from_records(records, options.find_in(path.parent), options, str(path), split, folder)
     if path.is_dir() or is_archive(path):
         root = path if path.is_dir() else open_archive(path)
-        return _from_folder(root, split, absolute_paths)
+        return _from_folder(root, split, options)
     raise InputError(
         f"{path} is a file: give the folder that holds a folder per class, a table or an archive"
     )
 
 
-def _records_at(path: Path, absolute_paths: bool) -> Records | None:
+def _records_at(path: Path, options: TableOptions) -> Records | None:
     """Return the records of a table or of a saved dataset; None of anything else."""
     if path.is_dir() and is_saved_dataset(path):
-        return object_records(load_saved_dataset(path), str(path), files_in(path, absolute_paths))
+        return object_records(load_saved_dataset(path), str(path), options.find_in(path), options)
     if path.is_dir() or path.suffix.lower() not in TABLE_SUFFIXES:
         return None
-    return {"": _table_records(path, files_in(path.parent, absolute_paths))}
+    return {"": _table_records(path, options.find_in(path.parent), options)}
 
 
-def _from_folder(root: Folder, split: str | None, absolute_paths: bool) -> ImageSet:
+def _from_folder(root: Folder, split: str | None, options: TableOptions) -> ImageSet:
     chosen, folder = split, root
     if not (table := table_in(root)):
         splits = splits_in(root)
@@ -119,18 +145,22 @@ def _from_folder(root: Folder, split: str | None, absolute_paths: bool) -> Image
         folder = splits[chosen]
         if not (table := table_in(folder)):
             return class_folders(folder, chosen)
-    find = _files(folder, absolute_paths)
-    return _from_records({"": _table_records(table, find)}, find, str(table), chosen, folder.name)
+    find = _files(folder, options)
+    return _from_records(
+        {"": _table_records(table, find, options)}, find, options, str(table), chosen, folder.name
+    )
 
 
-def _from_records(records: Records, find: Find, place: str, split: str | None, folder: str = "") -> ImageSet:
+def _from_records(
+    records: Records, find: Find, options: TableOptions, place: str, split: str | None, folder: str = ""
+) -> ImageSet:
     """Make an image set of records; the name of the folder around them may be that of a split."""
     chosen = split_of(folder)
     if "" not in records:
         known = {found: each for name, each in records.items() if (found := split_of(name))}
         chosen = choose_split(known or records, split, place)
         records, split = {"": known[chosen]}, None
-    rows = read_rows(records[""], find)
+    rows = read_rows(records[""], find, options)
     if not rows:
         raise InputError(f"no images in {place}: it has no rows")
     if any(row.split for row in rows):
@@ -151,13 +181,13 @@ def _row_split(row: TableRow) -> str:
     return split
 
 
-def _listed(path: Path, absolute_paths: bool) -> list[Any]:
+def _listed(path: Path, options: TableOptions) -> list[Any]:
     """List the images of one path, whatever it is."""
     images: list[Any] = []
     if path.is_dir() or is_archive(path):
         images = list(images_below(path) if path.is_dir() else open_archive(path).images())
-    if not images and (records := _records_at(path, absolute_paths)) is not None:
-        images = _images(records, files_in(path.parent, absolute_paths))
+    if not images and (records := _records_at(path, options)) is not None:
+        images = _images(records, options.find_in(path.parent), options)
         if not images:
             raise InputError(f"no images in {path}: it has no rows")
     if images:
@@ -171,22 +201,22 @@ def _listed(path: Path, absolute_paths: bool) -> list[Any]:
     return [path]
 
 
-def _images(records: Records, find: Find) -> list[Any]:
-    return [row.image for each in records.values() for row in read_rows(each, find, labelled=False)]
+def _images(records: Records, find: Find, options: TableOptions) -> list[Any]:
+    return [row.image for each in records.values() for row in read_rows(each, find, options, labelled=False)]
 
 
-def _table_records(table: Path | LazyImage, find: Find) -> Iterator[Record]:
+def _table_records(table: Path | LazyImage, find: Find, options: TableOptions) -> Iterator[Record]:
     if table.suffix.lower() != ".parquet":
         return text_records(table)
     if not isinstance(table, Path):
         raise InputError(f"{table} is a Parquet table in an archive: unpack it, and name the table")
-    return parquet_records(table, find)
+    return parquet_records(table, find, options)
 
 
-def _files(folder: Folder, absolute_paths: bool) -> Find:
-    if isinstance(folder, ArchiveFolder):
+def _files(folder: Folder, options: TableOptions) -> Find:
+    if isinstance(folder, ArchiveFolder) and options.images_dir is None:
         return partial(_member, folder)
-    return files_in(folder, absolute_paths)
+    return options.find_in(Path() if isinstance(folder, ArchiveFolder) else folder)
 
 
 def _member(folder: ArchiveFolder, name: str) -> LazyImage:
@@ -196,6 +226,6 @@ def _member(folder: ArchiveFolder, name: str) -> LazyImage:
     return member
 
 
-def _anywhere() -> Find:
+def _anywhere(options: TableOptions) -> Find:
     """Find the files of tables in memory: the user's own, relative to the working folder."""
-    return files_in(Path(), absolute_paths=True)
+    return replace(options, absolute_paths=True).find_in(Path())

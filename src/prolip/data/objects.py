@@ -19,22 +19,26 @@ from typing import Any
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import InputError, UsageError
 from prolip.data.imageset import LazyImage
-from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
+from prolip.data.tables import LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record, TableOptions
 from prolip.io.environment import require
 
 
-def object_records(source: Any, place: str, find: Find) -> dict[str, Iterator[Record]] | None:
+def object_records(
+    source: Any, place: str, find: Find, options: TableOptions
+) -> dict[str, Iterator[Record]] | None:
     """Return the records of an object by the names of its splits ("" without splits); None of others.
 
     `find` opens the files that it names.
     """
     if _is_dataset(source):
         if not isinstance(source, dict):
-            return {"": _dataset_records(source, place, find)}
-        return {name: _dataset_records(each, f"{place}/{name}", find) for name, each in source.items()}
+            return {"": _dataset_records(source, place, find, options)}
+        return {
+            name: _dataset_records(each, f"{place}/{name}", find, options) for name, each in source.items()
+        }
     if _is_frame(source):
         return {"": _frame_records(source)}
-    return {"": _indexed_records(source)} if _is_indexed(source) else None
+    return {"": _indexed_records(source, options)} if _is_indexed(source) else None
 
 
 def is_saved_dataset(folder: Path) -> bool:
@@ -77,7 +81,7 @@ def _is_indexed(source: Any) -> bool:
     )
 
 
-def _dataset_records(source: Any, place: str, find: Find) -> Iterator[Record]:
+def _dataset_records(source: Any, place: str, find: Find, options: TableOptions) -> Iterator[Record]:
     """Yield the records of a Hugging Face dataset, labels by their names."""
     if not hasattr(source, "cast_column") or not hasattr(source, "__len__"):
         raise UsageError(f"{place} is streamed, and has no length: collect it into a Dataset first")
@@ -89,17 +93,22 @@ def _dataset_records(source: Any, place: str, find: Find) -> Iterator[Record]:
         typed = [name for name, each in kinds.items() if each == kind]
         return next(iter(typed), next((name for name in names if name in columns), None))
 
-    image = first(BYTES_COLUMNS + FILE_COLUMNS, "Image")
+    image = options.image_column and options.image_columns[0]
     if image is None:
+        image = first(options.image_columns, "Image")
+    if image is None or image not in columns:
         raise InputError(f"{place} has no column of images (columns: {', '.join(columns)[:200]})")
-    label = LABEL_COLUMNS[0] if LABEL_COLUMNS[0] in columns else first(LABEL_COLUMNS, "ClassLabel")
+    wanted = options.label_columns[0]
+    label = wanted if wanted in columns else first(LABEL_COLUMNS, "ClassLabel")
+    if options.label_column is not None and label != wanted:
+        raise InputError(f"{place} has no column {wanted} (columns: {', '.join(columns)[:200]})")
     split = next((name for name in SPLIT_COLUMNS if name in columns), None)
     labels = _dataset_labels(source, columns[label]) if label else None
     splits = source[columns[split]][:] if split else None
     content = _dataset_content(source, columns[image], kinds[image] == "Image", find)
     for row in range(len(source)):
-        cells: dict[str, Any] = {"image": LazyImage(f"{place}:{row}", partial(content, row))}
-        cells |= {} if labels is None else {"label": labels[row]}
+        cells: dict[str, Any] = {options.image_columns[0]: LazyImage(f"{place}:{row}", partial(content, row))}
+        cells |= {} if labels is None else {wanted: labels[row]}
         cells |= {} if splits is None else {"split": splits[row]}
         yield Record(f"{place}, row {row}", f"{place}:{row}", cells)
 
@@ -146,7 +155,7 @@ def _column_values(column: Any) -> list[Any]:
     return list(next(getattr(column, name) for name in names if hasattr(column, name))())
 
 
-def _indexed_records(source: Any) -> Iterator[Record]:
+def _indexed_records(source: Any, options: TableOptions) -> Iterator[Record]:
     dataset, rows = _unwrap(source)
     name = type(dataset).__name__
     targets, classes = getattr(dataset, "targets", None), _class_names(dataset)
@@ -162,7 +171,8 @@ def _indexed_records(source: Any) -> Iterator[Record]:
             image = LazyImage(f"{name}[{row}]", partial(_item_image, dataset, row))
             target = labels[row] if labels is not None else dataset[row][1]
         where = f"{name}, item {row}"
-        cells = {"image": image, "label": _target_name(target, classes, where)}
+        label = _target_name(target, classes, where)
+        cells = {options.image_columns[0]: image, options.label_columns[0]: label}
         yield Record(where, f"{name}[{row}]", cells)
 
 

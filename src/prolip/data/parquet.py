@@ -15,14 +15,14 @@ from typing import IO, Any
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.data.parquet_pages import check_pages
-from prolip.data.tables import BYTES_COLUMNS, FILE_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record
+from prolip.data.tables import SPLIT_COLUMNS, Find, Record, TableOptions
 from prolip.io.environment import require
 from prolip.io.reading import TooLarge, Unreadable, open_regular
 
 ROWS = 1_000_000
 
 
-def parquet_records(table: Path, find: Find) -> Iterator[Record]:
+def parquet_records(table: Path, find: Find, options: TableOptions) -> Iterator[Record]:
     """Yield the records of a Parquet file. Images are read on access; `find` opens files that it names."""
     parquet = require("pyarrow.parquet", "tables", f"reading {table.name}")
     file = open_regular(table)
@@ -36,7 +36,7 @@ def parquet_records(table: Path, find: Find) -> Iterator[Record]:
             if source.metadata.num_rows > ROWS:
                 raise TooLarge(table, f"it has more than {ROWS:,} rows: split it into several")
             rows = _Rows(table, source, find, file.close)
-            yield from _records(table, source, rows, pages)
+            yield from _records(table, source, rows, pages, options)
     except ProlipError:
         file.close()
         raise
@@ -45,10 +45,12 @@ def parquet_records(table: Path, find: Find) -> Iterator[Record]:
         raise Unreadable(table, f"it is not a Parquet file: {str(error)[:200]}") from error
 
 
-def _records(table: Path, source: Any, rows: _Rows, pages: IO[bytes]) -> Iterator[Record]:
+def _records(
+    table: Path, source: Any, rows: _Rows, pages: IO[bytes], options: TableOptions
+) -> Iterator[Record]:
     columns = {name.strip().lower(): name for name in source.schema_arrow.names}
-    image = next((name for name in BYTES_COLUMNS + FILE_COLUMNS if name in columns), None)
-    small = [name for name in LABEL_COLUMNS + SPLIT_COLUMNS if name in columns]
+    image = next((name for name in options.image_columns if name in columns), None)
+    small = [name for name in options.label_columns + SPLIT_COLUMNS if name in columns]
     kind = "" if image is None else str(source.schema_arrow.field(columns[image]).type)
     embedded = kind.startswith("struct") or "binary" in kind
     if image is not None and not embedded:

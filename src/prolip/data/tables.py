@@ -17,7 +17,7 @@ from typing import Any
 
 from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
-from prolip.data.files import is_file
+from prolip.data.files import existing, is_file
 from prolip.data.imageset import LazyImage
 from prolip.io.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
 
@@ -27,8 +27,10 @@ TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in TABLE_SUFFIXES)
 
 # The first of these columns that a table has is used.
 BYTES_COLUMNS = ("bytes", "image_bytes")
-FILE_COLUMNS = ("file_name", "filename", "file", "path", "image", "img")
-LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category", "target")
+FILE_COLUMNS = (
+    "file_name", "filename", "file", "image_path", "filepath", "file_path", "path", "image", "img",
+)  # fmt: skip
+LABEL_COLUMNS = ("label", "labels", "class", "class_name", "label_name", "category", "target")
 SPLIT_COLUMNS = ("split", "subset")
 
 Find = Callable[[str], Any]  # returns the image of a file name, or raises an InputError
@@ -53,13 +55,51 @@ class TableRow:
     where: str
 
 
-def read_rows(records: Iterable[Record], find: Find, labelled: bool = True) -> list[TableRow]:
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of a table have images and labels, and where the files are that it names."""
+
+    image_column: str | None = None  # None: the first of BYTES_COLUMNS and FILE_COLUMNS
+    label_column: str | None = None  # None: the first of LABEL_COLUMNS
+    images_dir: str | os.PathLike[str] | None = None  # None: the folder of the table
+    absolute_paths: bool = False  # whether a table may name files outside that folder
+
+    @property
+    def image_columns(self) -> tuple[str, ...]:
+        """The names that the column of images may have, in lower case."""
+        return BYTES_COLUMNS + FILE_COLUMNS if self.image_column is None else (_lowered(self.image_column),)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The names that the column of labels may have, in lower case."""
+        return LABEL_COLUMNS if self.label_column is None else (_lowered(self.label_column),)
+
+    def find_in(self, folder: Path) -> Find:
+        """Return a function that finds the files that a table in this folder names."""
+        return files_in(folder if self.images_dir is None else existing(self.images_dir), self.absolute_paths)
+
+
+class MissingColumnError(InputError):
+    """A table lacks a column; `names` are those that it may have."""
+
+    def __init__(self, record: Record, kind: str, names: tuple[str, ...]) -> None:
+        columns, expected = ", ".join(record.cells)[:200] or "none", ", ".join(names)
+        super().__init__(
+            f"{record.where}: no column of {kind}s (columns: {columns}): call it one of {expected}, "
+            f'or pass {kind}_column="..."'
+        )
+        self.names = names
+
+
+def read_rows(
+    records: Iterable[Record], find: Find, options: TableOptions, labelled: bool = True
+) -> list[TableRow]:
     """Return the images and labels of records. A missing label, and two labels for one file, are errors."""
     rows: list[TableRow] = []
     label_of: dict[Path, str] = {}
     for record in records:
-        image = _image(record, find)
-        label = _label(record) if labelled else None
+        image = _image(record, find, options.image_columns)
+        label = _label(record, options.label_columns) if labelled else None
         if label is not None and isinstance(image, Path) and label_of.setdefault(image, label) != label:
             raise InputError(f"{record.where}: {image.name} is both {label_of[image]!r} and {label!r}")
         split = _column(record.cells, SPLIT_COLUMNS)
@@ -153,20 +193,22 @@ def _archived_text(table: LazyImage) -> str:
 
 
 def _by_column(cells: dict[Any, Any]) -> dict[str, Any]:
-    return {str(name).strip().lower(): value for name, value in cells.items()}
+    return {_lowered(name): value for name, value in cells.items()}
+
+
+def _lowered(name: Any) -> str:
+    return str(name).strip().lower()
 
 
 def _column(cells: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in cells), None)
 
 
-def _image(record: Record, find: Find) -> Any:
+def _image(record: Record, find: Find, columns: tuple[str, ...]) -> Any:
     """Return the image of a row: the file that it names, or the content that it holds."""
-    column = _column(record.cells, BYTES_COLUMNS + FILE_COLUMNS)
+    column = _column(record.cells, columns)
     if column is None:
-        known = ", ".join(FILE_COLUMNS + BYTES_COLUMNS)
-        columns = ", ".join(record.cells) or "none"
-        raise InputError(f"{record.where}: no file_name (columns: {columns[:200]}; {known} would do)")
+        raise MissingColumnError(record, "image", columns)
     value = record.cells[column]
     if isinstance(value, dict):  # as Hugging Face stores images: {"bytes", "path"}
         value = value.get("bytes") or value.get("path")
@@ -191,13 +233,10 @@ def _from_base64(text: str, record: Record, column: str) -> bytes:
         raise InputError(f"{record.where}: {column} is not base64: {error}") from error
 
 
-def _label(record: Record) -> str:
-    column = _column(record.cells, LABEL_COLUMNS)
+def _label(record: Record, columns: tuple[str, ...]) -> str:
+    column = _column(record.cells, columns)
     if column is None:
-        raise InputError(
-            f"{record.where}: no label (columns: {', '.join(record.cells)[:200] or 'none'}; "
-            f"{', '.join(LABEL_COLUMNS)} would do)"
-        )
+        raise MissingColumnError(record, "label", columns)
     value = record.cells[column]
     if isinstance(value, float) and value.is_integer():  # a data frame has floats where integers are missing
         value = int(value)
