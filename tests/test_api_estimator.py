@@ -10,6 +10,7 @@ import pytest
 import prolip
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, UsageError
+from prolip.api.inputs import EmptyClassError
 from prolip.core.errors import not_fitted
 
 IMAGES = [blotch(colour, 500 + k) for k, colour in enumerate(COLOURS.values())]
@@ -111,3 +112,63 @@ def test_a_missing_file_is_a_file_not_found_error(colour_model, tmp_path):
             use()
         assert isinstance(caught.value, prolip.ProlipError), name
         assert "none" in str(caught.value) or str(tmp_path) in str(caught.value), name
+
+
+def test_a_mapping_and_pairs_are_fitted_as_two_lists_are(offline):
+    images = {name: [blotch(c, 10 * k + i) for i in range(3)] for k, (name, c) in enumerate(COLOURS.items())}
+    pairs = [(image, name) for name, each in images.items() for image in each]
+
+    def fit(*data):
+        return FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(*data)
+
+    expected = fit([image for image, _ in pairs], [name for _, name in pairs])
+    for data in (images, pairs, tuple(pairs)):
+        clf = fit(data)
+        assert clf.classes_.tolist() == sorted(COLOURS)
+        np.testing.assert_array_equal(clf.predict_proba(IMAGES), expected.predict_proba(IMAGES))
+    fresh = dict(zip(COLOURS, IMAGES, strict=True))
+    assert clf.score(fresh) == clf.score([(image, name) for name, image in fresh.items()]) == 1.0
+
+
+def test_a_mapping_may_name_folders(offline, photos):
+    folders = {folder.name: folder for folder in (photos / "train").iterdir()}
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(folders)
+    assert clf.info_["images"] == 18
+    assert clf.score(photos / "test") == 1.0
+
+
+def test_labels_are_refused_where_they_do_not_belong(colour_model):
+    clf = FewShotClassifier(colour_model.model_.encoder, store=False)
+    with pytest.raises(EmptyClassError):
+        clf.fit({"cat": IMAGES[:1], "dog": []})
+    with pytest.raises(UsageError):
+        clf.fit({"cat": IMAGES[:1], "dog": IMAGES[1:]}, ["cat", "dog", "dog"])
+    for labelled in ({"cat": IMAGES}, {"cat.jpg": "cat"}, [(IMAGES[0], "cat")]):
+        with pytest.raises(UsageError):
+            colour_model.predict(labelled)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"method": "prolip", "lam": "1/N", "shots": 2, "seed": 3, "views": 2},
+        {"method": "prolip", "lam": 0.5, "templates": "a {}", "options": {"solver": "exact"}},
+        {"templates": ["a {}", "the {}"], "calibrate": False, "descriptions": {"red": ["blood"]}},
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*have no description")
+def test_a_loaded_classifier_has_the_parameters_that_it_was_saved_with(photos, tmp_path, params):
+    clf = FewShotClassifier(store=False, **params).fit(photos)
+    clf.save(tmp_path / "model")
+    loaded = FewShotClassifier.load(tmp_path / "model", store=False)
+    assert loaded.get_params() == clf.get_params()
+    assert repr(loaded) == repr(clf)
+    encoder = loaded.model_.encoder
+    assert loaded.fit(photos).model_.encoder is encoder
+
+
+def test_a_loaded_classifier_has_the_base_model_that_it_was_given(colour_model, offline, tmp_path):
+    colour_model.save(tmp_path / "model")
+    assert FewShotClassifier.load(tmp_path / "model", base=offline).model is offline
+    assert FewShotClassifier.load(tmp_path / "model", base="offline").model == "offline"

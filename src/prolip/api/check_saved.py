@@ -67,6 +67,7 @@ _RECIPE: dict[str, Callable[[Any], bool]] = {
     "descriptions": _object,
     "calibrate": lambda value: isinstance(value, bool),
     "spoken": lambda value: _object(value) and all(map(_text, value.values())),
+    "shots": lambda value: value is None or (_count(value) and value >= 1),
 }
 _SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _object}
 
@@ -92,7 +93,7 @@ def _numbers(value: Any) -> Iterator[float]:
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
     """Return the recipe, checked as far as possible without importing the method."""
-    saved = dict(config["recipe"])
+    saved = {"shots": None, **config["recipe"]}  # models of earlier versions have no `shots`
     _check("its recipe", saved, _RECIPE, exact=True)
     if saved["method"] in ("prolip", "rla") and saved["lam"] == "auto":  # the former name of `anchored`
         saved |= {"method": "anchored", "lam": None}

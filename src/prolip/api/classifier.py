@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggestions import Suggestion
     from prolip.evaluate.unlabelled import TransductivePredictions
+
+
+class TrainingImagesWarning(UserWarning):
+    """A model is evaluated on images that it was fitted on."""
 
 
 class FewShotClassifier:
@@ -142,9 +146,10 @@ class FewShotClassifier:
         ----------
         images
             A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
-            paths, bytes, PIL images or arrays. For model="arrays": embeddings [n, D], or a file of them.
+            paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as pairs
+            [(image, label), ...]. For model="arrays": embeddings [n, D], or a file of them.
         labels
-            One per image, names or numbers; a folder has its own.
+            One per image, names or numbers; None where `images` have labels.
         text
             For model="arrays": class rows [K, D].
         unlabelled
@@ -160,7 +165,6 @@ class FewShotClassifier:
             source,
             recipe,
             labelled,
-            shots=self.shots,
             unlabelled=unlabelled,
             progress=progress,
             training=training,
@@ -190,7 +194,6 @@ class FewShotClassifier:
             recipe,
             labelled,
             candidates=candidates,
-            shots=self.shots,
             progress=progress,
             fitting=fitting,
         )
@@ -271,7 +274,7 @@ class FewShotClassifier:
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""
-        return float(self.evaluate(images, labels)["accuracy"])
+        return float(self._figures(images, labels, None)["accuracy"])
 
     def evaluate(
         self, images: Any, labels: Any = None, *, progress: Progress | None = None
@@ -282,10 +285,21 @@ class FewShotClassifier:
         a perfectly calibrated one on as many images. `rejected` is the fraction that `predict` with `reject`
         would reject. `duplicates` is the number of images that the model was fitted on.
         """
+        return self._figures(images, labels, progress)
+
+    def _figures(self, images: Any, labels: Any, progress: Progress | None) -> dict[str, Any]:
         from prolip.api.evaluate import figures, predict_labelled
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
-        return figures(model, predict_labelled(model, labelled, self.reading, progress)).to_json()
+        found = figures(model, predict_labelled(model, labelled, self.reading, progress))
+        if found.duplicates:
+            warnings.warn(
+                f"{found.duplicates} of {found.images} images are training images, and the accuracy is "
+                "optimistic: `confidence_.figures` has that on held-out training images",
+                TrainingImagesWarning,
+                stacklevel=3,
+            )
+        return found.to_json()
 
     # New images and classes
 
@@ -350,10 +364,14 @@ class FewShotClassifier:
     ) -> FewShotClassifier:
         """Read a saved classifier; a base model that was never used here needs `base` or `trust_base`."""
         model = saving.load(path, device, base=base, trust_base=trust_base)
-        params = asdict(model.recipe) | {"descriptions": model.recipe.descriptions or None}
-        del params["prompt_names"]
-        params |= {"store": store, "skip_bad": skip_bad, "exact_decode": exact_decode, "device": device}
-        clf = cls(model.encoder, **params)
+        clf = cls(
+            model.encoder.name if base is None else base,
+            **model.recipe.params(),
+            device=device,
+            store=store,
+            skip_bad=skip_bad,
+            exact_decode=exact_decode,
+        )
         clf.model_ = model
         return clf
 
@@ -382,13 +400,23 @@ class FewShotClassifier:
         check_device(self.device)
         options = {} if self.options is None else self.options
         texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
-        recipe = Recipe(self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate)
+        recipe = Recipe(
+            self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate, shots=self.shots
+        )
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may come from a file, and must be trusted
         recipe.create()
-        encoder = self.model if isinstance(self.model, Encoder) else encoders.load(self.model, self.device)
-        source = ImageSource.of(encoder, self.reading)
+        source = ImageSource.of(self._encoder(), self.reading)
         return source, recipe, source.labelled(images, labels, "train", text=text)
+
+    def _encoder(self) -> Encoder:
+        """Return the encoder; that of the fitted model if it has the same name and device."""
+        if isinstance(self.model, Encoder):
+            return self.model
+        known = self.model_.encoder if hasattr(self, "model_") else None
+        if known is not None and known.name == self.model and self.device in ("auto", known.device):
+            return known
+        return encoders.load(self.model, self.device)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()

@@ -17,7 +17,6 @@ def compare(
     labelled: Labelled,
     *,
     candidates: Sequence[Candidate | str] | None,
-    shots: int | None,
     progress: Progress | None,
     fitting: Progress | None,
 ) -> Comparison:
@@ -41,6 +40,6 @@ def compare(
                     f"{each.method} trains the encoder, for minutes: fit it, and compare by evaluation"
                 )
     source = source.with_text(labelled.text)
-    task = source.read(labelled, recipe, shots=shots, progress=progress).require_task()
+    task = source.read(labelled, recipe, progress).require_task()
     exports = partial(formats, encoder=source.encoder)
     return compare_on(task, chosen, seed=recipe.seed, exports=exports, progress=fitting)

@@ -20,7 +20,6 @@ def fit_images(
     recipe: Recipe,
     labelled: Labelled,
     *,
-    shots: int | None = None,
     unlabelled: Any = None,
     progress: Progress | None = None,
     training: Progress | None = None,
@@ -33,7 +32,7 @@ def fit_images(
     if unlabelled is not None and not recipe.calibrate:
         raise UsageError("unlabelled images need calibrate=True: held-out images say whether they help")
     source = source.with_text(labelled.text)
-    support = source.read(labelled, recipe, shots=shots, progress=progress)
+    support = source.read(labelled, recipe, progress)
     model = fit_support(source.encoder, recipe, labelled.classes, support, training)
     return model if unlabelled is None else learn_from_pool(model, unlabelled, source, progress)
 

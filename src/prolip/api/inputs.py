@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from prolip.core import InputError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.data import ImageSet, LazyImage, list_images
 from prolip.data.files import refuse_url
-from prolip.data.inputs import images_in
+from prolip.data.inputs import images_in, is_source
 from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.pixels import is_single_image
 
@@ -23,6 +23,14 @@ class UnknownLabelError(InputError):
     def __init__(self, label: Any, classes: int) -> None:
         super().__init__(f"label {label!r} is not among the {classes} classes of this model")
         self.label = label
+
+
+class EmptyClassError(InputError):
+    """The class `name` has no image that can be used."""
+
+    def __init__(self, name: Any, why: str) -> None:
+        super().__init__(f"class {name!r} has no image left ({why})")
+        self.name = name
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +59,26 @@ class LabelledEmbeddings(Labelled):
         return None
 
 
+def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
+    """Return images and labels of {label: images} or of [(image, label), ...]; others as they are."""
+    if isinstance(images, Mapping) and not is_source(images):
+        if labels is not None:
+            raise UsageError("labels are the keys of a mapping of images: leave labels out")
+        listed = {label: as_images(each) for label, each in images.items()}
+        if (empty := next((label for label, each in listed.items() if not each), None)) is not None:
+            raise EmptyClassError(empty, "its list is empty")
+        pairs = [(image, label) for label, each in listed.items() for image in each]
+    elif labels is None and isinstance(images, (list, tuple)) and images and all(map(_is_pair, images)):
+        pairs = list(images)
+    else:
+        return images, labels
+    return [image for image, _ in pairs], [label for _, label in pairs]
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
 def as_images(images: Any) -> list[Any]:
     """List images without labels; see `prolip.data.inputs`.
 
@@ -65,6 +93,10 @@ def as_images(images: Any) -> list[Any]:
         return list(images.images)
     if (found := images_in(images)) is not None:
         return found
+    if isinstance(images, Mapping):
+        raise UsageError(
+            "images to predict are a list, a folder or one image, not a mapping: pass its values"
+        )
     if hasattr(images, "ndim") and hasattr(images, "shape"):
         one = is_single_image(images)
         if one is None:
@@ -89,6 +121,8 @@ def _single(image: Any) -> Any:
         if not isinstance(content, bytes):
             raise UsageError("a file of an image must be opened in binary mode ('rb')")
         return content
+    if _is_pair(image):
+        raise UsageError("images to predict have no labels: pass the images alone, not (image, label) pairs")
     if isinstance(image, str):
         refuse_url(str(as_path(image, "an image")) and image)
     return image

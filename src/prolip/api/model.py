@@ -48,10 +48,11 @@ class Recipe:
     descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences (`api.texts`)
     calibrate: bool = True  # by cross-validation on the training images
     prompt_names: dict[str, str] = field(default_factory=dict)  # of classes that prompts name differently
+    shots: int | None = None  # images per class that are sampled for the fit; None takes all
 
     def __post_init__(self) -> None:
         """Convert NumPy scalars to Python's, which can be saved."""
-        for name in ("lam", "views", "seed"):
+        for name in ("lam", "views", "seed", "shots"):
             object.__setattr__(self, name, to_python_scalar(getattr(self, name)))
         if not isinstance(self.options, Mapping):
             raise UsageError(f"options must be a mapping of names to values, got {self.options!r:.80}")
@@ -65,6 +66,21 @@ class Recipe:
         if twice := next((name for name in names if name in taken and name not in self.prompt_names), None):
             raise PromptNameError(taken[twice], twice)
         return [self.prompt_names.get(name, name) for name in names]
+
+    def params(self) -> dict[str, Any]:
+        """Return the recipe as parameters of `FewShotClassifier`, with None for what is the default."""
+        given = list(self.templates) if len(self.templates) > 1 else self.templates[0]
+        return {
+            "method": self.method,
+            "lam": self.lam,
+            "views": self.views,
+            "seed": self.seed,
+            "shots": self.shots,
+            "templates": None if self.templates == tuple(as_templates(None)) else given,
+            "descriptions": {name: list(each) for name, each in self.descriptions.items()} or None,
+            "options": dict(self.options) or None,
+            "calibrate": self.calibrate,
+        }
 
     def create(self) -> methods.Method:
         """Return the method with its options, which are checked once."""

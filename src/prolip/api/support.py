@@ -2,7 +2,7 @@
 
     source = ImageSource.of(encoder, options)                # an EmbeddingSource if there is no encoder
     labelled = source.labelled("photos/train", None, "train")
-    support = source.read(labelled, recipe, shots=16)        # sampled, encoded, without copies
+    support = source.read(labelled, Recipe(shots=16))        # sampled, encoded, without copies
 
 This is the only builder of a `Task` for an adapted model.
 """
@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from prolip.api.inputs import (
+    EmptyClassError,
     Labelled,
     LabelledEmbeddings,
     UnknownLabelError,
     as_images,
     match_names,
     number_labels,
+    split_labels,
 )
 from prolip.api.model import Recipe, Support
 from prolip.api.texts import check_descriptions, class_texts
@@ -56,14 +58,6 @@ class NeedsLabelsError(UsageError):
 
 class DuplicateWarning(UserWarning):
     """Images occur more than once, in one class or in two."""
-
-
-class EmptyClassError(InputError):
-    """The class `name` has no image that can be used."""
-
-    def __init__(self, name: Any, why: str) -> None:
-        super().__init__(f"class {name!r} has no image left ({why})")
-        self.name = name
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,8 @@ class ImageSource:
     def labelled(
         self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
     ) -> Labelled:
-        """Read labelled images: a folder, a table, an archive or a dataset; or images and a list of labels.
+        """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
+        mapping of labels to images; or (image, label) pairs.
 
         `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
         others may follow. `text` are class rows, which only embeddings have.
@@ -112,9 +107,13 @@ class ImageSource:
             raise UsageError(
                 f"text is for embeddings (model='arrays'): {self.encoder.name} encodes the class names"
             )
+        images, labels = split_labels(images, labels)
         if labels is None and not isinstance(images, ImageSet):
             if not isinstance(images, (str, os.PathLike)) and not is_source(images):
-                raise NeedsLabelsError("a list of images needs labels; a folder per class has its own")
+                raise NeedsLabelsError(
+                    "a list of images needs labels: as a second list, as [(image, label), ...], or as "
+                    "{label: images}; a folder per class has its own"
+                )
             images = read_images(images, split=split, min_classes=1 if classes else 2)
         if labels is None:
             names = [images.classes[k] for k in images.labels]
@@ -156,15 +155,13 @@ class ImageSource:
         self,
         labelled: Labelled,
         recipe: Recipe,
-        *,
-        shots: int | None = None,
         progress: Progress | None = None,
     ) -> Support:
         """Sample images, encode them, drop copies, and add the texts of their classes."""
         names = self.prompt_names(recipe, labelled.classes)
         check_descriptions(recipe, names)
-        warn_of_short_classes(labelled.y, shots)
-        chosen = sample_few_shot(labelled.y, shots, recipe.seed)
+        warn_of_short_classes(labelled.y, recipe.shots)
+        chosen = sample_few_shot(labelled.y, recipe.shots, recipe.seed)
         found = self.features([labelled.images[i] for i in chosen], range(recipe.views), progress)
         y = [labelled.y[chosen[i]] for i in found.kept]
         fresh = new_images(found.hashes, y, labelled.classes, {})

@@ -44,7 +44,6 @@ def export(
     if evaluate is not None:
         with bar("encoding") as progress:
             evaluation = clf.evaluate(str(evaluate), progress=progress)
-        report_skipped([], evaluation["duplicates"])
     say("writing, and checking what was written ...")
     _print_files(out, clf.export(out, list(to), force=force, evaluation=evaluation))
 
