@@ -131,7 +131,7 @@ def test_a_fit_through_onnx_and_hf_agrees(folder, tmp_path):
             encoder, method="prolip", lam="1/N", templates=["a photo of a {}"], store=False
         )
         .fit(pictures, labels)
-        .logits(pictures)
+        .decision_function(pictures)
         for encoder in encoders
     ]
     assert_close(*logits, atol=1e-3, rtol=1e-3)

@@ -230,7 +230,9 @@ def test_prograd_steps_along_its_projected_gradient(encoders):
     z = to_torch(unit_rows(task.embeddings()[0]))
     logits = 10.0 * z @ prompts.embed(context).T
     teacher = (10.0 * z @ to_torch(task.text.rows).T).softmax(dim=1)
-    (own,) = torch.autograd.grad(-logits.log_softmax(1)[range(12), task.y].mean(), context, retain_graph=True)
+    (own,) = torch.autograd.grad(
+        -logits.log_softmax(1)[range(12), to_torch(task.y)].mean(), context, retain_graph=True
+    )
     (general,) = torch.autograd.grad(-(teacher * logits.log_softmax(1)).sum(1).mean(), context)
     along = float((own * general).sum())
     step = own if along >= 0 else own - along / float((general**2).sum()) * general
