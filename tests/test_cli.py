@@ -160,20 +160,54 @@ def test_wrong_input_is_one_line_and_an_exit_code(prolip, photos, tmp_path, argu
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_image_stops_the_fit_and_skip_bad_goes_on(prolip, photos, tmp_path):
+def test_a_damaged_image_among_many_is_skipped_and_listed(prolip, photos, tmp_path):
     bad = photos / "train" / "red" / "0.png"
     bad.write_bytes(b"not an image")
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    code, _, err = prolip(*fit, "--strict")
     assert code == 1
     assert "0.png" in err
-    assert "go on without it (--skip-bad)" in err
+    assert "skip it (without --strict)" in err
     assert not (tmp_path / "model").exists()
-    code, out, err = prolip(
-        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--skip-bad", "--json"
-    )
-    assert code == 0
-    assert json.loads(out)["skipped"] == 1
+    code, out, err = prolip(*fit)
+    assert code == 0, err
+    assert "17, from 5 (red) to 6" in out
     assert "1 image could not be read and was left out" in err
+    assert str(bad) in "".join(err.split())
+    assert json.loads(prolip(*fit, "--force", "--json")[1])["skipped"] == 1
+
+
+def test_too_many_damaged_images_and_a_damaged_class_are_errors(prolip, photos, tmp_path, colour_model):
+    saved = tmp_path / "saved"
+    colour_model.save(saved)
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    for name in ("0.png", "1.png"):
+        (photos / "train" / "red" / name).write_bytes(b"not an image")
+    code, _, err = prolip(*fit)
+    assert (code, "2 of 18 images cannot be read, more than 10%" in " ".join(err.split())) == (1, True)
+    assert not (tmp_path / "model").exists()
+    for k in range(2, 6):
+        (photos / "train" / "red" / f"{k}.png").unlink()
+    (photos / "train" / "red" / "1.png").unlink()  # one of 13 is left, the only red one
+    for command in (fit, ("compare", photos), ("add", saved, photos), ("eval", saved, photos / "train")):
+        code, _, err = prolip(*command)
+        assert (code, "class 'red' has no image left" in " ".join(err.split())) == (1, True), command
+
+
+def test_images_to_predict_may_be_damaged_but_not_all(prolip, photos, tmp_path, colour_model):
+    saved, red = tmp_path / "saved", photos / "test" / "red"
+    colour_model.save(saved)
+    for name in ("0.png", "1.png", "2.png"):
+        (red / name).write_bytes(b"not an image")
+    code, out, err = prolip("predict", saved, red, "--json")
+    assert (code, len(json.loads(out))) == (0, 1)
+    assert "3 images could not be read" in err
+    assert prolip("predict", saved, red, "--strict")[0] == 1
+    (red / "3.png").write_bytes(b"not an image")
+    for command in (("predict", saved, red), ("embed", red, "-o", tmp_path / "store")):
+        code, out, err = prolip(*command)
+        assert (code, out) == (1, "")
+        assert "none of the 4 images can be read" in err
 
 
 def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path):

@@ -208,7 +208,7 @@ def test_too_few_images_decide_nothing(prolip, photos, tmp_path):
     [
         (),
         ("--model", "arrays"),
-        ("--shots", "5", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--skip-bad"),
+        ("--shots", "5", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--strict"),
     ],
 )
 def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photos, tmp_path, options):

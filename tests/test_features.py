@@ -24,7 +24,7 @@ from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, extract
 from prolip.features import store as store_module
 from prolip.features.embed import embed, open_store
-from prolip.features.images import ImageContent
+from prolip.features.images import ImageContent, TooManyBadImages
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -220,6 +220,15 @@ def test_bad_pictures_can_be_skipped(photos, store):
         assert len(got.hashes) == 8
         assert got.encoded == 2 * encoded
     assert_same(got.features[0, 7], Fake().by_hand(noise(9)))
+
+
+def test_at_most_a_fraction_of_bad_pictures_is_skipped(photos):
+    photos[3].write_bytes(b"no image")
+    assert len(extract(Fake(), photos, skip_bad=0.1).kept) == 9
+    photos[8].write_bytes(b"no image")
+    with pytest.raises(TooManyBadImages) as raised:
+        extract(Fake(), photos, skip_bad=0.1)
+    assert [Path(name).name for name, _ in raised.value.bad] == ["3.png", "8.png"]
 
 
 def test_nothing_but_bad_pictures(photos):

@@ -274,11 +274,9 @@ def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
     for bad in archive[2:4]:  # a whole chunk
         bad.write_bytes(b"not a picture")
-    code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv")
+    code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv", "--strict")
     assert (code, archive[2].name in err) == (1, True)
-    code, out, _ = prolip(
-        "predict", model, archive[0].parent, "--out", tmp_path / "b.csv", "--skip-bad", "--json"
-    )
+    code, out, _ = prolip("predict", model, archive[0].parent, "--out", tmp_path / "b.csv", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, 5, 2)
 
 

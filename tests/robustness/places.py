@@ -70,10 +70,10 @@ def vanishing_trials(kills: Kills, count: int, seed: int) -> list[Tally]:
     """Delete images while a command reads them."""
     generator, tally = random.Random(seed), Tally("files that vanish")
     commands = (
-        ("predict", "model", "photos", "--out", "vanished.csv", "--skip-bad", "--top", "2"),
+        ("predict", "model", "photos", "--out", "vanished.csv", "--strict", "--top", "2"),
         ("predict", "model", "photos", "--out", "vanished.csv", "--top", "2"),
         ("fit", "photos", "-o", "new"),
-        ("embed", "photos", "-o", "store", "--skip-bad"),
+        ("embed", "photos", "-o", "store"),
     )
     for _ in range(count):
         copy(kills.start, kills.trial)

@@ -70,8 +70,8 @@ class FewShotClassifier:
     store
         Where features are stored: a folder, None for the user's cache, False for nowhere.
     skip_bad, exact_decode
-        Skip images that cannot be read (`skipped_` lists them); decode large images in full, which takes
-        several times longer and hardly changes predictions.
+        Skip images that cannot be read (`skipped_` lists them), a number at most this fraction of all; decode
+        large images in full, which takes several times longer and hardly changes predictions.
     options
         Further options of the method.
     calibrate
@@ -108,7 +108,7 @@ class FewShotClassifier:
         descriptions: Mapping[str, Sequence[str]] | str | Path | None = None,
         device: str = "auto",
         store: str | Path | bool | None = None,
-        skip_bad: bool = False,
+        skip_bad: bool | float = False,
         exact_decode: bool = False,
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
@@ -357,7 +357,7 @@ class FewShotClassifier:
         *,
         device: str = "auto",
         store: str | Path | bool | None = None,
-        skip_bad: bool = False,
+        skip_bad: bool | float = False,
         exact_decode: bool = False,
         base: str | Encoder | None = None,
         trust_base: bool = False,

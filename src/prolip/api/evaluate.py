@@ -13,7 +13,7 @@ from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, PredictOptions, features, predict
-from prolip.api.support import ImageSource, Progress, ReadOptions
+from prolip.api.support import ImageSource, Progress, ReadOptions, require_all_classes
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.calibration import fit_factor
@@ -71,6 +71,7 @@ def predict_labelled(
     """
     require_known(labelled, model.classes)
     found = features(model, labelled.images, reading, progress)
+    require_all_classes(labelled, found)
     before = None
     if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
         source = ImageSource.of(model.encoder, reading)

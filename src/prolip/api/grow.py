@@ -11,7 +11,7 @@ from prolip.api.fit import fit_support
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
-from prolip.api.support import ImageSource, Progress, ReadOptions, new_images
+from prolip.api.support import ImageSource, Progress, ReadOptions, new_images, require_all_classes
 from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
@@ -43,6 +43,7 @@ def add_images(
     class_names(map(str, known))
     before = _accuracy(held_out_predictions(model), model)
     found = source.features(labelled.images, range(recipe.views), progress)
+    require_all_classes(labelled, found)
     labels = [labelled.y[i] for i in found.kept]
     seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
     fresh = new_images(found.hashes, labels, known, seen)

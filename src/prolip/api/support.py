@@ -65,8 +65,14 @@ class ReadOptions:
     """How images are read and where their features are stored; see `extract`."""
 
     store: FeatureStore | None = None
-    skip_bad: bool = False
+    skip_bad: bool | float = False
     exact_decode: bool = False
+
+
+def require_all_classes(labelled: Labelled, found: Extraction) -> None:
+    """Refuse labelled images of which every image of a class is unreadable."""
+    if lost := sorted(set(labelled.y) - {labelled.y[i] for i in found.kept}):
+        raise EmptyClassError(labelled.classes[lost[0]], "all are unreadable")
 
 
 def open_store(folder: str | Path | bool | None) -> FeatureStore | None:

@@ -50,7 +50,7 @@ ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
 @option("--undo", type=PATH, metavar="FOLDER", help="Move back what an earlier --move put into this folder.")
 @flag("--yes", help="With --undo: move the files without asking.")
 @option("--seed", type=SEED, default=0, help="Random seed for the folds.")
-@options.group("images", options.ImageInput, without=("skip_bad", "exact_decode"))
+@options.group("images", options.ImageInput, without=("strict", "exact_decode"))
 def check(
     source: Path | None,
     model: str,

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+LISTED = 20  # unreadable images that are named
 LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
@@ -223,6 +224,7 @@ def with_flags(message: str) -> str:
         name, value = found[1].replace("_", "-"), found[2]
         return {"True": f"--{name}", "False": f"--no-{name}"}.get(value) or f"--{name} {value.strip(chr(34))}"
 
+    message = message.replace("skip_bad=True", "without --strict")
     return re.sub(r'\b([a-z_]+)=(True\b|False\b|"[^"]*")', flag, message)
 
 
@@ -258,9 +260,10 @@ def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:
         warn(f"{duplicates} of these images {were} in the training set: the accuracy is optimistic")
     if bad:
         warn(f"{counted(len(bad))} could not be read and {'was' if len(bad) == 1 else 'were'} left out")
-        for name, reason in bad[:5]:
-            if name:
-                say(f"  {name}: {reason}")
+        for name, reason in bad[:LISTED]:
+            say(f"  {name}: {reason}")
+        if len(bad) > LISTED:
+            say(f"  ... and {len(bad) - LISTED} more")
 
 
 def percent(value: float | None) -> str:

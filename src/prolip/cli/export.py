@@ -1,7 +1,6 @@
 """`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -78,7 +77,7 @@ def _print_files(out: Path, written: list[str]) -> None:
 @options.base_model
 @option("--shard", metavar="I/N", default="1/1", help="Encode part I of N equal parts, counted from 1.")
 @option("--ray", metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here.")
-@options.group("images", options.ImageInput, without=("store", "no_store", "label_column"))
+@options.group("images", options.UnlabelledInput, without=("store", "no_store", "label_column"))
 def embed(
     source: tuple[str, ...], out: Path, model: str, shard: str, ray: str | None, images: options.ImageInput
 ) -> None:
@@ -94,6 +93,7 @@ def embed(
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
     from prolip.features.embed import embed as write_features
+    from prolip.features.images import NoImageLeft
     from prolip.io.writing import check_place
 
     number, slash, shards = shard.partition("/")
@@ -106,7 +106,7 @@ def embed(
         raise UsageError("embed stores the paths of files: unpack archives and tables of images")
     encoder = load_encoder(model, images.device)
     elsewhere = 0
-    how: dict[str, Any] = {"skip_bad": images.skip_bad, "exact_decode": images.exact_decode}
+    how = images.reading()
     if ray is not None:
         from prolip.features import FeatureStore
         from prolip.features.ray_extract import extract_on_ray
@@ -119,6 +119,8 @@ def embed(
     with bar("encoding") as progress:  # after Ray: what is left to do is the index
         part = (int(number), int(shards))
         done = write_features(encoder, paths, out, shard=part, **how, progress=progress)
+    if done.skipped and not done.images + done.already:
+        raise NoImageLeft(done.skipped)
     report_skipped(done.skipped)
     summary = {
         "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.cli.console import detail
 from prolip.cli.parameters import PATH, POSITIVE, SEED, DeviceName, argument, flag, option
@@ -71,10 +71,11 @@ features_store = option(
 class ImageInput:
     """How images are read and encoded, and where their features are stored."""
 
+    may_skip: ClassVar[float] = 0.1  # the fraction of images that may be unreadable
     device: str = shared(device, "auto")
     store: Path | None = shared(features_store)
     no_store: bool = shared(flag("--no-store", help="Do not write features to the disk."), False)
-    skip_bad: bool = shared(flag("--skip-bad", help="Skip images that cannot be read."), False)
+    strict: bool = shared(flag("--strict", help="Stop at the first image that cannot be read."), False)
     exact_decode: bool = shared(
         flag("--exact-decode", help="Decode large images in full, which is several times slower."), False
     )
@@ -94,8 +95,11 @@ class ImageInput:
     def settings(self) -> dict[str, Any]:
         """Return the arguments of a classifier."""
         store = False if self.no_store else self.store
-        how = {"skip_bad": self.skip_bad, "exact_decode": self.exact_decode}
-        return {"device": self.device, "store": store, **how}
+        return {"device": self.device, "store": store, **self.reading()}
+
+    def reading(self) -> dict[str, Any]:
+        """Return how images are read, as `extract` takes it."""
+        return {"skip_bad": 0.0 if self.strict else self.may_skip, "exact_decode": self.exact_decode}
 
     def labelled(self, source: str, split: str) -> Any:
         """Return labelled images as `fit` and `evaluate` take them; embeddings stay a path."""
@@ -108,6 +112,13 @@ class ImageInput:
         """Return how tables are read, as `list_images` takes it, or `read_images` if `labelled`."""
         names = ("image_column", "images_dir", "absolute_paths", *(["label_column"] if labelled else []))
         return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class UnlabelledInput(ImageInput):
+    """Images without labels: any number may be unreadable."""
+
+    may_skip: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,6 @@ class TrainingInput:
 
 
 image_input = group("images", ImageInput)
-unlabelled_input = group("images", ImageInput, without=("label_column",))
+unlabelled_input = group("images", UnlabelledInput, without=("label_column",))
 saved_model = group("saved", SavedModelInput)
 training_input = group("training", TrainingInput)

@@ -122,7 +122,7 @@ def predict(
     if out is None:
         with bar("encoding") as progress:
             shown = list(find(named, total, progress))
-        _report(skipped, evidence)
+        _report(skipped, evidence, len(shown))
         if sorting is not None:
             _show_sorted(sorting, len(skipped))
         else:
@@ -138,7 +138,7 @@ def predict(
         left = None if total is None else max(0, total - already)
         # Predicted images may not have been sorted yet.
         written = file.write(find(_remaining(named, set() if sorting else file.done), left, progress))
-    _report(skipped, evidence)
+    _report(skipped, evidence, written + already)
     if sorting is not None:
         _show_sorted(sorting, len(skipped))
     elif OUTPUT.get().json:
@@ -148,8 +148,12 @@ def predict(
         say(f"{written} predictions written to {out}")
 
 
-def _report(skipped: list[tuple[str, str]], evidence: list[Evidence]) -> None:
-    """Print what could not be read, and whether images were classified together."""
+def _report(skipped: list[tuple[str, str]], evidence: list[Evidence], predictions: int) -> None:
+    """Print what could not be read, and whether images were classified together; fail without predictions."""
+    from prolip.features.images import NoImageLeft
+
+    if skipped and not predictions:
+        raise NoImageLeft(skipped)
     report_skipped(skipped)
     for each in evidence:
         say(f"classified {'together' if each.used else 'one by one'}: {each.why}")

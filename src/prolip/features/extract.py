@@ -31,7 +31,7 @@ from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, ImageContent, NoImageLeft
+from prolip.features.images import BadImage, ImageContent, NoImageLeft, TooManyBadImages
 from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
@@ -61,7 +61,7 @@ def extract(
     images: Sequence[Any],
     views: Sequence[int] = (0,),
     store: FeatureStore | None = None,
-    skip_bad: bool = False,
+    skip_bad: bool | float = False,
     progress: Progress | None = None,
     workers: int | None = None,
     exact_decode: bool = False,
@@ -79,7 +79,8 @@ def extract(
     store
         Where features are looked up and stored; None encodes everything and stores nothing.
     skip_bad
-        Skip images that cannot be read; otherwise the first of them is an error.
+        Skip images that cannot be read, a number at most this fraction of all; otherwise the first of them is
+        an error.
     progress
         Called as `progress(done, total)`, in images, on this thread.
     workers
@@ -128,7 +129,7 @@ class _Job:
     store: FeatureStore | None
     space: Space | None
     exact: bool
-    skip_bad: bool
+    skip_bad: bool | float
     progress: Progress
 
     def __post_init__(self) -> None:
@@ -177,6 +178,8 @@ class _Job:
         bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
         if not kept:
             raise NoImageLeft(bad)
+        if len(bad) > self.skip_bad * len(self.images):
+            raise TooManyBadImages(bad, len(self.images), self.skip_bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
         return Extraction(features, kept, hashes, bad, self.encoded, seconds, frozenset(self.large))

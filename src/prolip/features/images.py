@@ -58,7 +58,7 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; repair or remove it, or go on without it (skip_bad=True)"
+            f"cannot read image {name}: {reason}; repair or remove it, or skip it (skip_bad=True)"
         )
         self.name = name
         self.reason = reason
@@ -73,6 +73,18 @@ class NoImageLeft(InputError):  # noqa: N818
 
     def __init__(self, bad: list[tuple[str, str]]) -> None:
         super().__init__(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+        self.bad = bad
+
+
+class TooManyBadImages(InputError):  # noqa: N818
+    """More images are unreadable than may be skipped; `bad` has the name and reason of each."""
+
+    def __init__(self, bad: list[tuple[str, str]], images: int, fraction: float) -> None:
+        listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
+        super().__init__(
+            f"{len(bad)} of {images} images cannot be read, more than {fraction:.0%}: repair or remove them "
+            f"({listed}{'; ...' if len(bad) > 3 else ''})"
+        )
         self.bad = bad
 
 
