@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from prolip.api import save as saving
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
+from prolip.api.progress import ProgressBars
 from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggestions import Suggestion
     from prolip.evaluate.unlabelled import TransductivePredictions
+
+
+LOGGER = logging.getLogger("prolip")
 
 
 class TrainingImagesWarning(UserWarning):
@@ -76,6 +82,12 @@ class FewShotClassifier:
         Further options of the method.
     calibrate
         Cross-validate on the training images, and calibrate probabilities.
+    verbose
+        Whether to draw progress bars; None draws them in a terminal or a notebook, for what takes more than
+        two seconds. A `progress` of a method, called with (done, total), replaces its bar. The logger
+        "prolip" has a line for each fit.
+    download
+        Whether `model` may be downloaded, if it is a short name like "clip" that is not on this machine.
 
     Attributes
     ----------
@@ -112,6 +124,8 @@ class FewShotClassifier:
         exact_decode: bool = False,
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
+        verbose: bool | None = None,
+        download: bool = False,
     ) -> None:
         self.model = model
         self.method = method
@@ -127,6 +141,8 @@ class FewShotClassifier:
         self.exact_decode = exact_decode
         self.options = options
         self.calibrate = calibrate
+        self.verbose = verbose
+        self.download = download
 
     # Fitting
 
@@ -161,13 +177,23 @@ class FewShotClassifier:
         from prolip.api.fit import fit_images
 
         source, recipe, labelled = self._begin(images, labels, text)
-        self.model_ = fit_images(
-            source,
-            recipe,
-            labelled,
-            unlabelled=unlabelled,
-            progress=progress,
-            training=training,
+        started = time.perf_counter()
+        with self._bars() as bars:
+            self.model_ = fit_images(
+                source,
+                recipe,
+                labelled,
+                unlabelled=unlabelled,
+                progress=bars.bar("encoding images", progress),
+                training=bars.bar("training", training),
+            )
+        LOGGER.info(
+            "fitted %s on %d images of %d classes in %.1f s, held-out accuracy %s",
+            self.method,
+            self.info_["images"],
+            len(self.model_.classes),
+            time.perf_counter() - started,
+            self.confidence_.figures.accuracy,
         )
         return self
 
@@ -189,14 +215,15 @@ class FewShotClassifier:
         from prolip.api.compare import compare
 
         source, recipe, labelled = self._begin(images, labels, text)
-        return compare(
-            source,
-            recipe,
-            labelled,
-            candidates=candidates,
-            progress=progress,
-            fitting=fitting,
-        )
+        with self._bars() as bars:
+            return compare(
+                source,
+                recipe,
+                labelled,
+                candidates=candidates,
+                progress=bars.bar("encoding images", progress),
+                fitting=bars.bar("comparing methods", fitting),
+            )
 
     # Prediction
 
@@ -208,6 +235,7 @@ class FewShotClassifier:
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
         transductive: bool = False,
+        progress: Progress | None = None,
     ) -> Array:
         """Return the most probable class of each image; with `reject`, None if it is out-of-distribution.
 
@@ -215,29 +243,33 @@ class FewShotClassifier:
         about that fraction of images of unknown classes is accepted. For `transductive`, see that method.
         """
         options = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
-        found = prediction.predict(self._model(), self.features(images).features[0], options)
+        x = self.features(images, progress=progress).features[0]
+        found = prediction.predict(self._model(), x, options)
         labels = self.classes_[found.best]
         if found.rejected is not None:
             labels = labels.astype(object)
             labels[found.rejected] = None
         return labels
 
-    def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
+    def top_k(
+        self, images: Any, k: int = 5, *, progress: Progress | None = None
+    ) -> list[list[tuple[Any, float]]]:
         """Return the k most probable classes of each image with their probabilities, best first."""
         options = PredictOptions(k)
-        found = prediction.predict(self._model(), self.features(images).features[0], options)
+        x = self.features(images, progress=progress).features[0]
+        found = prediction.predict(self._model(), x, options)
         return [
             [(found.classes[c], float(row[c])) for c in best]
             for best, row in zip(found.ranking, found.probabilities, strict=True)
         ]
 
-    def predict_proba(self, images: Any) -> Array:
+    def predict_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return probabilities [n, K], with columns as in `classes_`."""
-        return softmax(self.decision_function(images))
+        return softmax(self.decision_function(images, progress=progress))
 
-    def predict_log_proba(self, images: Any) -> Array:
+    def predict_log_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return logarithms of the probabilities [n, K]."""
-        logits = self.decision_function(images)
+        logits = self.decision_function(images, progress=progress)
         logits = logits - logits.max(axis=1, keepdims=True)
         return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
@@ -266,15 +298,17 @@ class FewShotClassifier:
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Compute the features of images, as `fitted_.logits` takes them."""
-        return prediction.features(self._model(), images, self.reading, progress)
+        model = self._model()
+        with self._bars() as bars:
+            return prediction.features(model, images, self.reading, bars.bar("encoding images", progress))
 
     def zero_shot(self) -> Projected:
         """Return the model before the fit, with the same class texts."""
         return self._model().zero_shot()
 
-    def score(self, images: Any, labels: Any = None) -> float:
+    def score(self, images: Any, labels: Any = None, *, progress: Progress | None = None) -> float:
         """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""
-        return float(self._figures(images, labels, None)["accuracy"])
+        return float(self._figures(images, labels, progress)["accuracy"])
 
     def evaluate(
         self, images: Any, labels: Any = None, *, progress: Progress | None = None
@@ -291,7 +325,9 @@ class FewShotClassifier:
         from prolip.api.evaluate import figures, predict_labelled
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
-        found = figures(model, predict_labelled(model, labelled, self.reading, progress))
+        with self._bars() as bars:
+            progress = bars.bar("encoding images", progress)
+            found = figures(model, predict_labelled(model, labelled, self.reading, progress))
         if found.duplicates:
             warnings.warn(
                 f"{found.duplicates} of {found.images} images are training images, and the accuracy is "
@@ -325,20 +361,25 @@ class FewShotClassifier:
             self.model_, self.added_ = grow.add_names(self._model(), names)
         else:
             more = self._labelled(images, labels, "train")
-            self.model_, self.added_ = grow.add_images(self._model(), more, names, self.reading, progress)
+            with self._bars() as bars:
+                progress = bars.bar("encoding images", progress)
+                self.model_, self.added_ = grow.add_images(self._model(), more, names, self.reading, progress)
         return self
 
     def learning_curve(self, *, progress: Progress | None = None) -> Curve:
         """Measure accuracy against images per class, and estimate it for more images."""
         from prolip.api import grow
 
-        return grow.learning_curve(self._model(), progress)
+        with self._bars() as bars:
+            return grow.learning_curve(self._model(), bars.bar("fitting", progress))
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Suggest which unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
-        return grow.suggest(self._model(), images, count, self.reading, progress)
+        with self._bars() as bars:
+            progress = bars.bar("encoding images", progress)
+            return grow.suggest(self._model(), images, count, self.reading, progress)
 
     # Files
 
@@ -359,6 +400,7 @@ class FewShotClassifier:
         store: str | Path | bool | None = None,
         skip_bad: bool | float = False,
         exact_decode: bool = False,
+        verbose: bool | None = None,
         base: str | Encoder | None = None,
         trust_base: bool = False,
     ) -> FewShotClassifier:
@@ -371,6 +413,7 @@ class FewShotClassifier:
             store=store,
             skip_bad=skip_bad,
             exact_decode=exact_decode,
+            verbose=verbose,
         )
         clf.model_ = model
         return clf
@@ -416,7 +459,14 @@ class FewShotClassifier:
         known = self.model_.encoder if hasattr(self, "model_") else None
         if known is not None and known.name == self.model and self.device in ("auto", known.device):
             return known
-        return encoders.load(self.model, self.device)
+        if not self.download:
+            return encoders.load(self.model, self.device)
+        with self._bars() as bars:
+            progress = bars.bar("downloading", None)
+            return encoders.load(self.model, self.device, download=True, progress=progress)
+
+    def _bars(self) -> ProgressBars:
+        return ProgressBars(self.verbose)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()

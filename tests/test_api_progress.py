@@ -1,0 +1,133 @@
+"""Progress bars and the log of the Python interface."""
+
+import io
+import logging
+import sys
+import types
+from contextlib import redirect_stderr
+
+import numpy as np
+import pytest
+
+from pictures import COLOURS, blotch
+from prolip import FewShotClassifier
+from prolip.api import progress
+from prolip.api.progress import ProgressBars
+
+IMAGES = [blotch(colour, 700 + k) for k, colour in enumerate(COLOURS.values())]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def in_terminal():
+    """Make standard error a terminal."""
+    return redirect_stderr(Terminal())
+
+
+def run(verbose, label="encoding images"):
+    with ProgressBars(verbose) as bars:
+        update = bars.bar(label)
+        if update is not None:
+            for done in range(1, 11):
+                update(done, 10)
+    return update
+
+
+def test_a_bar_is_drawn_in_a_terminal_after_a_while(monkeypatch):
+    with in_terminal() as terminal:
+        run(None)
+    assert terminal.getvalue() == ""  # it took less than two seconds
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    with in_terminal() as terminal:
+        run(None)
+    assert "encoding images" in terminal.getvalue()
+
+
+def test_nothing_is_drawn_where_nobody_looks(capsys):
+    assert run(None) is None
+    assert run(False) is None
+    assert capsys.readouterr() == ("", "")
+    run(True)
+    assert "encoding images" in capsys.readouterr().err
+
+
+def test_false_is_silent_in_a_terminal(monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    with in_terminal() as terminal:
+        assert run(False) is None
+    assert terminal.getvalue() == ""
+
+
+def test_what_needs_no_waiting_gets_no_bar():
+    with in_terminal() as terminal, ProgressBars(True) as bars:
+        bars.bar("encoding images")(5, 5)
+    assert terminal.getvalue() == ""
+
+
+def test_a_notebook_shows_html_and_clears_it(monkeypatch):
+    shown = []
+    handle = types.SimpleNamespace(update=shown.append)
+    module = types.SimpleNamespace(HTML=str, display=lambda *_, **__: handle)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "NOTEBOOK_SECONDS", -1.0)
+    run(None, "a <b>")
+    assert '<progress value="1" max="10">' in shown[0]
+    assert "&lt;b&gt;" in shown[0]
+    assert shown[-1] == ""
+
+
+def test_every_long_call_takes_a_callback_which_replaces_the_bar(colour_model, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    clf = colour_model
+    calls = {
+        "predict": lambda p: clf.predict(IMAGES, progress=p),
+        "predict_proba": lambda p: clf.predict_proba(IMAGES, progress=p),
+        "predict_log_proba": lambda p: clf.predict_log_proba(IMAGES, progress=p),
+        "decision_function": lambda p: clf.decision_function(IMAGES, progress=p),
+        "transform": lambda p: clf.transform(IMAGES, progress=p),
+        "top_k": lambda p: clf.top_k(IMAGES, progress=p),
+        "score": lambda p: clf.score(IMAGES, list(COLOURS), progress=p),
+        "evaluate": lambda p: clf.evaluate(IMAGES, list(COLOURS), progress=p),
+        "suggest": lambda p: clf.suggest(IMAGES, 1, progress=p),
+    }
+    for name, call in calls.items():
+        seen = []
+        with in_terminal() as terminal:
+            call(lambda done, total, seen=seen: seen.append((done, total)))
+        assert seen[-1] == (3, 3), name
+        assert terminal.getvalue() == "", name
+
+
+def test_a_fit_draws_bars_and_logs_a_line(offline, caplog):
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(20)]
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False, verbose=True)
+    with caplog.at_level(logging.INFO, "prolip"), in_terminal() as terminal:
+        clf.fit(images, np.repeat(list(COLOURS), 20))
+    assert "encoding images" in terminal.getvalue()
+    (record,) = [record for record in caplog.records if record.name == "prolip"]
+    assert record.args[:3] == ("prolip", 60, 3)
+
+
+def test_a_short_name_is_downloaded_only_with_permission(monkeypatch, offline):
+    calls = []
+
+    def load(name, device, **options):
+        calls.append((name, options.get("download", False)))
+        return offline
+
+    monkeypatch.setattr("prolip.encoders.load", load)
+    for download in (False, True):
+        clf = FewShotClassifier("clip", "prolip", lam=0.3, store=False, download=download)
+        clf.fit(IMAGES, list(COLOURS))
+    assert calls == [("clip", False), ("clip", True)]
