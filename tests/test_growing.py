@@ -9,9 +9,9 @@ from pictures import COLOURS, blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.api.grow import NothingNewError
-from prolip.api.model import NoFeaturesError
+from prolip.api.model import NoFeaturesError, NoTrainingImagesError
 from prolip.api.support import DuplicateWarning
-from prolip.core import Head, SavedModelError, Task, UsageError
+from prolip.core import Head, ProlipError, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import CurvePoint, TooFewImagesError, extrapolate, learning_curve
 from prolip.evaluate.suggestions import suggest
 from prolip.methods.selection import cross_validate
@@ -103,6 +103,70 @@ def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
         clf.add(names=["red"])
     with pytest.raises(UsageError):
         clf.add()
+
+
+def test_class_names_alone_make_a_zero_shot_model_that_grows(photos, tmp_path):
+    names, paths = list(COLOURS), sorted((photos / "test").glob("*/*.png"))
+    clf = FewShotClassifier(method="prolip", lam=0.3).fit(classes=names)
+    fitted = FewShotClassifier(method="prolip", lam=0.3).fit(photos)
+    order = [fitted.classes_.tolist().index(name) for name in names]
+    x = clf.features(paths).features[0]
+    assert clf.classes_.tolist() == names
+    np.testing.assert_allclose(clf.fitted_.logits(x), fitted.zero_shot().logits(x)[:, order], atol=1e-4)
+    assert clf.info_["images"] == 0
+    clf.save(tmp_path / "zero", card=True)
+    again = FewShotClassifier.load(tmp_path / "zero")
+    assert again.predict(paths).tolist() == clf.predict(paths).tolist()
+    with pytest.raises(NoTrainingImagesError):
+        again.learning_curve()
+    with pytest.raises(UsageError):
+        again.predict(paths, reject=True)
+    again.add(photos)
+    np.testing.assert_allclose(again.predict_proba(paths), fitted.predict_proba(paths)[:, order], atol=1e-3)
+    again.save(tmp_path / "grown")
+    assert FewShotClassifier.load(tmp_path / "grown").add(names=["yellow"]).classes_.tolist() == [
+        *names,
+        "yellow",
+    ]
+
+
+def test_a_zero_shot_model_grows_by_names_and_by_images_of_one_class(photos):
+    clf = FewShotClassifier().fit(classes=["red", "green"])
+    clf.add(names=["blue"])
+    images = sorted((photos / "train" / "red").iterdir())
+    clf.add(images, ["red"] * len(images))
+    assert clf.classes_.tolist() == ["red", "green", "blue"]
+    assert clf.info_["images"] == len(images)
+    described = {"red": ["a red thing"], "green": ["the colour of grass"]}
+    one, other = (FewShotClassifier(descriptions=d).fit(classes=["red", "green"]) for d in (None, described))
+    assert not np.allclose(one.model_.text.rows, other.model_.text.rows)
+
+
+@pytest.mark.parametrize("classes", ["cat", ["cat"], ["cat", "cat"], ["cat", ""], []])
+def test_class_names_that_make_no_model(classes):
+    with pytest.raises(ProlipError):
+        FewShotClassifier().fit(classes=classes)
+    with pytest.raises(UsageError):
+        FewShotClassifier().fit()
+    with pytest.raises(UsageError):
+        FewShotClassifier().fit(["a.png"], ["cat"], classes=["cat", "dog"])
+
+
+def test_fit_of_class_names_on_the_command_line(prolip, photos, tmp_path):
+    model = tmp_path / "model"
+    code, out, err = prolip("fit", "--classes", "blue, green,red", "-o", model, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["class_names"], told["images"], told["method"]) == (["blue", "green", "red"], 0, "zero_shot")
+    code, out, _ = prolip("eval", model, photos, "--json")
+    figures = json.loads(out)
+    assert figures["accuracy"] == figures["zero_shot_accuracy"]
+    assert prolip("add", model, photos)[0] == 0
+    assert json.loads(prolip("eval", model, photos, "--json")[1])["accuracy"] == 1.0
+    out = prolip("fit", "--classes", "blue, green", "-o", tmp_path / "words")[1]
+    assert "The model is zero-shot" in out
+    for wrong in ((), (photos, "--classes", "a, b"), ("--classes", "a, b", "--unlabelled", photos)):
+        assert prolip("fit", *wrong, "-o", tmp_path / "no")[0] == 2
 
 
 def test_a_model_without_its_support_predicts_but_does_not_grow(colour_model, more, tmp_path):

@@ -148,9 +148,10 @@ class FewShotClassifier:
 
     def fit(
         self,
-        images: Any,
+        images: Any = None,
         labels: Any = None,
         *,
+        classes: Sequence[str] | None = None,
         text: Any = None,
         unlabelled: Any = None,
         progress: Progress | None = None,
@@ -166,6 +167,8 @@ class FewShotClassifier:
             [(image, label), ...]. For model="arrays": embeddings [n, D], or a file of them.
         labels
             One per image, names or numbers; None where `images` have labels.
+        classes
+            Names of classes, in place of images: a zero-shot model, which learns from images that `add` gets.
         text
             For model="arrays": class rows [K, D].
         unlabelled
@@ -174,8 +177,13 @@ class FewShotClassifier:
         progress
             Called with (done, total) images as they are encoded; `training` with steps of training.
         """
-        from prolip.api.fit import fit_images
+        from prolip.api.fit import fit_images, fit_names
 
+        if (images is None) == (classes is None):
+            raise UsageError("give labelled images, or classes without images")
+        if classes is not None:
+            self.model_ = fit_names(*self._prepare(), classes)
+            return self
         source, recipe, labelled = self._begin(images, labels, text)
         started = time.perf_counter()
         with self._bars() as bars:
@@ -440,6 +448,11 @@ class FewShotClassifier:
 
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[ImageSource, Recipe, Labelled]:
         """Check the options, load the encoder, and read labelled images, in this order."""
+        source, recipe = self._prepare()
+        return source, recipe, source.labelled(images, labels, "train", text=text)
+
+    def _prepare(self) -> tuple[ImageSource, Recipe]:
+        """Check the options, and load the encoder."""
         check_device(self.device)
         options = {} if self.options is None else self.options
         texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
@@ -449,8 +462,7 @@ class FewShotClassifier:
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may come from a file, and must be trusted
         recipe.create()
-        source = ImageSource.of(self._encoder(), self.reading)
-        return source, recipe, source.labelled(images, labels, "train", text=text)
+        return ImageSource.of(self._encoder(), self.reading), recipe
 
     def _encoder(self) -> Encoder:
         """Return the encoder; that of the fitted model if it has the same name and device."""

@@ -8,11 +8,15 @@ from typing import Any
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.support import ImageSource, Progress
-from prolip.core import Fitted, Task, UsageError
+from prolip.api.texts import check_descriptions
+from prolip.core import Fitted, Projected, Task, UsageError
+from prolip.core.arguments import as_text
+from prolip.core.names import normalize_name
 from prolip.encoders import Encoder
+from prolip.encoders.precomputed import require_images
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.methods import Method
+from prolip.methods import Method, create
 
 
 def fit_images(
@@ -35,6 +39,25 @@ def fit_images(
     support = source.read(labelled, recipe, progress)
     model = fit_support(source.encoder, recipe, labelled.classes, support, training)
     return model if unlabelled is None else learn_from_pool(model, unlabelled, source, progress)
+
+
+def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
+    """Make a zero-shot model of class names; images that are added later are fitted by the recipe."""
+    require_images(source.encoder, "a model of class names")
+    if isinstance(classes, str):
+        raise UsageError(f"classes must be a list, like [{classes!r}]")
+    started, encoder = time.perf_counter(), source.encoder
+    names = [normalize_name(as_text(name, "a class")) for name in classes]
+    if len(names) < 2:
+        raise UsageError(f"at least two classes are needed, got {len(names)}")
+    check_descriptions(recipe, source.prompt_names(recipe, names))
+    text = source.text(recipe, names)
+    settings = create("zero_shot").to_settings()
+    report = {"scale": encoder.scale, "parameters": 0, "seconds": time.perf_counter() - started}
+    fitted = Projected(encoder.head, text, encoder.scale, settings=settings, report=report)
+    sizes = {"classes": len(names), "images": 0, "shots": 0, "views": recipe.views}
+    report = {"method": settings.method, **report, "model": encoder.name, **sizes}
+    return AdaptedModel(encoder, recipe, fitted, tuple(names), text, Confidence(), Support((), None), report)
 
 
 def learn_from_pool(

@@ -36,21 +36,23 @@ def add_images(
     progress: Progress | None = None,
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """Add images of new or known classes, and classes by name; return the model and what changed."""
-    recipe, task, source = model.recipe, support_of(model), ImageSource.of(model.encoder, reading)
+    recipe, source = model.recipe, ImageSource.of(model.encoder, reading)
     require_quick_fit(model)
+    task = support_of(model) if model.support.hashes else None  # None for a model of class names
     names = [normalize_name(name) for name in names]
     known = labelled.classes + [name for name in names if name not in labelled.classes]
     class_names(map(str, known))
-    before = _accuracy(held_out_predictions(model), model)
+    before = None if task is None else _accuracy(held_out_predictions(model), model)
     found = source.features(labelled.images, range(recipe.views), progress)
     require_all_classes(labelled, found)
     labels = [labelled.y[i] for i in found.kept]
-    seen = dict(zip(model.support.hashes, task.y.tolist(), strict=True))
+    seen = {} if task is None else dict(zip(model.support.hashes, task.y.tolist(), strict=True))
     fresh = new_images(found.hashes, labels, known, seen)
     if not fresh:
         raise NothingNewError("all of these images are in the model already")
-    x = np.concatenate([task.x, found.features[:, fresh]], axis=1)
-    y = np.concatenate([task.y, [labels[i] for i in fresh]])
+    x, y = found.features[:, fresh], np.array([labels[i] for i in fresh])
+    if task is not None:
+        x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
     if empty := [known[k] for k in set(labels) - set(y.tolist())]:
         raise NothingNewError(f"every image of {empty[0]!r} is in the model already, under another class")
     text = source.text(recipe, known, x[0], y)

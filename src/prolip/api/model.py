@@ -25,6 +25,13 @@ class NoFeaturesError(UsageError):
         )
 
 
+class NoTrainingImagesError(UsageError):
+    """A model was made of class names alone."""
+
+    def __init__(self) -> None:
+        super().__init__("this model has no training images, only class names: add images first")
+
+
 class PromptNameError(UsageError):
     """The prompts call the class `name` by the name of another class, `prompt_name`."""
 
@@ -107,14 +114,14 @@ class Support:
     """The training images of a model."""
 
     hashes: tuple[bytes, ...]  # SHA-256 of each image's content
-    task: Task | None  # features, labels and class texts; None if a model was saved without them
+    task: Task | None  # features, labels and class texts; None if a model has no images, or no features
     skipped: tuple[tuple[str, str], ...] = ()  # (image, reason) of images that could not be read
     images: Sequence[Any] = ()  # for methods that train the encoder; never saved
 
     def require_task(self) -> Task:
         """Return the task; refuse a model that was saved without it."""
         if self.task is None:
-            raise NoFeaturesError
+            raise NoFeaturesError if self.hashes else NoTrainingImagesError
         return self.task
 
 

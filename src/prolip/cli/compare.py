@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, program, say, table
-from prolip.cli.parameters import HTML, command, flag, option
+from prolip.cli.parameters import HTML, argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate
@@ -18,12 +18,14 @@ BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
 
 
 @command("compare")
+@argument("source", "DIR", options.TRAINING)
 @options.training_input
 @option("--report", type=HTML, help="Write a page with the plot, an .html file.")
 @option("--method", multiple=True, show_default="five", help="Compare this method with the default one.")
 @flag("--all", "every", help="Compare every method that trains no encoder.")
 @options.image_input
 def compare(
+    source: str,
     training: options.TrainingInput,
     report: Path | None,
     method: tuple[str, ...],
@@ -44,7 +46,6 @@ def compare(
     from prolip.io.writing import write_bytes
     from prolip.report.comparison_page import COLUMNS, comparison_page, table_row
 
-    source = training.source
     if every and method:
         raise UsageError("--all and --method exclude each other")
     candidates = None if every else [Candidate(name) for name in method] or USUAL
@@ -85,7 +86,7 @@ def _flags(chosen: Candidate, training: options.TrainingInput, images: options.I
     for group in (training, images):
         for one in fields(group):
             value = getattr(group, one.name)
-            if value != one.default and one.name != "source":
+            if value != one.default:
                 words = [[]] if value is True else [[str(each)] for each in _several(value)]
                 flags += [word for each in words for word in (f"--{one.name.replace('_', '-')}", *each)]
     return flags

@@ -24,7 +24,7 @@ from prolip.cli.console import (
     table,
     warn,
 )
-from prolip.cli.parameters import PATH, command, flag, option
+from prolip.cli.parameters import PATH, argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
@@ -36,6 +36,7 @@ MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in
 
 
 @command("fit")
+@argument("source", "[DIR]", options.TRAINING, required=False)
 @options.training_input
 @option("--out", "-o", type=PATH, required=True, help="Folder to save the adapted model in.")
 @option("--method", default="anchored", help="The method; `prolip methods` lists them.")
@@ -43,6 +44,11 @@ MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in
     "--lam", show_default="the method's own",
     help="Weight of the method's penalty; for prolip: 1/N, 1/N^2 or a number.",
 )  # fmt: skip
+@option(
+    "--classes",
+    metavar="NAMES",
+    help='Names, like "cat, dog", in place of DIR: a zero-shot model that can grow.',
+)
 @option(
     "--unlabelled", type=PATH, metavar="DIR",
     help="Images without labels, used if they help held-out labelled ones; may include other classes.",
@@ -57,10 +63,12 @@ MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in
 @flag("--force", help="Replace a model in OUT without asking.")
 @options.image_input
 def fit(
+    source: str | None,
     training: options.TrainingInput,
     out: Path,
     method: str,
     lam: str | None,
+    classes: str | None,
     unlabelled: Path | None,
     views: int,
     method_options: tuple[str, ...],
@@ -78,17 +86,29 @@ def fit(
     $ prolip fit photos/ -o my-model
     $ prolip fit photos/ -o my-model --shots 16 --model open_clip:ViT-B-32/openai
     $ prolip fit photos/ -o my-model --unlabelled more-photos/
+    $ prolip fit --classes "cat, dog" -o my-model --model clip
     """
+    from prolip.core import UsageError
     from prolip.export.saved import check_target
 
+    if (source is None) == (classes is None):
+        raise UsageError("name labelled images, or --classes without images")
+    if classes is not None and unlabelled is not None:
+        raise UsageError("--unlabelled needs labelled images: --classes has none")
     check_target(out, card)
     _confirm(out, force)
     clf = training.classifier(
         images, method=method, lam=_parse_lam(lam), views=views,
         options=_parse_options(method_options), calibrate=not no_calibration,
     )  # fmt: skip
+    if classes is not None:
+        clf.fit(classes=[name.strip() for name in classes.split(",")])
+        clf.save(out, card=card)
+        _report_names(clf, out)
+        return
+    assert source is not None
     with bar("encoding") as progress:
-        labelled = images.labelled(training.source, "train")
+        labelled = images.labelled(source, "train")
         pool = None if unlabelled is None else str(unlabelled)
         clf.fit(labelled, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
@@ -205,6 +225,22 @@ def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | 
         title = f"held-out accuracy, the {WORST_SHOWN} worst of {len(found)} classes"
     console().print()
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
+
+
+def _report_names(clf: FewShotClassifier, out: Path) -> None:
+    """Print what a model of class names is, and how it learns."""
+    info, names = clf.info_, list(map(str, clf.classes_))
+    if OUTPUT.get().json:
+        classes = {"counts": [0] * len(names), "class_names": names}
+        print_json({**info, **classes, "held_out": clf.confidence_.report, "skipped": 0, "out": str(out)})
+        return
+    rows = [["classes", ", ".join(names)], ["images", "0"], ["accuracy", "unknown: no image was held out"]]
+    table(None, ["", ""], [*rows, ["saved", str(out)]], right=9)
+    run, name = escape(program()), escape(shlex.quote(str(out)))
+    hint(
+        "\nThe model is zero-shot: it compares images with the class names. It learns from labelled images: "
+        f"[bold]{run} add {name} DIR[/]\n\nNow: [bold]{run} predict {name} IMAGE...[/]"
+    )
 
 
 def _report(clf: FewShotClassifier, out: Path) -> None:

@@ -47,14 +47,14 @@ def add(
     rows = [
         ["new classes", ", ".join(map(str, report["added_classes"])) or "none"],
         ["new images", f"{report['added_images']} ({report['duplicates']} were in the model already)"],
-        [
-            "old classes",
-            f"{percent(report['old_accuracy_before'])} % before, {percent(report['old_accuracy'])} % now",
-        ],
         ["saved", str(target)],
     ]
+    before, now = report["old_accuracy_before"], report["old_accuracy"]
+    if before is not None:
+        rows.insert(2, ["old classes", f"{percent(before)} % before, {percent(now)} % now"])
     table(None, ["", ""], rows, right=9)
-    say("(held-out accuracy on training images of the old classes, by cross-validation)")
+    if before is not None:
+        say("(held-out accuracy on training images of the old classes, by cross-validation)")
 
 
 @command("curve")

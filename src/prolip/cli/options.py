@@ -22,6 +22,8 @@ LABELLED = (
     "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
 )
 
+TRAINING = f"Labelled images: {LABELLED}; its train split, if there is one."
+
 
 def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
     """Declare a field of a group: the option, and its value where a command does not have it."""
@@ -141,11 +143,8 @@ class SavedModelInput:
 
 @dataclass(frozen=True)
 class TrainingInput:
-    """Labelled images to train on, the base model, and its prompts."""
+    """The base model, its prompts, and which of the labelled images are used."""
 
-    source: str = shared(
-        argument("source", "DIR", f"Labelled images: {LABELLED}; its train split, if there is one.")
-    )
     model: str = shared(base_model, "offline")
     yes: bool = shared(flag("--yes", help="Download the model, if it is not here, without asking."), False)
     shots: int | None = shared(

@@ -43,6 +43,11 @@ def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
 
 def _summary(config: dict[str, Any]) -> str:
     fit = config["fit"]
+    if not fit["images"]:
+        return (
+            f"A zero-shot image classifier with {len(config['classes'])} classes: it compares features of "
+            f"{_code(config['model'])} with the class names, and was fitted to no labelled image."
+        )
     text = (
         f"An image classifier with {len(config['classes'])} classes. It was fitted to {fit['images']} "
         f"labelled images ({fit['shots']:.3g} of each class) on features of {_code(config['model'])} "
@@ -79,10 +84,10 @@ def _results(config: dict[str, Any]) -> str:
     if not measured:
         measured, where = config.get("held_out") or {}, "by cross-validation on the labelled images"
     if not measured.get("images"):
-        return (
-            "## Accuracy\n\nNot measured: with one image of each class none is left to test on. "
-            "Run `prolip eval` on images of your own."
+        why = (
+            "with one image of each class none is left to test on" if config["fit"]["images"] else "no images"
         )
+        return f"## Accuracy\n\nNot measured: {why}. Run `prolip eval` on images of your own."
     lines = [
         "## Accuracy",
         "",
@@ -104,6 +109,8 @@ def _results(config: dict[str, Any]) -> str:
 
 
 def _confidence(config: dict[str, Any]) -> str:
+    if not config["fit"]["images"]:
+        return "## Confidence\n\nProbabilities are not calibrated: there was no labelled image."
     measured = config.get("evaluation") or config.get("held_out") or {}
     floor = measured.get("calibration_error_floor")
     sentences = [
