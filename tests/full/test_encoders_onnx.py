@@ -68,6 +68,11 @@ def test_other_precisions_are_close(folder, tmp_path, precision, least):
     assert encoder.fingerprint != expected.fingerprint
     assert encoder.name.endswith(f"@{precision}")
     assert cosines(embeddings(encoder), embeddings(expected)) > least
+    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    whole = encoder.encode(pixels)
+    alone = np.concatenate([encoder.encode(pixels[i : i + 1]) for i in range(len(pixels))])
+    assert_close(whole, alone, atol=1e-5, rtol=1e-2 if precision == "fp16" else 1e-5)
+    assert_close(encoder.encode_text(PROMPTS)[1:2], encoder.encode_text(PROMPTS[1:2]), atol=1e-2, rtol=1e-2)
     assert_close(encoder.head.weight, expected.head.weight, atol=0.02)
 
 

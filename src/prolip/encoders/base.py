@@ -51,6 +51,7 @@ class Encoder(ABC):
     # Where images arrive one at a time: how many to encode in one call, and how many calls run in parallel.
     micro_batch_size: int = 32
     max_parallel_batches: int = 1
+    graph_tolerance: float = 1e-4  # largest difference of an exported graph's output, on any batch
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are implemented
 
     @abstractmethod

@@ -41,6 +41,7 @@ SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the mo
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
 _BATCH = 4  # images of one run on a core, as in `onnx_tower`
 _GPU_BATCH = 32
+GRAPH_TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-2}  # int8: batches differ from images by themselves
 # Devices by name: the provider of ONNX Runtime, the package that has it, and options.
 _PROVIDERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "cuda": (
@@ -160,6 +161,7 @@ class OnnxEncoder(Encoder):
         revision: str | None = None,
     ) -> None:
         self.licence, self.revision, self.device = licence, revision, image.device
+        self.graph_tolerance = GRAPH_TOLERANCE[precision]
         self.name, self.fingerprint, self.scale, self.preprocess = name, fingerprint, scale, preprocess
         self._image, self._text_path, self._tokenizer, self._precision = image, text, tokenizer, precision
         noise = np.random.default_rng(0).integers(0, 256, (2, preprocess.size, preprocess.size, 3), np.uint8)
@@ -172,9 +174,10 @@ class OnnxEncoder(Encoder):
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Return pre-projection text features [len(prompts), Dt]."""
         _ = self.text_head  # finding it cuts the tower
+        size = 1 if self._precision == "int8" else _PROMPTS  # as for images
         parts = [
-            self._text(self.token_arrays(prompts[start : start + _PROMPTS]))
-            for start in range(0, len(prompts), _PROMPTS)
+            self._text(self.token_arrays(prompts[start : start + size]))
+            for start in range(0, len(prompts), size)
         ]
         return np.concatenate(parts)
 
@@ -255,7 +258,8 @@ class Tower:
         names = self._features if names is None else names
         count = len(next(iter(inputs.values())))
         size = _BATCH if self.device == "cpu" else _GPU_BATCH
-        if self._shapes[self.inputs[0]][0] == 1:
+        # Dynamic int8 scales activations by the largest in a batch: features would depend on other images.
+        if self._precision == "int8" or self._shapes[self.inputs[0]][0] == 1:
             size = 1
         pieces = [
             {name: array[start : start + size] for name, array in inputs.items()}

@@ -25,7 +25,6 @@ from prolip.io.onnx_graph import Graph, Values
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
-TOLERANCE = 1e-4
 _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
 
 
@@ -65,7 +64,7 @@ def write_graphs(
             from prolip.export.onnx_torch import write_traced
 
             write_traced(path, encoder, spec, about)
-        check_graph(path, spec)
+        check_graph(path, spec, encoder.graph_tolerance)
 
 
 def _specs(encoder: Encoder, fitted: Fitted, temperature: float) -> list[GraphSpec]:
@@ -116,7 +115,7 @@ def _written(encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> bytes:
     return graph.to_bytes(inputs, spec.outputs, about)
 
 
-def check_graph(path: Path, spec: GraphSpec) -> None:
+def check_graph(path: Path, spec: GraphSpec, tolerance: float) -> None:
     """Run a graph on batches of one and of three; reject one that computes something else."""
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
@@ -130,5 +129,5 @@ def check_graph(path: Path, spec: GraphSpec) -> None:
     except Exception as failure:  # onnxruntime's errors have no base of their own
         raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
     error = max(float(np.abs(found - spec.expected[rows]).max()) for rows, found in batches)
-    if not error <= TOLERANCE:
+    if not error <= tolerance:
         raise ModelError(f"the graph {path.name} differs from the model by {error:.1e}: it is not written")
