@@ -311,3 +311,11 @@ def test_datasets_of_torchvision(pictures, tmp_path, offline):
     fake.targets = [NAMES.index(name) for name in LABELS]
     assert [load_image(image).size for image in as_images(fake)] == [(8, 8)] * 6
     assert read_images(fake).classes == ["0", "1", "2"]
+
+
+def test_a_report_becomes_a_data_frame(colour_model):
+    pandas = pytest.importorskip("pandas")
+    frame = colour_model.report().to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["class"].tolist() == ["blue", "green", "red"]
+    assert frame["images"].sum() == 12

@@ -14,6 +14,7 @@ from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.support import ImageSource, Progress
 from prolip.core import InputError
 from prolip.core.arrays import Array
+from prolip.core.tabular import Tabular
 from prolip.encoders.precomputed import require_images
 from prolip.evaluate import metrics
 from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signature
@@ -43,7 +44,7 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class Check(Tabular):
     """The problems of a set of images."""
 
     names: list[str]  # of the images: paths, or numbers
@@ -56,6 +57,11 @@ class Check:
     groups: list[list[int]]  # indices of duplicates
     alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are often confused
     accuracy: float | None  # held-out accuracy of the training images
+
+    def __repr__(self) -> str:
+        counts = {kind: len(self.of_kind(kind)) for kind in KINDS}
+        found = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n) or "no problem"
+        return f"Check({len(self.images)} images of {len(self.classes)} classes: {found})"
 
     @property
     def small(self) -> list[tuple[Any, int]]:

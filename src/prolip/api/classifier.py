@@ -33,6 +33,8 @@ from prolip.features import Extraction
 
 # What a prediction does not need is imported where it is used: a saved model then starts sooner.
 if TYPE_CHECKING:
+    from prolip.api.check import Check
+    from prolip.api.evaluate import Report
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggestions import Suggestion
@@ -337,13 +339,71 @@ class FewShotClassifier:
             progress = bars.bar("encoding images", progress)
             found = figures(model, predict_labelled(model, labelled, self.reading, progress))
         if found.duplicates:
-            warnings.warn(
-                f"{found.duplicates} of {found.images} images are training images, and the accuracy is "
-                "optimistic: `confidence_.figures` has that on held-out training images",
-                TrainingImagesWarning,
-                stacklevel=3,
-            )
+            _warn_of_training_images(found.duplicates, found.images, stacklevel=4)
         return found.to_json()
+
+    def report(self, images: Any = None, labels: Any = None, *, progress: Progress | None = None) -> Report:
+        """Predict labelled images, and show figures, confusion matrix and mistakes.
+
+        Training images are predicted by fits that did not see them; None takes all of these.
+        """
+        from prolip.api.evaluate import Report, figures, predict_held_out, predict_labelled
+
+        model = self._model()
+        if images is None:
+            found = predict_held_out(model)
+        else:
+            labelled = self._labelled(images, labels, "test")
+            with self._bars() as bars:
+                progress = bars.bar("encoding images", progress)
+                found = predict_labelled(model, labelled, self.reading, progress, out_of_fold=True)
+        if seen := int((found.in_support & ~found.held_out).sum()):
+            _warn_of_training_images(seen, len(found.y))
+        return Report(model.classes, figures(model, found), found)
+
+    def check(
+        self, images: Any, labels: Any = None, *, test: Any = None, progress: Progress | None = None
+    ) -> Check:
+        """Find wrong labels, duplicates, and images of no class among training images.
+
+        They are found with the fitted model, or with a fit on these images if there is none. `test` are
+        labelled test images, to find copies of them.
+        """
+        from prolip.api.check import check_images
+
+        model = getattr(self, "model_", None)
+        if model is None:
+            source, recipe, train = self._begin(images, labels, None)
+        else:
+            source, recipe = ImageSource.of(model.encoder, self.reading), model.recipe
+            train = self._labelled(images, labels, "train")
+        other = None if test is None else source.labelled(test, None, "test", train.classes)
+        with self._bars() as bars:
+            progress = bars.bar("encoding images", progress)
+            return check_images(source, recipe, train, other, model=model, progress=progress)
+
+    # Classes
+
+    def rename(self, names: Mapping[str, str], *, retext: bool = False) -> FewShotClassifier:
+        """Rename classes, {old: new}; with `retext` in the prompts too, which fits the model again."""
+        from prolip.api.classes import rename_classes
+
+        self.model_ = rename_classes(self._model(), names, retext=retext)
+        return self
+
+    def merge(self, names: Sequence[str], into: str) -> FewShotClassifier:
+        """Make several classes one, and fit again from stored features."""
+        from prolip.api.classes import merge_classes
+
+        self.model_ = merge_classes(self._model(), names, into)
+        return self
+
+    def remove(self, names: str | Sequence[str]) -> FewShotClassifier:
+        """Remove classes and their images, and fit again from stored features."""
+        from prolip.api.classes import remove_classes
+
+        self.model_ = remove_classes(self._model(), [names] if isinstance(names, str) else names)
+        return self
 
     # New images and classes
 
@@ -556,3 +616,12 @@ class FewShotClassifier:
         if not hasattr(self, "model_"):
             raise not_fitted("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_
+
+
+def _warn_of_training_images(seen: int, images: int, stacklevel: int = 3) -> None:
+    warnings.warn(
+        f"{seen} of {images} images are training images, and the accuracy is optimistic: "
+        "`confidence_.figures` has that on held-out training images",
+        TrainingImagesWarning,
+        stacklevel=stacklevel,
+    )

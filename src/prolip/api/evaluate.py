@@ -16,6 +16,8 @@ from prolip.api.predict import Predictions, PredictOptions, features, predict
 from prolip.api.support import ImageSource, Progress, ReadOptions, require_all_classes
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
+from prolip.core.tabular import Tabular
+from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import LabelError, find_label_errors
@@ -54,6 +56,60 @@ class LabelledPredictions:
     def label_errors(self) -> list[LabelError]:
         """Return the images whose labels are suspicious, worst first; `index` counts in `names`."""
         return find_label_errors(self.probabilities, self.x, self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Tabular):
+    """What a model predicts for labelled images: figures, confusion matrix and mistakes."""
+
+    classes: tuple[Any, ...]
+    figures: Figures
+    labelled: LabelledPredictions
+
+    def __repr__(self) -> str:
+        found = self.figures
+        low, high = found.accuracy_interval or (0.0, 1.0)
+        held_out = int(self.labelled.held_out.sum())
+        return (
+            f"Report(accuracy {found.accuracy:.3f}, 95 % interval {low:.3f} to {high:.3f}, on {found.images} "
+            f"images, {held_out} of them held-out training images; zero-shot {found.zero_shot_accuracy:.3f})"
+        )
+
+    @property
+    def confusion(self) -> Array:
+        """The number of images by label and predicted class, [K, K]."""
+        return metrics.confusion(self.labelled.probabilities, self.labelled.y)
+
+    @property
+    def mistakes(self) -> list[dict[str, Any]]:
+        """The images that are predicted wrong, the most confident first."""
+        found, y = self.labelled.predictions, self.labelled.y
+        wrong = [i for i in np.argsort(-found.confidence, kind="stable").tolist() if found.best[i] != y[i]]
+        return [
+            {
+                "image": self.labelled.names[i],
+                "label": self.classes[y[i]],
+                "predicted": self.classes[found.best[i]],
+                "probability": float(found.confidence[i]),
+            }
+            for i in wrong
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return images, accuracy and the most frequent wrong prediction of each class."""
+        rows = []
+        for name, counts, k in zip(self.classes, self.confusion, range(len(self.classes)), strict=True):
+            wrong = np.where(np.arange(len(counts)) == k, 0, counts)
+            total = int(counts.sum())
+            rows.append(
+                {
+                    "class": name,
+                    "images": total,
+                    "accuracy": float(counts[k] / total) if total else None,
+                    "confused_with": self.classes[int(wrong.argmax())] if wrong.any() else None,
+                }
+            )
+        return rows
 
 
 def predict_labelled(

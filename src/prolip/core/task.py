@@ -46,6 +46,10 @@ class Task:
     head: Head | None = None
     scale: float = 100.0
 
+    def __repr__(self) -> str:
+        size = f"{self.n} images of {self.classes} classes, {self.views} views"
+        return f"Task({size}, {self.x.shape[-1]} features)"
+
     def __post_init__(self) -> None:
         x = as_features(self.x, "features")
         if x.ndim == 2:

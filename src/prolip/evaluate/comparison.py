@@ -24,6 +24,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, InputError, ProlipError, Task
 from prolip.core.arrays import Array, softmax
+from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.methods.base import Progress
@@ -88,7 +89,7 @@ class CandidateScore:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Tabular):
     """Candidates from the most accurate down, which of them to take, and why."""
 
     scores: tuple[CandidateScore, ...]
@@ -99,6 +100,18 @@ class Comparison:
     shots: float
     left_out: dict[str, str]  # methods that could not be fitted, and why
     decided: bool = True  # whether there are enough images to recommend a method
+
+    def __repr__(self) -> str:
+        size = f"{len(self.scores)} methods on {self.images} held-out images of {self.classes} classes"
+        return f"Comparison({size}: {self.why})"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures of each method, the most accurate first."""
+        names = "accuracy", "low", "high", "gap", "error", "calibration_error", "seconds"
+        return [
+            {"method": str(each.candidate), **{name: getattr(each, name) for name in names}}
+            for each in self.scores
+        ]
 
     def report(self) -> dict[str, Any]:
         """Return what `compare --json` prints."""

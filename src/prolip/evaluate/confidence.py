@@ -29,6 +29,11 @@ class Confidence:
     figures: Figures = field(default_factory=Figures)  # on held-out images of the support set
     held_out: HeldOutPredictions | None = None  # the predictions behind the figures
 
+    def __repr__(self) -> str:
+        found = self.figures
+        accuracy = "unknown" if found.accuracy is None else f"{found.accuracy:.3f} on {found.images} images"
+        return f"Confidence(temperature {self.temperature:.3g}, held-out accuracy {accuracy})"
+
     @classmethod
     def of(cls, fitted: Fitted, task: Task, held_out: HeldOutPredictions) -> Confidence:
         """Calibrate on the predictions of a fit for held-out images."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, Task, UsageError
 from prolip.core.arrays import Array
+from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
 from prolip.methods import from_settings
 from prolip.methods.selection import fold_parts
@@ -60,12 +61,26 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Tabular):
     """A learning curve of the support set, and its forecasts."""
 
     points: list[CurvePoint]  # the last one is `now`
     now: Forecast  # the held-out accuracy of the fit
     forecasts: list[Forecast]
+
+    def __repr__(self) -> str:
+        ahead = "".join(f", {f.accuracy:.3f} with {f.shots}" for f in self.forecasts)
+        return f"Curve(accuracy {self.now.accuracy:.3f} with {self.now.shots} images per class{ahead})"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return measured points and forecasts, with 90 % intervals."""
+        measured = []
+        for point in self.points[:-1]:
+            low, high = (min(1.0, max(0.0, point.accuracy + z * point.spread)) for z in (-1.645, 1.645))
+            measured.append(Forecast(point.shots, point.accuracy, low, high))
+        kinds = ["measured"] * len(self.points) + ["forecast"] * len(self.forecasts)
+        parts = [*measured, self.now, *self.forecasts]
+        return [{"kind": kind, **vars(part)} for kind, part in zip(kinds, parts, strict=True)]
 
     def report(self) -> dict[str, Any]:
         """Return the curve as JSON; `gain` is relative to `now`."""

@@ -55,6 +55,10 @@ class Extraction:
     # Contents of encoded images that are large enough for `exact_decode` to matter.
     large: frozenset[bytes] = frozenset()
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.features.shape))
+        return f"Extraction({size} features, {self.encoded} encoded, {len(self.bad)} unreadable)"
+
 
 def extract(
     encoder: Encoder,
