@@ -98,6 +98,25 @@ def test_calibration_inside_the_support_set_helps_outside_of_it():
     assert confidence.report["accuracy"] == pytest.approx(metrics.accuracy(fitted.logits(x), y), abs=0.15)
 
 
+@pytest.mark.parametrize("method", ["anchored", "prolip"])
+def test_errors_before_and_after_calibration_are_those_of_the_model_s_own_probabilities(method):
+    task, x, y = crowd(8, noise=1.6)
+    images, labels = {"images": x, "labels": y}, {"labels": task.y, "text": task.text.rows}
+    embeddings = task.linear(task.x[0])
+    clf = FewShotClassifier("arrays", method).fit(embeddings, **labels)
+    plain = FewShotClassifier("arrays", method, calibrate=False).fit(embeddings, **labels)
+    tested = task.linear(images["images"])
+    found, uncalibrated = clf.evaluate(tested, y), plain.evaluate(tested, y)
+    for figures, own in ((found, clf), (uncalibrated, plain)):
+        expected = metrics.calibration_error(own.predict_proba(tested), y)
+        assert figures["calibration_error"] == pytest.approx(expected, abs=1e-6)
+    assert found["calibration_error_before"] == pytest.approx(uncalibrated["calibration_error"], abs=1e-6)
+    assert uncalibrated["calibration_error_before"] == uncalibrated["calibration_error"]
+    out = clf.confidence_.held_out
+    before = metrics.calibration_error(softmax(out.logits), out.y)
+    assert clf.confidence_.report["calibration_error_before"] == pytest.approx(before, abs=1e-6)
+
+
 def test_a_few_right_answers_do_not_make_the_model_certain():
     """`anchored` takes the sharpest scale of its grid here; the temperature takes that back."""
     task, _, _ = crowd(3, noise=0.4)

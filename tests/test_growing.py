@@ -152,6 +152,15 @@ def test_class_names_that_make_no_model(classes):
         FewShotClassifier().fit(["a.png"], ["cat"], classes=["cat", "dog"])
 
 
+def test_suggest_says_when_all_images_are_known(prolip, photos, tmp_path):
+    FewShotClassifier(method="prolip", lam=0.3).fit(photos).save(tmp_path / "model")
+    code, out, err = prolip("suggest", tmp_path / "model", photos / "train")
+    assert code == 0, err
+    assert out == "Nothing to suggest: the model was fitted on all of these images.\n"
+    assert json.loads(prolip("suggest", tmp_path / "model", photos / "train", "--json")[1]) == []
+    assert "covers" in prolip("suggest", tmp_path / "model", photos / "test")[1]
+
+
 def test_fit_of_class_names_on_the_command_line(prolip, photos, tmp_path):
     model = tmp_path / "model"
     code, out, err = prolip("fit", "--classes", "blue, green,red", "-o", model, "--json")

@@ -325,9 +325,9 @@ class FewShotClassifier:
     ) -> dict[str, Any]:
         """Compute `prolip.evaluate.Figures` on labelled images, as a dict.
 
-        `calibration_error_before` is that of the model before calibration, `calibration_error_floor` that of
-        a perfectly calibrated one on as many images. `rejected` is the fraction that `predict` with `reject`
-        would reject. `duplicates` is the number of images that the model was fitted on.
+        `calibration_error_before` is that at temperature 1, before calibration; `calibration_error_floor`
+        that of a perfectly calibrated model on as many images. `rejected` is the fraction that `predict` with
+        `reject` would reject. `duplicates` is the number of images that the model was fitted on.
         """
         return self._figures(images, labels, progress)
 

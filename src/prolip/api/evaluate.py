@@ -18,7 +18,6 @@ from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import fit_factor
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import LabelError, find_label_errors
 from prolip.features import Extraction
@@ -191,7 +190,7 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions, groups: Groups |
         labelled.probabilities,
         labelled.y,
         zero_shot=labelled.zero_shot,
-        uncalibrated=softmax(labelled.logits * fit_factor(model.fitted)),
+        uncalibrated=softmax(labelled.logits),
         rejected=labelled.predictions.rejected,
         classes=model.classes,
         skipped=len(labelled.skipped),

@@ -94,7 +94,7 @@ def _show(found: Figures) -> None:
         f"zero-shot {percent(found.zero_shot_accuracy)} %), "
         f"balanced {percent(found.balanced_accuracy)} %, "
         f"calibration error {percent(found.calibration_error)} % "
-        f"(uncalibrated {percent(found.calibration_error_before)} %, "
+        f"(at temperature 1: {percent(found.calibration_error_before)} %, "
         f"by chance alone {percent(found.calibration_error_floor)} %)"
     )
 

@@ -116,5 +116,8 @@ def suggest(
     if OUTPUT.get().json:
         print_json([{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in found])
         return
+    if not found:
+        console().print("Nothing to suggest: the model was fitted on all of these images.")
+        return
     rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in found]
     table(None, ["image", "covers %", "unsure %"], rows)

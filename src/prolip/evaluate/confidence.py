@@ -51,7 +51,7 @@ class Confidence:
             softmax(held_out.logits / temperature),
             held_out.y,
             zero_shot=zero_shot,
-            uncalibrated=softmax(as_fitted),
+            uncalibrated=softmax(held_out.logits),
         )
         return cls(temperature, out_of_distribution, figures, held_out)
 

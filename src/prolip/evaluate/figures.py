@@ -33,7 +33,7 @@ class Figures:
     per_class: tuple[float | None, ...] | None = None  # accuracy; None for a class without images
     counts: tuple[int, ...] | None = None  # images per class
     calibration_error: float | None = None
-    calibration_error_before: float | None = None  # at the scale of the fit
+    calibration_error_before: float | None = None  # at temperature 1
     calibration_error_floor: float | None = None  # what chance alone gives
     rejected: float | None = None  # fraction that seems out-of-distribution
     classes: tuple[Any, ...] | None = None

@@ -119,7 +119,8 @@ def _confidence(config: dict[str, Any]) -> str:
     ]
     if "calibration_error" in measured:
         sentences.append(
-            f"Expected calibration error: {_percent(measured['calibration_error_before'])} before, "
+            f"Expected calibration error: {_percent(measured['calibration_error_before'])} at temperature 1, "
+            "before calibration, and "
             f"{_percent(measured['calibration_error'])} after (0 means that of the predictions with 80 % "
             "confidence, 80 % are correct"
             + (f"; with that many images, {_percent(floor)} is due to chance)." if floor else ").")

@@ -193,7 +193,8 @@ def _calibration(found: Figures, p: Array, y: Array) -> Html:
         "Of the predictions with a probability of 80 %, 80 % should be correct: the dots then lie on the "
         "dashed line. Whiskers are 95 % intervals, columns show how many predictions there are. The "
         f"calibration error is {percent(found.calibration_error)}, {percent(found.calibration_error_before)} "
-        f"before calibration; {percent(found.calibration_error_floor)} with so many images by chance alone."
+        f"at temperature 1, before calibration; {percent(found.calibration_error_floor)} with so many images "
+        "by chance alone."
     )
     return section("Calibration", chart("calibrationChart", calibration_bins(p, y)), note=note)
 
