@@ -393,7 +393,8 @@ def test_the_card_is_for_a_person(model, tmp_path):
     for wanted in (
         "# pets", "`cat`, `dog`", "| before (zero-shot) | 50.0 % |", "| this model | **75.0 %** |",
         "| dog | 50.0 % |",
-        "30.0 % before, 10.0 % after", "With transformers:", "With open_clip:", "load_adapter", "lam = 0.001",
+        "30.0 % at temperature 1, before calibration, and 10.0 % after",
+        "With transformers:", "With open_clip:", "load_adapter", "lam = 0.001",
     ):  # fmt: skip
         assert wanted in card
     assert "onnx" not in card.lower()
