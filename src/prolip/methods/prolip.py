@@ -127,7 +127,7 @@ class ProLIP(Projection):
     """
 
     name: ClassVar[str] = "prolip"
-    summary: ClassVar[str] = "fine-tune the image projection, kept near its pretrained value"
+    summary: ClassVar[str] = "fine-tune the image projection, close to its pretrained value"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "Do x D"
     needs: ClassVar[Capability] = Capability.IMAGE_FEATURES

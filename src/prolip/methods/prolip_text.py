@@ -90,7 +90,7 @@ class ProLIPText(PenalisedBiasMethod):
     """
 
     name: ClassVar[str] = "prolip_text"
-    summary: ClassVar[str] = "fine-tune the text projection, kept near its pretrained value"
+    summary: ClassVar[str] = "fine-tune the text projection, close to its pretrained value"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "Dt x D"
     needs: ClassVar[Capability] = Capability.EMBEDDINGS | Capability.TEXT_FEATURES

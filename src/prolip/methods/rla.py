@@ -1,6 +1,6 @@
 """RLA, the Regularized Linear Adapter: ProLIP for a model whose weights cannot be touched.
 
-A square matrix W [D, D] on top of the model's embedding v, started at the identity and kept near it
+A square matrix W [D, D] on top of the model's embedding v, started at the identity and held close to it
 (the paper's equations 7 and 8):
 
     mean_i CE( s * normalize(v_i W) T', y_i )  +  lam |W - I|_F^2
@@ -25,7 +25,7 @@ class RLA(Projection):
     """A linear adapter after the frozen head."""
 
     name: ClassVar[str] = "rla"
-    summary: ClassVar[str] = "a square linear map on the embedding, kept near the identity (black box)"
+    summary: ClassVar[str] = "a square linear map on the embedding, close to the identity (black box)"
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "D x D"
     redundant_on_black_box: ClassVar[bool] = True  # there it is `prolip`
