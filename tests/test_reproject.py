@@ -68,8 +68,8 @@ def test_a_run_that_was_stopped_goes_on(offline, archive, tmp_path, monkeypatch)
     index = store / "index-1-of-1.jsonl"
     index.write_text(index.read_text() + '{"path": "half a li')  # as a kill leaves it
     opened = []
-    encode = type(offline).encode
-    monkeypatch.setattr(type(offline), "encode", lambda self, p: opened.append(len(p)) or encode(self, p))
+    encode = offline.encode
+    monkeypatch.setattr(offline, "encode", lambda pixels: opened.append(len(pixels)) or encode(pixels))
     done = embed(offline, archive, store)
     assert (done.images, done.already, sum(opened)) == (4, 3, 3)  # the copy is not encoded
     assert [path for path, _ in read_index(index)] == [str(path) for path in archive]

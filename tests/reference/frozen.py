@@ -86,18 +86,27 @@ NEEDS_TEXT_FEATURES = ("prolip_text",)
 
 # Largest difference allowed, as a share of the largest logit of a task. Where a solver stops at a tolerance,
 # another rounding makes it stop elsewhere: those are some ten times what features moved by 1e-12 of their
-# size change (`anchored` computes in float32: 1e-7). Searches for lam whose candidates are nearly tied may
-# settle on a neighbour, which the same method at lam = 1/N cannot.
+# size change (`anchored` computes in float32: 1e-7).
 TOLERANCE = 1e-5
 TOLERANCES = {
     **dict.fromkeys(["anchored", "anchored, fixed scale", "anchored, another seed"], 2e-2),
     **dict.fromkeys(["prolip_text", "prolip_text, 1/N", "prolip_text, validation"], 0.5),
-    **dict.fromkeys(["cross_modal", "task_res"], 0.3),
-    **dict.fromkeys(["task_res, validation", "prolip+task_res"], 1e-2),
+    **dict.fromkeys(["cross_modal", "task_res", "task_res, validation", "prolip+task_res"], 1e-2),
     **dict.fromkeys(["prolip, validation", "clap, adaptive"], 2e-3),
     **dict.fromkeys(["linear_probe", "linear_probe, pre", "rla+clap", "task_res, 1/N", "clap"], 1e-3),
     **dict.fromkeys(["cross_modal, 1/N", "cross_modal, validation", "prolip_text, whole mean"], 1e-3),
 }
+
+
+# Searches on a few held-out images: where candidates are tied, another rounding may settle on another,
+# so that one task of the ten may differ.
+SEARCHED = (
+    "cross_modal",
+    "task_res",
+    "prolip, validation",
+    "task_res, validation",
+    "cross_modal, validation",
+)
 
 
 def tasks() -> dict[str, tuple[Task, Task, Array]]:
@@ -167,15 +176,19 @@ def compute(case: str) -> dict[str, Array]:
 
 
 def difference(case: str, stored: Array) -> float:
-    """The largest difference from stored logits, as a share of a task's largest logit."""
+    """The largest difference from stored logits, as a share of a task's largest logit.
+
+    Of a search, the task that differs most is left out.
+    """
     computed = compute(case)
     ends = np.cumsum([logits.size for logits in computed.values()])
     assert ends[-1] == len(stored), "other tasks than those that were stored"
     parts = np.split(stored, ends[:-1])
-    return max(
+    differences = sorted(
         float(np.abs(logits.ravel() - part).max() / np.abs(part).max())
         for logits, part in zip(computed.values(), parts, strict=True)
     )
+    return differences[-2 if case in SEARCHED else -1]
 
 
 def read() -> dict[str, Array]:
