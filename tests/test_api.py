@@ -109,9 +109,9 @@ def test_copies_count_once(photos, offline):
         shutil.copy(path, red / f"copy-{path.name}")
     shutil.copy(red / "0.png", photos / "train" / "green" / "torn.png")
     clf = FewShotClassifier(offline, "prolip", lam=0.01)
-    with pytest.warns(DuplicateWarning) as told:
+    with pytest.warns(DuplicateWarning) as outcome:
         clf.fit(photos)
-    said = " ".join(str(warning.message) for warning in told)
+    said = " ".join(str(warning.message) for warning in outcome)
     assert "7 copies of other images" in said
     assert "'green' and 'red'" in said
     assert clf.info_["images"] == len(set(clf.model_.support.hashes)) == 18

@@ -117,7 +117,8 @@ def test_empty_arguments_of_functions_are_refused(here, call):
 
 
 def test_options_without_entries_are_options(offline):
-    FewShotClassifier(offline, "prolip", lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
+    assert set(clf.classes_) == set(LABELS)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

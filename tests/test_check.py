@@ -51,9 +51,9 @@ def files(root):
     }
 
 
-def findings(told):
+def findings(outcome):
     """File name: kind, label and suggestion."""
-    return {(row["path"].rpartition("/")[2], row["kind"]): row for row in told["findings"]}
+    return {(row["path"].rpartition("/")[2], row["kind"]): row for row in outcome["findings"]}
 
 
 def test_each_fault_is_found(prolip, textures, tmp_path):
@@ -61,8 +61,8 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
     page, table = tmp_path / "check.html", tmp_path / "check.csv"
     code, out, err = prolip("check", textures, "--report", page, "--out", table, "--json")
     assert code == 0, err
-    told = json.loads(out)
-    found = findings(told)
+    outcome = json.loads(out)
+    found = findings(outcome)
     assert found["lost.png", "wrong-label"]["suggestion"] == "striped"
     assert found["broken.png", "unreadable"]["label"] == "cracked"
     same = [name for name, kind in found if kind == "copy"]
@@ -70,10 +70,12 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
     assert same[0] in ("dotted1.png", "dotted1 again.png")
     assert {name for name, kind in found if kind == "two-classes"} == {"cracked2.png", "torn.png"}
     assert found["leaked.png", "train-and-test"]["other"].endswith("test/chequered/chequered9.png")
-    assert told["small_classes"] == ["woven"]
+    assert outcome["small_classes"] == ["woven"]
     assert files(textures) == before  # nothing is changed unless one says so
     rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [(row["kind"], row["path"]) for row in rows] == [(r["kind"], r["path"]) for r in told["findings"]]
+    assert [(row["kind"], row["path"]) for row in rows] == [
+        (r["kind"], r["path"]) for r in outcome["findings"]
+    ]
     html = page.read_text()
     assert "probably striped" in html
     assert "data:image/jpeg;base64," in html
@@ -302,8 +304,8 @@ def test_a_list_by_someone_else_moves_nothing_from_or_to_other_folders(heap, tmp
         "place": place.replace("ABSOLUTE", str(outside)),
         "why": "",
     }
-    told = {"format": "prolip-quarantine", "root": str(heap), "files": [forged]}
-    (folder / LIST).write_text(json.dumps(told))
+    outcome = {"format": "prolip-quarantine", "root": str(heap), "files": [forged]}
+    (folder / LIST).write_text(json.dumps(outcome))
     before = files(tmp_path)
     for root in (None, heap):
         with pytest.raises(OutsideError):

@@ -107,15 +107,15 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
         "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--json"
     )
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["classes"], told["images"], told["shots"], told["lam"]) == (3, 18, 6, 0.01)
-    assert told["seconds"] > 0
+    outcome = json.loads(out)
+    assert (outcome["classes"], outcome["images"], outcome["shots"], outcome["lam"]) == (3, 18, 6, 0.01)
+    assert outcome["seconds"] > 0
 
     code, out, _ = prolip("eval", tmp_path / "model", photos, "--json")
-    told = json.loads(out)
-    assert told["accuracy"] == 1.0
-    assert 0 <= told["zero_shot_accuracy"] <= 1
-    assert told["classes"] == ["blue", "green", "red"]
+    outcome = json.loads(out)
+    assert outcome["accuracy"] == 1.0
+    assert 0 <= outcome["zero_shot_accuracy"] <= 1
+    assert outcome["classes"] == ["blue", "green", "red"]
 
     code, out, _ = prolip("eval", tmp_path / "model", photos, "--json", "--per-image")
     answers = json.loads(out)["answers"]
@@ -497,12 +497,12 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
     for line in (("-V",), ("fit", "-V"), ("--version", "predict")):
         assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
     saved = tmp_path / "model"
-    for options, told in (((), True), (("-q", "--force"), False)):
+    for options, outcome in (((), True), (("-q", "--force"), False)):
         out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", *options)[1]
         assert "18, 6 of each class" in out
-        assert ("Now: prolip predict" in out) == told
+        assert ("Now: prolip predict" in out) == outcome
         assert "95 % interval 82.4 to 100.0 %" in out
-        assert ("Of 100 new images like these, it should classify 82 to 100" in out) == told
+        assert ("Of 100 new images like these, it should classify 82 to 100" in out) == outcome
         assert "parameters" not in out
     out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", "--force", "-v")[1]
     assert "prolip, lam 0.01" in out

@@ -44,10 +44,14 @@ def more(tmp_path):
 
 def test_added_classes_end_where_a_fit_from_scratch_ends(saved, more, tmp_path):
     clf = FewShotClassifier.load(saved)  # the old images were never on disk
-    told = clf.add(more).added_
+    outcome = clf.add(more).added_
     assert clf.classes_.tolist() == ["blue", "green", "red", "grey", "yellow"]
-    assert (told["added_classes"], told["added_images"], told["images"]) == (["grey", "yellow"], 10, 22)
-    assert told["old_accuracy_before"] == told["old_accuracy"] == 1.0
+    assert (outcome["added_classes"], outcome["added_images"], outcome["images"]) == (
+        ["grey", "yellow"],
+        10,
+        22,
+    )
+    assert outcome["old_accuracy_before"] == outcome["old_accuracy"] == 1.0
 
     known = {name: [blotch(c, 10 * k + i) for i in range(4)] for k, (name, c) in enumerate(COLOURS.items())}
     new = {folder.name: sorted(folder.iterdir()) for folder in more.iterdir()}
@@ -92,11 +96,11 @@ def test_grown_models_save_and_grow_again(saved, more):
 def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
     clf = FewShotClassifier.load(saved)
     weight = clf.fitted_.head.weight.copy()
-    told = clf.add(names=["a purple elephant"]).added_
+    outcome = clf.add(names=["a purple elephant"]).added_
     assert clf.classes_[-1] == "a purple elephant"
     assert np.array_equal(clf.fitted_.head.weight, weight)
     assert clf.predict_proba([blotch((200, 40, 40), 9)]).shape == (1, 4)
-    assert told["old_accuracy"] is not None
+    assert outcome["old_accuracy"] is not None
     clf.save(saved)
     assert FewShotClassifier.load(saved).classes_.tolist() == clf.classes_.tolist()
     with pytest.raises(NothingNewError):
@@ -165,8 +169,12 @@ def test_fit_of_class_names_on_the_command_line(prolip, photos, tmp_path):
     model = tmp_path / "model"
     code, out, err = prolip("fit", "--classes", "blue, green,red", "-o", model, "--json")
     assert code == 0, err
-    told = json.loads(out)
-    assert (told["class_names"], told["images"], told["method"]) == (["blue", "green", "red"], 0, "zero_shot")
+    outcome = json.loads(out)
+    assert (outcome["class_names"], outcome["images"], outcome["method"]) == (
+        ["blue", "green", "red"],
+        0,
+        "zero_shot",
+    )
     code, out, _ = prolip("eval", model, photos, "--json")
     figures = json.loads(out)
     assert figures["accuracy"] == figures["zero_shot_accuracy"]

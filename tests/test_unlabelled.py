@@ -261,15 +261,15 @@ def labelled():
 def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     images, labels = labelled
     clf = FewShotClassifier(offline, store=False).fit(images, labels, unlabelled=[*pool, images[0]])
-    told = clf.info_["unlabelled"]
-    assert told["images"] == len(pool)  # a copy of a labelled image is none
-    assert told["used"]
+    outcome = clf.info_["unlabelled"]
+    assert outcome["images"] == len(pool)  # a copy of a labelled image is none
+    assert outcome["used"]
     new = [blotch(colour, 950 + k) for k, colour in enumerate(COLOURS.values())]
     assert clf.predict(new).tolist() == list(COLOURS)
     clf.save(tmp_path / "model")
     back = FewShotClassifier.load(tmp_path / "model")
     np.testing.assert_allclose(back.predict_proba(new), clf.predict_proba(new), atol=1e-4)
-    assert back.info_["unlabelled"] == told
+    assert back.info_["unlabelled"] == outcome
     plain = FewShotClassifier(offline, store=False).fit(images, labels)
     assert plain.predict(pool[:36], transductive=True).tolist() == [
         name for name in COLOURS for _ in range(12)

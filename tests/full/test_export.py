@@ -405,11 +405,11 @@ def test_the_card_is_for_a_person(model, tmp_path):
 
 def test_the_card_tells_when_test_pictures_were_not_new():
     measured = {"images": 9, "zero_shot_accuracy": 0.5, "accuracy": 1.0, "per_class": [1.0, 1.0]}
-    for known, told in ((0, "that were not used in the fit"), (4, "of which 4 were used in the fit")):
+    for known, outcome in ((0, "that were not used in the fit"), (4, "of which 4 were used in the fit")):
         card = model_card(
             {**CONFIG, "evaluation": {**measured, "duplicates": known}}, {"prolip.json"}, "pets"
         )
-        assert told in card
+        assert outcome in card
 
 
 def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):

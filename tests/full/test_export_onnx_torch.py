@@ -46,6 +46,6 @@ def test_a_tower_that_cannot_be_traced_says_so_in_one_line(encoder, fitted, tmp_
 
     monkeypatch.setattr(encoder, "trace", broken)
     monkeypatch.setattr(encoder, "encode", lambda pixels: np.ones((len(pixels), 32), np.float32))
-    with pytest.raises(ModelError) as told:
+    with pytest.raises(ModelError) as outcome:
         write_graphs(tmp_path, encoder, fitted, 1.0, {})
-    assert str(told.value) == "the graph classifier.onnx cannot be traced: this tower"
+    assert str(outcome.value) == "the graph classifier.onnx cannot be traced: this tower"

@@ -157,8 +157,8 @@ def test_train_correct_label_and_export(page, tmp_path):
     zipfile.ZipFile(started.value.path()).extractall(tmp_path / "out")
     clf = FewShotClassifier.load(tmp_path / "out" / "project-prolip")
     answers = clf.predict_proba([unseen])[0]
-    told = {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(clf.classes_, answers, strict=True)}
-    assert shown == told
+    outcome = {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(clf.classes_, answers, strict=True)}
+    assert shown == outcome
 
 
 def test_onnx_predicts_as_the_page_does(page, tmp_path):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, print_json, say, table
 from prolip.cli.parameters import HTML, PATH, argument, command, flag, option
+
+if TYPE_CHECKING:
+    from prolip.core import Projected
+    from prolip.encoders import Encoder
 
 
 @command("search")
@@ -41,27 +46,13 @@ def search(
     """
     from prolip.api.search import search as rank
     from prolip.api.support import ReadOptions, open_store
-    from prolip.core import Projected, UsageError
+    from prolip.core import UsageError
+    from prolip.data import list_images
     from prolip.io.files import readable
 
     if words is None and like is None:
         raise UsageError("name what to search for: words, or --like an image")
-    fitted = None
-    if Path(model).is_dir():
-        from prolip.api import FewShotClassifier
-
-        clf = FewShotClassifier.load(model, **images.settings())
-        encoder = clf.model_.encoder
-        if isinstance(clf.fitted_, Projected):
-            fitted = clf.fitted_
-    else:
-        from prolip import encoders
-        from prolip.cli.models import ensure_downloaded
-
-        ensure_downloaded(model, yes)
-        encoder = encoders.load(model, images.device)
-    from prolip.data import list_images
-
+    encoder, fitted = _open(model, yes, images)
     listed = list_images(source, **images.tables())
     settings = images.settings()
     reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"], settings["exact_decode"])
@@ -97,3 +88,18 @@ def search(
     )
     if report is not None:
         say(f"page written to {report}")
+
+
+def _open(model: str, yes: bool, images: options.ImageInput) -> tuple[Encoder, Projected | None]:
+    """Load an encoder by its name, or a saved model: its encoder and its tuned projection."""
+    if Path(model).is_dir():
+        from prolip.api import FewShotClassifier
+        from prolip.core import Projected
+
+        clf = FewShotClassifier.load(model, **images.settings())
+        return clf.model_.encoder, clf.fitted_ if isinstance(clf.fitted_, Projected) else None
+    from prolip import encoders
+    from prolip.cli.models import ensure_downloaded
+
+    ensure_downloaded(model, yes)
+    return encoders.load(model, images.device), None

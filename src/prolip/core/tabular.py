@@ -2,17 +2,18 @@
 
 import html
 import importlib
+from abc import ABC, abstractmethod
 from typing import Any
 
 from prolip.core.errors import UsageError
 
 
-class Tabular:
+class Tabular(ABC):
     """A value with rows: a notebook shows them as a table, and `to_frame` makes a data frame of them."""
 
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table, with the same keys in each."""
-        raise NotImplementedError
 
     def to_frame(self) -> Any:
         """Return a data frame of pandas, which must be installed."""

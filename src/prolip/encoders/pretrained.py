@@ -361,10 +361,10 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
         """A bar that is not drawn."""
 
         def display(self, *_: Any, **__: Any) -> None:
-            """Draw nothing."""
+            """Leave drawing to the caller of `download`."""
 
         def update(self, n: float | None = 1) -> bool | None:
-            """Count bytes."""
+            """Report the bytes of this file and of those before it."""
             shown: bool | None = super().update(n)
             report(min(total, done + int(self.n)), total)
             return shown

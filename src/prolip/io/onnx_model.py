@@ -60,7 +60,7 @@ class OnnxModel:
 
     @classmethod
     def read(cls, path: Path) -> OnnxModel:
-        """Read a file."""
+        """Read and parse a model file."""
         with open_regular(path) as file:
             return cls.parse(file.read(), path)
 
