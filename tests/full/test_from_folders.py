@@ -1,4 +1,4 @@
-"""What docs/experiments.md shows for real CLIP, from the datasets' own folders to a table.
+"""What docs/guides/experiments.md shows for real CLIP, from the datasets' own folders to a table.
 
 The folders are in each dataset's real layout, with a few tiny pictures; the model has the real architecture,
 tiny and with random weights, in the place of the one that would come from the hub.

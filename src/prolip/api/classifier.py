@@ -164,9 +164,9 @@ class FewShotClassifier:
         Parameters
         ----------
         images
-            A folder per class, a table, an archive, a dataset or a data frame (see docs/data.md); or several
-            paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as pairs
-            [(image, label), ...]. For model="arrays": embeddings [n, D], or a file of them.
+            A folder per class, a table, an archive, a dataset or a data frame (docs/guides/data.md); or
+            several paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as
+            pairs [(image, label), ...]. For model="arrays": embeddings [n, D], or a file of them.
         labels
             One per image, names or numbers; None where `images` have labels.
         classes

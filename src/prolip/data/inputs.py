@@ -51,7 +51,7 @@ def read_images(
     min_classes
         Fewer classes are an error. Fitting needs two; an evaluation can do with one.
     image_column, label_column
-        The columns of a table, where they have other names than those of docs/data.md.
+        The columns of a table, where they have other names than those of docs/guides/data.md.
     images_dir
         The folder of the files that a table names; None is the folder of the table.
     absolute_paths

@@ -20,7 +20,7 @@ r_i in [0, 1] is the weight of an image (`OutOfDistribution.weights`). Time and 
 number of images.
 
 Related: TransCLIP (arXiv 2406.01837) and StatA (arXiv 2501.03729) fit such mixtures, with diagonal
-covariances around text statistics. docs/unlabelled.md has what was tried and measured.
+covariances around text statistics. docs/measurements/unlabelled.md has what was tried and measured.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class, the mean gain (and that of the worst set) was
     MARGIN = 1          +1.6  (-0.3)   +0.7  ( 0.0)   +1.6  ( 0.0)   +1.1  (-0.1)
 
 With one image per class nothing can be held out: there the clusters, by unlabelled images alone, must
-recognise at least half of the labelled ones, which excludes nonsense and no more (docs/unlabelled.md). Fewer
-images than MIN_POOL, or MIN_POOL_PER_CLASS per class, are not used: batches of 10 to 20 images lost 2.7
-points on average with one image per class, and 0.6 with more.
+recognise at least half of the labelled ones, which excludes nonsense and no more
+(docs/measurements/unlabelled.md). Fewer images than MIN_POOL, or MIN_POOL_PER_CLASS per class, are not used:
+batches of 10 to 20 images lost 2.7 points on average with one image per class, and 0.6 with more.
 """
 
 from __future__ import annotations
