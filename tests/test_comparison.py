@@ -4,20 +4,23 @@ import html
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from graph_models import write_graphs
 from prolip import methods
 from prolip.api import FewShotClassifier
 from prolip.core import Head, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
+from prolip.encoders.pretrained import DownloadRequiredError
 from prolip.evaluate.comparison import (
     Candidate,
     CandidateScore,
     Comparison,
+    ModelFacts,
     NothingToCompareError,
     choose,
     compare_on,
@@ -42,7 +45,7 @@ def make_task(shots=6, classes=4, seed=0, head=True):
 
 def judged(name, gap, error, open_class=True, exports=()):
     return CandidateScore(
-        Candidate(name), 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 0.1, 1.0, open_class, exports
+        Candidate(name), "offline", 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 0.1, 1.0, open_class, exports
     )
 
 
@@ -259,6 +262,73 @@ def test_candidates_in_python_may_be_names():
         clf.compare(np.eye(2, 5)[y], **given | {"candidates": ["gad"]})
     with pytest.raises(UsageError):
         clf.compare(np.eye(2, 5)[y], **given | {"candidates": "gda"})
+
+
+@pytest.fixture
+def two_models(tmp_path):
+    """A model that knows colours, and one whose images all look the same to it."""
+    write_graphs(tmp_path / "good")
+    blind = write_graphs(tmp_path / "blind", seed=1)
+    (blind / "preprocessor_config.json").write_text(
+        json.dumps({"size": 16, "crop_size": 16, "image_mean": [-1e7] * 3, "image_std": [1.0] * 3})
+    )
+    return [f"onnx:{tmp_path / name}@fp32" for name in ("blind", "good")]
+
+
+def test_models_are_compared_on_the_same_images(prolip, photos, tmp_path, two_models):
+    blind, good = two_models
+    page, flags = tmp_path / "models.html", ("--model", blind, "--model", good)
+    code, out, err = prolip("compare", photos, *flags, "--method", "gda", "--report", page, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert {(each["model"], each["method"]) for each in found["methods"]} == {
+        (model, method) for model in two_models for method in ("anchored", "gda")
+    }
+    assert found["chosen"]["model"] == good
+    assert [each["name"] for each in found["models"]] == two_models
+    assert all(each["images_per_second"] > 0 for each in found["models"])
+    # The default on each model is what a fit with it reports, the others are judged against the first.
+    by_name = {(each["model"], each["method"]): each for each in found["methods"]}
+    for model in two_models:
+        clf = FewShotClassifier(model).fit(photos)
+        score = by_name[model, "anchored"]
+        assert score["accuracy"] == pytest.approx(clf.confidence_.figures.accuracy)
+        assert score["gap"] == pytest.approx(score["accuracy"] - by_name[blind, "anchored"]["accuracy"])
+    text = html.unescape(page.read_text(encoding="utf-8"))
+    assert "<h2>Models</h2>" in text
+    assert f"Use anchored on {good}" in text
+
+
+def test_models_in_python_and_wrong_ones(photos, two_models, monkeypatch):
+    found = FewShotClassifier().compare(photos, models=two_models, candidates=["zero_shot"])
+    assert found.chosen.model == two_models[1]
+    assert [row["model"] for row in found.rows()].count(two_models[1]) == 2
+    monkeypatch.setattr("prolip.features.extract", lambda *_, **__: pytest.fail("images were encoded"))
+    for models, error in (
+        ([], UsageError),
+        ("offline", UsageError),
+        (["offline", "nosuch"], UsageError),
+        (["offline", "onnx:owner/absent"], DownloadRequiredError),
+    ):
+        with pytest.raises(error):
+            FewShotClassifier().compare(photos, models=models)
+    with pytest.raises(UsageError):
+        FewShotClassifier().compare(
+            np.eye(4), labels=[0, 0, 1, 1], text=np.eye(2, 4), models=["arrays", "offline"]
+        )
+
+
+def test_the_first_of_equally_good_models_is_chosen():
+    default, small, large = (
+        replace(judged("anchored", gap, 0.01), model=name)
+        for name, gap in (("offline", 0.0), ("clip", 0.100), ("siglip", 0.103))
+    )
+    facts = [ModelFacts("offline", 100.0, 0), ModelFacts("clip", 50.0, 156), ModelFacts("siglip", 5.0, 785)]
+    chosen, why = choose(default, [small, large], facts)
+    assert chosen is small
+    assert "anchored on offline" in why
+    assert "50 images a second, offline 100" in why
+    assert choose(default, [small, replace(large, gap=0.12)], facts)[0].model == "siglip"
 
 
 def test_text_features_bring_the_text_projection_in():

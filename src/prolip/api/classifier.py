@@ -214,23 +214,26 @@ class FewShotClassifier:
         *,
         text: Any = None,
         candidates: Sequence[Candidate | str] | None = None,
+        models: Sequence[str | Encoder] | None = None,
         progress: Progress | None = None,
         fitting: Progress | None = None,
     ) -> Comparison:
         """Compare methods on images as `fit` takes them, and recommend one; `model_` does not change.
 
-        `candidates` are compared with the default; None is every method that trains no tower. `fitting` is
-        called with (done, total) methods.
+        `candidates` are compared with the default; None is every method that trains no tower. `models` are
+        compared too, in place of `model`, the preferred one first. `fitting` is called with (done, total)
+        methods of each.
         """
         from prolip.api.compare import compare
 
-        source, recipe, labelled = self._begin(images, labels, text)
         with self._bars() as bars:
             return compare(
-                source,
-                recipe,
-                labelled,
+                [self.model] if models is None else models,
+                lambda model: ImageSource.of(self._encoder(model), self.reading),
+                self._recipe(),
+                lambda source: source.labelled(images, labels, "train", text=text),
                 candidates=candidates,
+                download=self.download,
                 progress=bars.bar("encoding images", progress),
                 fitting=bars.bar("comparing methods", fitting),
             )
@@ -513,6 +516,11 @@ class FewShotClassifier:
 
     def _prepare(self) -> tuple[ImageSource, Recipe]:
         """Check the options, and load the encoder."""
+        recipe = self._recipe()
+        return ImageSource.of(self._encoder(self.model), self.reading), recipe
+
+    def _recipe(self) -> Recipe:
+        """Check the options of a fit."""
         check_device(self.device)
         options = {} if self.options is None else self.options
         texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
@@ -522,20 +530,20 @@ class FewShotClassifier:
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may come from a file, and must be trusted
         recipe.create()
-        return ImageSource.of(self._encoder(), self.reading), recipe
+        return recipe
 
-    def _encoder(self) -> Encoder:
-        """Return the encoder; that of the fitted model if it has the same name and device."""
-        if isinstance(self.model, Encoder):
-            return self.model
+    def _encoder(self, model: str | Encoder) -> Encoder:
+        """Return an encoder; that of the fitted model if it has the same name and device."""
+        if isinstance(model, Encoder):
+            return model
         known = self.model_.encoder if hasattr(self, "model_") else None
-        if known is not None and known.name == self.model and self.device in ("auto", known.device):
+        if known is not None and known.name == model and self.device in ("auto", known.device):
             return known
         if not self.download:
-            return encoders.load(self.model, self.device)
+            return encoders.load(model, self.device)
         with self._bars() as bars:
             progress = bars.bar("downloading", None)
-            return encoders.load(self.model, self.device, download=True, progress=progress)
+            return encoders.load(model, self.device, download=True, progress=progress)
 
     def _bars(self) -> ProgressBars:
         return ProgressBars(self.verbose)

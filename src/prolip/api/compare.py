@@ -1,37 +1,54 @@
-"""Compare methods that work on cached features, on labelled images."""
+"""Compare methods that work on cached features, and models, on labelled images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
-from prolip.api.support import ImageSource, Progress
-from prolip.core import UsageError
-from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, compare_on
+from prolip.api.support import EmbeddingSource, ImageSource, Progress
+from prolip.core import InputError, Task, UsageError
+from prolip.encoders import Encoder, check_model, is_packaged
+from prolip.encoders.pretrained import MODELS, measure_speed
+from prolip.evaluate.comparison import (
+    DEFAULT,
+    Candidate,
+    Comparison,
+    Exports,
+    ModelFacts,
+    compare_models,
+)
 from prolip.export.write import formats
+from prolip.io.environment import MemoryPeak
 
 
 def compare(
-    source: ImageSource,
+    models: Sequence[str | Encoder],
+    open_source: Callable[[Any], ImageSource],
     recipe: Recipe,
-    labelled: Labelled,
+    read_labelled: Callable[[ImageSource], Labelled],
     *,
     candidates: Sequence[Candidate | str] | None,
+    download: bool,
     progress: Progress | None,
     fitting: Progress | None,
 ) -> Comparison:
-    """Cross-validate methods on labelled images, and recommend one.
+    """Cross-validate methods on labelled images, in the features of each model, and recommend one.
 
-    `candidates`, or names of methods, are compared with the default, whatever the method of `recipe`; None is
-    every method that trains no tower. `progress` and `fitting` are called with (done, total) images and
-    methods.
+    `open_source` loads a model; one at a time is in memory. `candidates`, or names of methods, are compared
+    with the default, whatever the method of `recipe`; None is every method that trains no tower. `progress`
+    and `fitting` are called with (done, total) images and methods of each model.
     """
+    for name, listed in (("candidates", candidates), ("models", models)):
+        if isinstance(listed, str):
+            raise UsageError(f"{name} must be a list, like [{listed!r}]")
+        if listed is not None and not listed:
+            raise UsageError(f"{name} are empty: name some, or leave it out")
+    for model in models:
+        if isinstance(model, str):
+            check_model(model, require_here=not download)
     chosen = None
     if candidates is not None:
-        if isinstance(candidates, str):
-            raise UsageError(f"candidates must be a list, like [{candidates!r}]")
-        if not candidates:
-            raise UsageError("candidates are empty: name methods, or leave it out for every method")
         named = [Candidate(each) if isinstance(each, str) else each for each in candidates]
         chosen = [DEFAULT, *(each for each in named if each != DEFAULT)]
         for each in chosen:  # refuse wrong names and options before any image is encoded
@@ -39,7 +56,37 @@ def compare(
                 raise UsageError(
                     f"{each.method} trains the encoder, for minutes: fit it, and compare by evaluation"
                 )
-    source = source.with_text(labelled.text)
-    task = source.read(labelled, recipe, progress).require_task()
-    exports = partial(formats, encoder=source.encoder)
-    return compare_on(task, chosen, seed=recipe.seed, exports=exports, progress=fitting)
+
+    def read() -> Iterator[tuple[ModelFacts, Task, Exports]]:
+        hashes = None
+        for model in models:
+            peak = MemoryPeak()
+            source = open_source(model)
+            if isinstance(source, EmbeddingSource) and len(models) > 1:
+                raise UsageError("embeddings (model='arrays') are compared by themselves, not with models")
+            facts = _facts(source, peak)
+            labelled = read_labelled(source)
+            source = source.with_text(labelled.text)
+            support = source.read(labelled, recipe, progress)
+            if support.hashes != (hashes or support.hashes):
+                raise InputError("images have changed while they were compared: compare again")
+            hashes = support.hashes
+            yield facts, support.require_task(), partial(formats, encoder=source.encoder)
+
+    return compare_models(read(), chosen, seed=recipe.seed, progress=fitting)
+
+
+def _facts(source: ImageSource, peak: MemoryPeak) -> ModelFacts:
+    """Measure what a model that was just loaded takes."""
+    encoder = source.encoder
+    if isinstance(source, EmbeddingSource):
+        return ModelFacts(encoder.name)
+    known = MODELS.get(encoder.name.partition("@")[0])
+    return ModelFacts(
+        encoder.name,
+        round(measure_speed(encoder), 1),
+        0 if is_packaged(encoder.name) else known and known.megabytes,
+        peak.megabytes(),
+        encoder.licence,
+        known is None or known.free,
+    )

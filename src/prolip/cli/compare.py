@@ -1,9 +1,9 @@
-"""`prolip compare`: which method for these images?"""
+"""`prolip compare`: which method, and which model, for these images?"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,65 +12,92 @@ from prolip.cli.console import OUTPUT, bar, console, escape, print_json, program
 from prolip.cli.parameters import HTML, argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.evaluate.comparison import Candidate
+    from prolip.evaluate.comparison import CandidateScore
 
 BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
 
 
 @command("compare")
 @argument("source", "DIR", options.TRAINING)
-@options.training_input
+@option(
+    "--model",
+    "models",
+    multiple=True,
+    show_default="offline",
+    help=f"{options.MODELS} The first is the one to beat.",
+)
+@options.compared_input
 @option("--report", type=HTML, help="Write a page with the plot, an .html file.")
 @option("--method", multiple=True, show_default="five", help="Compare this method with the default one.")
 @flag("--all", "every", help="Compare every method that trains no encoder.")
 @options.image_input
 def compare(
     source: str,
+    models: tuple[str, ...],
     training: options.TrainingInput,
     report: Path | None,
     method: tuple[str, ...],
     every: bool,
     images: options.ImageInput,
 ) -> None:
-    """Compare methods on your images, and suggest one.
+    """Compare methods, and models, on your images, and suggest one.
 
     Five methods (anchored, prolip, gda, linear_probe and zero_shot), those of --method, or all are fitted on
     four fifths of the images and evaluated on the rest, five times, on the same images. It takes some seconds
-    for a few dozen images; all methods take minutes for a thousand.
+    for a few dozen images; all methods take minutes for a thousand. Several models are compared on the same
+    images, with their speed and memory on this machine, download and licence.
 
     $ prolip compare photos/
+    $ prolip compare photos/ --model offline --model clip --model siglip2-b16
     $ prolip compare photos/ --method gda --method linear_probe --report compare.html
     """
+    from prolip.cli.models import ensure_downloaded
     from prolip.core import UsageError
+    from prolip.encoders import check_model
     from prolip.evaluate.comparison import USUAL, Candidate
     from prolip.io.writing import write_bytes
-    from prolip.report.comparison_page import COLUMNS, comparison_page, table_row
+    from prolip.report.comparison_page import (
+        COLUMNS,
+        MODEL_COLUMNS,
+        comparison_page,
+        model_row,
+        table_row,
+    )
 
     if every and method:
         raise UsageError("--all and --method exclude each other")
     candidates = None if every else [Candidate(name) for name in method] or USUAL
-    clf = training.classifier(images)
+    names = list(dict.fromkeys(models)) or ["offline"]
+    for name in names:
+        check_model(name)
+        ensure_downloaded(name, training.yes)
+    clf = replace(training, model=names[0]).classifier(images)
     with bar("encoding") as progress:
-        fitting = progress.beside("comparing", "methods")
-        labelled = images.labelled(source, "train")
-        found = clf.compare(labelled, candidates=candidates, progress=progress, fitting=fitting)
+        found = clf.compare(
+            images.labelled(source, "train"), candidates=candidates, models=names,
+            progress=progress, fitting=progress.beside("comparing", "methods"),
+        )  # fmt: skip
     if report is not None:
         name = Path(source).resolve().name
-        page = comparison_page(found, title=f"Which method for {name}?", source=source)
+        what = "model" if len(names) > 1 else "method"
+        page = comparison_page(found, title=f"Which {what} for {name}?", source=source)
         write_bytes(report, page.encode("utf-8", "backslashreplace"))
     if OUTPUT.get().json:
         print_json({**found.report(), "report": None if report is None else str(report)})
         return
-    shown = len(COLUMNS) if OUTPUT.get().verbose else BRIEF
-    table(None, list(COLUMNS[:shown]), [table_row(each)[:shown] for each in found.scores])
+    first = 0 if len(names) > 1 else 1  # the column of the model
+    shown = slice(first, len(COLUMNS) if OUTPUT.get().verbose else first + BRIEF)
+    table(None, list(COLUMNS[shown]), [table_row(each)[shown] for each in found.scores], right=2 - first)
+    if len(names) > 1:
+        console().print()
+        table(None, list(MODEL_COLUMNS), [model_row(each) for each in found.models])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
     if found.decided:
-        flags = _flags(found.chosen.candidate, training, images)
+        flags = _flags(found.chosen, training, images)
         line = f"{program()} {shlex.join(['fit', source, '-o', 'my-model', *flags])}"
-        console().print(
-            f"\nRecommended: [bold]{escape(str(found.chosen.candidate))}[/]: {escape(found.why)}."
-        )
+        chosen = escape(found.title(found.chosen))
+        console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(found.why)}.")
         console().print(f"[bold]{escape(line)}[/]", soft_wrap=True)
     else:
         console().print(f"\n[bold]Cannot tell[/]: {escape(found.why)}. Add images, and compare again.")
@@ -78,9 +105,11 @@ def compare(
         console().print(f"Page: [bold]{escape(str(report))}[/]")
 
 
-def _flags(chosen: Candidate, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
+def _flags(score: CandidateScore, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
     """Return the options of a fit with the recommended method, on the same images."""
+    chosen = score.candidate
     flags = [] if chosen.method == "anchored" and not chosen.options else ["--method", chosen.method]
+    flags = flags if score.model == "offline" else ["--model", score.model, *flags]
     for name, value in chosen.options.items():
         flags += ["--lam", str(value)] if name == "lam" else ["-O", f"{name}={value}"]
     for group in (training, images):

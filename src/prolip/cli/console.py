@@ -181,10 +181,10 @@ def say(message: str) -> None:
         console(stderr=True).print(printable(message), markup=False)
 
 
-def hint(markup: str) -> None:
-    """Print what to do next, below a result; not with -q."""
+def hint(markup: str, soft_wrap: bool = False) -> None:
+    """Print what to do next, below a result; not with -q. `soft_wrap` leaves a command in one line."""
     if not OUTPUT.get().quiet:
-        console().print(markup)
+        console().print(markup, soft_wrap=soft_wrap)
 
 
 def program() -> str:

@@ -113,7 +113,7 @@ def fit(
         clf.fit(labelled, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_)
-    _report(clf, out)
+    _report(clf, source, out)
 
 
 def _parse_lam(lam: str | None) -> str | float | None:
@@ -243,8 +243,10 @@ def _report_names(clf: FewShotClassifier, out: Path) -> None:
     )
 
 
-def _report(clf: FewShotClassifier, out: Path) -> None:
+def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
     """Print what was fitted, and how good it is."""
+    from prolip.encoders.pretrained import is_here
+
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
     if held_out.figures.too_few:
         warn(f"{counted(held_out.figures.images)} are too few to measure the accuracy")
@@ -279,6 +281,9 @@ def _report(clf: FewShotClassifier, out: Path) -> None:
         f"add {name} DIR[/] with more images" if held_out.figures.too_few else f"predict {name} IMAGE...[/]"
     )
     hint(f"\nNow: [bold]{run} {first}, or [bold]{run} eval {name} DIR[/] with other labelled images")
+    if info["model"] == "offline" and is_here("clip"):
+        again = escape(shlex.join(["fit", source, "-o", str(out), "--model", "clip"]))
+        hint(f"clip is on this machine: [bold]{run} {again}[/]", soft_wrap=True)
 
 
 def _describe(info: dict[str, Any]) -> str:

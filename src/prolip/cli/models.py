@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ def list_models(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from prolip.encoders import MODELS
-    from prolip.encoders.pretrained import find_files, find_source, read_speed
+    from prolip.encoders.pretrained import is_here, read_speed
 
     found: list[dict[str, Any]] = [
         {
@@ -32,7 +31,7 @@ def list_models(ctx: click.Context) -> None:
             "title": model.title,
             "megabytes": model.megabytes,
             "licence": model.licence,
-            "downloaded": find_files(find_source(name)) is not None,
+            "downloaded": is_here(name),
             "images_per_second": read_speed(name),
             "precision": model.precision,
             "width": model.width,
@@ -79,7 +78,7 @@ def get(names: tuple[str, ...], yes: bool) -> None:
     $ prolip models get clip
     """
     from prolip.encoders import load
-    from prolip.encoders.pretrained import find_source
+    from prolip.encoders.pretrained import find_source, measure_speed
 
     results: list[dict[str, Any]] = []
     for name in names:
@@ -100,9 +99,9 @@ models.add_command(get)
 def ensure_downloaded(name: str, yes: bool) -> None:
     """Download a model that is not here, after a question on a terminal; elsewhere only if `yes`."""
     from prolip.encoders import fetch
-    from prolip.encoders.pretrained import DownloadRequiredError, find_files, find_source, is_hub_name
+    from prolip.encoders.pretrained import DownloadRequiredError, find_source, is_here, is_hub_name
 
-    if not is_hub_name(name) or find_files(find_source(name)) is not None:
+    if not is_hub_name(name) or is_here(name):
         return
     source = find_source(name)
     size = f"about {source.megabytes} MB" if source.megabytes else "files of unknown size"
@@ -115,22 +114,6 @@ def ensure_downloaded(name: str, yes: bool) -> None:
         say(f"{name}: licence: {source.licence}")
     with bar(f"downloading {name}", "bytes") as progress:
         fetch(name, progress)
-
-
-def measure_speed(encoder: Any) -> float:
-    """Measure images per second of an image tower, and note it for `prolip models`."""
-    import numpy as np
-
-    from prolip.encoders.pretrained import note_speed
-
-    size, count = encoder.preprocess.size, 8
-    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
-    encoder.encode(pixels[:2])
-    started = time.perf_counter()
-    encoder.encode(pixels)
-    rate = count / (time.perf_counter() - started)
-    note_speed(encoder.name, rate)
-    return rate
 
 
 def _rate(rate: float | None) -> str:

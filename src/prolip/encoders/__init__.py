@@ -14,7 +14,13 @@ from prolip.core.arguments import as_text
 from prolip.core.errors import ModelError, UnknownNameError
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.pretrained import MODELS, find_files, find_source, is_hub_name
+from prolip.encoders.pretrained import (
+    MODELS,
+    DownloadRequiredError,
+    find_source,
+    is_here,
+    is_hub_name,
+)
 from prolip.encoders.pretrained import download as get_files
 
 __all__ = [
@@ -22,6 +28,7 @@ __all__ = [
     "MODELS",
     "Encoder",
     "Preprocess",
+    "check_model",
     "choose_device",
     "fetch",
     "is_packaged",
@@ -65,17 +72,12 @@ def load(
     progress
         Called with (done, total) bytes while a model is downloaded.
     """
-    kind, colon, rest = as_text(name, "model").partition(":")
-    if short := name.partition("@")[0] in MODELS:
-        kind, rest = "onnx", ""
-    if kind not in kinds() or (colon and not rest and kind in ("offline", "arrays")):
-        raise UnknownNameError(
-            "model", name, [*kinds(), *MODELS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
-        )
+    check_model(name)
+    kind, _, rest = name.partition(":")
     check_device(device)
-    if kind == "onnx" and download:
+    if download:
         fetch(name, progress)
-    if short:
+    if name.partition("@")[0] in MODELS:
         from prolip.encoders.onnx import load_pretrained
 
         return load_pretrained(name, device)
@@ -85,9 +87,21 @@ def load(
     return encoder
 
 
+def check_model(name: str, require_here: bool = False) -> None:
+    """Refuse a name that no model has; if `require_here`, one that is yet to be downloaded."""
+    kind, colon, rest = as_text(name, "model").partition(":")
+    unknown = kind not in kinds() or (colon and not rest and kind in ("offline", "arrays"))
+    if unknown and name.partition("@")[0] not in MODELS:
+        raise UnknownNameError(
+            "model", name, [*kinds(), *MODELS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]
+        )
+    if require_here and is_hub_name(name) and not is_here(name):
+        raise DownloadRequiredError(name, find_source(name))
+
+
 def fetch(name: str, progress: Callable[[int, int], None] | None = None) -> None:
     """Download the files of a short name or of `onnx:ID`, unless they are on this machine."""
-    if is_hub_name(name) and find_files(find_source(name)) is None:
+    if is_hub_name(name) and not is_here(name):
         get_files(name, find_source(name), progress)
 
 

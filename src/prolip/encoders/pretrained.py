@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
 from prolip.io.reading import Unreadable, read_json
 from prolip.io.writing import write_json
+
+if TYPE_CHECKING:
+    from prolip.encoders.base import Encoder
 
 Progress = Callable[[int, int], None]  # (done, total) bytes
 RETRIES = 5  # after connections that break off
@@ -251,11 +257,22 @@ def is_hub_name(name: str) -> bool:
     )
 
 
-def note_speed(name: str, images_per_second: float) -> None:
-    """Note how fast a model runs on this machine."""
-    speeds = _speeds()
+def is_here(name: str) -> bool:
+    """Whether the files of a model of the hub are on this machine."""
+    return find_files(find_source(name)) is not None
+
+
+def measure_speed(encoder: Encoder) -> float:
+    """Measure the images per second of an image tower, and note it for `read_speed`."""
+    size, count = encoder.preprocess.size, 8
+    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
+    encoder.encode(pixels[:2])
+    started = time.perf_counter()
+    encoder.encode(pixels)
+    rate = count / (time.perf_counter() - started)
     with suppress(OSError, ProlipError):
-        write_json(cache_dir() / "speeds.json", {**speeds, name: round(images_per_second, 1)})
+        write_json(cache_dir() / "speeds.json", {**_speeds(), encoder.name: round(rate, 1)})
+    return rate
 
 
 def read_speed(name: str) -> float | None:

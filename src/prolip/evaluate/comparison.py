@@ -1,20 +1,21 @@
-"""Compare methods on one support set by cross-validation, and recommend one.
+"""Compare methods, and the models that they adapt, by cross-validation on one support set; recommend one.
 
 The figures of the default are those that a fit reports: its held-out accuracy. Every other method is fitted
 on the rest of each fold, with its hyperparameter search inside that rest (nested cross-validation), since the
 best of a grid looks too good on the folds that chose it: with 4 images per class, linear_probe by 1 to 6
-points and gda by 0 to 4. The folds of the default choose nothing but the scale of its predictions. Folds are
-the same for all, so that the gap between two methods is judged by the images on which they differ.
+points and gda by 0 to 4. The folds of the default choose nothing but the scale of its predictions. The same
+images are held out for all, so that the gap between two methods is judged by the images on which they differ.
 
-The default is recommended unless another method is better by more than MIN_GAP, and beyond chance: the gap
-must exceed the one-sided 5 % quantile of its paired standard error, divided among all methods that are tried,
-since the best of twenty equal methods is always a little ahead.
+The default, on the first model, is recommended unless another candidate is better by more than MIN_GAP, and
+beyond chance: the gap must exceed the one-sided 5 % quantile of its paired standard error, divided among all
+candidates that are tried, since the best of twenty equal methods is always a little ahead. Of several that
+are, the first within MIN_GAP of the best is taken: models come in the order of the user's preference.
 """
 
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist, fmean
 from typing import Any
@@ -64,6 +65,19 @@ class Candidate:
 DEFAULT = Candidate("anchored")
 USUAL = tuple(map(Candidate, ("anchored", "prolip", "gda", "linear_probe", "zero_shot")))  # one of each kind
 ON_FEATURES = Candidate("linear_probe", {"features": "pre"})
+Exports = Callable[[Fitted], tuple[str, ...]]  # returns the formats that a fitted model can be exported to
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What it takes to use a model; None is unknown."""
+
+    name: str
+    images_per_second: float | None = None  # measured on this machine
+    download: int | None = None  # MB; 0 is installed with this package
+    memory: int | None = None  # MB, to load it and encode images; measured on this machine
+    licence: str | None = None
+    free: bool = True  # whether the licence allows every use
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class CandidateScore:
     """The figures of a candidate on held-out images."""
 
     candidate: Candidate
+    model: str
     accuracy: float
     low: float  # Wilson's interval of the accuracy
     high: float
@@ -100,28 +115,35 @@ class Comparison(Tabular):
     shots: float
     left_out: dict[str, str]  # methods that could not be fitted, and why
     decided: bool = True  # whether there are enough images to recommend a method
+    models: tuple[ModelFacts, ...] = ()
 
     def __repr__(self) -> str:
-        size = f"{len(self.scores)} methods on {self.images} held-out images of {self.classes} classes"
+        what = "candidates" if len(self.models) > 1 else "methods"
+        size = f"{len(self.scores)} {what} on {self.images} held-out images of {self.classes} classes"
         return f"Comparison({size}: {self.why})"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the figures of each method, the most accurate first."""
-        names = "accuracy", "low", "high", "gap", "error", "calibration_error", "seconds"
+        """Return the figures of each candidate, the most accurate first."""
+        names = "model", "accuracy", "low", "high", "gap", "error", "calibration_error", "seconds"
         return [
             {"method": str(each.candidate), **{name: getattr(each, name) for name in names}}
             for each in self.scores
         ]
 
+    def title(self, score: CandidateScore) -> str:
+        """Return the name of a candidate, with its model if there are several."""
+        return _title(score, len(self.models) > 1)
+
     def report(self) -> dict[str, Any]:
         """Return what `compare --json` prints."""
         return {
-            "chosen": asdict(self.chosen.candidate),
+            "chosen": {**asdict(self.chosen.candidate), "model": self.chosen.model},
             "why": self.why,
             "images": self.images,
             "classes": self.classes,
             "shots": self.shots,
             "methods": [each.report() for each in self.scores],
+            "models": [asdict(each) for each in self.models],
             "left_out": self.left_out,
         }
 
@@ -136,13 +158,12 @@ def cached_feature_methods(task: Task) -> list[Candidate]:
     return found
 
 
-@single_thread()
 def compare_on(
     task: Task,
     candidates: Sequence[Candidate] | None = None,
     *,
     seed: int = 0,
-    exports: Callable[[Fitted], tuple[str, ...]] = lambda fitted: (),
+    exports: Exports = lambda fitted: (),
     progress: Progress | None = None,
 ) -> Comparison:
     """Cross-validate candidates on a support set, in which some class must have two images.
@@ -150,35 +171,54 @@ def compare_on(
     The first candidate is the default; None is every method that trains no tower. `seed` is that of all
     folds; `exports` returns the formats that a fitted model can be exported to.
     """
-    candidates = list(cached_feature_methods(task) if candidates is None else candidates)
-    parts = fold_parts(task, seed)
-    if not parts:
-        raise NothingToCompareError
+    return compare_models([(ModelFacts("features"), task, exports)], candidates, seed=seed, progress=progress)
+
+
+@single_thread()
+def compare_models(
+    models: Iterable[tuple[ModelFacts, Task, Exports]],
+    candidates: Sequence[Candidate] | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Cross-validate candidates on the features of several models, of the same images in the same order.
+
+    `models` are taken one after the other, and not kept. `progress` is called with (done, total) methods of
+    each.
+    """
     scores: list[CandidateScore] = []
     left_out: dict[str, str] = {}
-    correct: Array | None = None  # which images the default predicts correctly [m]
-    for done, candidate in enumerate(candidates):
+    compared: list[ModelFacts] = []
+    correct: Array | None = None  # which images the default on the first model predicts correctly [m]
+    for facts, task, exports in models:
+        compared.append(facts)
+        tried = list(cached_feature_methods(task) if candidates is None else candidates)
+        parts = fold_parts(task, seed)
+        if not parts:
+            raise NothingToCompareError
+        for done, candidate in enumerate(tried):
+            if progress is not None:
+                progress(done, len(tried))
+            method = candidate.create(seed)
+            try:
+                fit = _as_fitted(method, task, seed) if done == 0 else _nested(method, task, parts)
+            except ProlipError as error:
+                if correct is None:
+                    raise
+                left_out[f"{candidate} on {facts.name}"] = str(error)
+                continue
+            held_out, fitted, seconds = fit
+            known = {"seconds": seconds, "open_class": method.open_class, "exports": exports(fitted)}
+            scores.append(_score(candidate, facts.name, held_out, correct, **known))
+            if correct is None:
+                correct = held_out.logits.argmax(axis=1) == held_out.y
         if progress is not None:
-            progress(done, len(candidates))
-        method = candidate.create(seed)
-        try:
-            if correct is None:
-                held_out, fitted, seconds = _as_fitted(method, task, seed)
-            else:
-                held_out, fitted, seconds = _nested(method, task, parts)
-        except ProlipError as error:
-            if correct is None:
-                raise
-            left_out[str(candidate)] = str(error)
-            continue
-        known = {"seconds": seconds, "open_class": method.open_class, "exports": exports(fitted)}
-        scores.append(_score(candidate, held_out, correct, **known))
-        if correct is None:
-            correct = held_out.logits.argmax(axis=1) == held_out.y
-    if progress is not None:
-        progress(len(candidates), len(candidates))
+            progress(len(tried), len(tried))
+    if len(compared) == 1:
+        left_out = {name.removesuffix(f" on {facts.name}"): why for name, why in left_out.items()}
     default = scores[0]
-    chosen, why = choose(default, scores[1:])
+    chosen, why = choose(default, scores[1:], compared)
     ranked = tuple(sorted(scores, key=lambda each: -each.accuracy))
     images = sum(len(held) for _, held in parts)
     decided = not metrics.too_few(images, (default.low, default.high))
@@ -188,30 +228,57 @@ def compare_on(
             f"{images} held-out images are too few to tell methods apart: the accuracy of the default may be "
             f"anywhere from {100 * default.low:.0f} to {100 * default.high:.0f} %"
         )
-    return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out, decided)
+    sizes = images, task.classes, task.shots
+    return Comparison(ranked, chosen, why, *sizes, left_out, decided, tuple(compared))
 
 
-def choose(default: CandidateScore, others: Sequence[CandidateScore]) -> tuple[CandidateScore, str]:
+def choose(
+    default: CandidateScore, others: Sequence[CandidateScore], models: Sequence[ModelFacts] = ()
+) -> tuple[CandidateScore, str]:
     """Return the recommended candidate, and the reason in one sentence."""
     if not others:
         return default, "nothing else was tried"
+    several = len(models) > 1
     beyond = NormalDist().inv_cdf(1 - SIGNIFICANCE / len(others))
     ahead = [each for each in others if each.gap > max(MIN_GAP, beyond * each.error)]
-    best = max(ahead or others, key=lambda each: each.gap)
+    top = max(each.gap for each in ahead or others)
+    best = next(each for each in ahead or others if each.gap >= (top - MIN_GAP if ahead else top))
     chance = 100 * beyond * best.error
     gap = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {chance:.1f}"
     if best.gap <= 0:
-        return default, f"nothing is ahead of it; next is {best.candidate}, {100 * best.gap:+.1f} points"
+        return default, (
+            f"nothing is ahead of it; next is {_title(best, several)}, {100 * best.gap:+.1f} points"
+        )
     if not ahead:
         return default, (
-            f"nothing is ahead of {default.candidate} by more than {100 * MIN_GAP:g} points and beyond "
-            f"chance; nearest is {best.candidate}, {gap}"
+            f"nothing is ahead of {_title(default, several)} by more than {100 * MIN_GAP:g} points and "
+            f"beyond chance; nearest is {_title(best, several)}, {gap}"
         )
     lost = [] if best.open_class or not default.open_class else ["other classes cannot be added"]
     if missing := [form for form in default.exports if form not in best.exports]:
         lost.append(f"no export to {', '.join(missing)}")
     price = f"; what is given up: {', '.join(lost)}" if lost else ""
-    return best, f"it is ahead of {default.candidate}: {gap}{price}"
+    facts = {each.name: each for each in models}
+    if best.model != default.model:
+        price += _costs(facts[default.model], facts[best.model])
+    return best, f"it is ahead of {_title(default, several)}: {gap}{price}"
+
+
+def _title(score: CandidateScore, several: bool) -> str:
+    return f"{score.candidate} on {score.model}" if several else str(score.candidate)
+
+
+def _costs(before: ModelFacts, after: ModelFacts) -> str:
+    """Say what another model costs: a download, time, a licence."""
+    costs = []
+    if after.images_per_second and before.images_per_second:
+        costs.append(
+            f"it encodes {after.images_per_second:.0f} images a second, {before.name} "
+            f"{before.images_per_second:.0f}"
+        )
+    if not after.free:
+        costs.append(f"its licence is not free for every use ({after.licence})")
+    return "".join(f"; {cost}" for cost in costs)
 
 
 def _as_fitted(method: methods.Method, task: Task, seed: int) -> tuple[HeldOutPredictions, Fitted, float]:
@@ -238,7 +305,7 @@ def _nested(
 
 
 def _score(
-    candidate: Candidate, held_out: HeldOutPredictions, default: Array | None, **known: Any
+    candidate: Candidate, model: str, held_out: HeldOutPredictions, default: Array | None, **known: Any
 ) -> CandidateScore:
     """Compute the figures; `default` [m] marks what the default predicts correctly, None for itself."""
     hits = held_out.logits.argmax(axis=1) == held_out.y
@@ -248,6 +315,7 @@ def _score(
     low, high = metrics.wilson(float(hits.sum()), n)
     return CandidateScore(
         candidate,
+        model,
         accuracy,
         low,
         high,

@@ -1,10 +1,13 @@
-"""What this installation and this machine offer: optional packages, processors."""
+"""What this installation and this machine offer: optional packages, processors, memory."""
 
 import importlib
 import json
 import os
+import re
 import sys
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -54,3 +57,24 @@ def cores() -> int:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(usable, int(limit)) if limit.isdecimal() and int(limit) else usable
+
+
+class MemoryPeak:
+    """The most memory that this process takes from now on, beyond what it has; only Linux measures it."""
+
+    def __init__(self) -> None:
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
+        self._before = _resident("VmRSS")
+
+    def megabytes(self) -> int | None:
+        """Return the peak, in MB of 10^6 bytes; None where the system does not say."""
+        peak = _resident("VmHWM")
+        return None if peak is None or self._before is None else round((peak - self._before) / 1e6)
+
+
+def _resident(name: str) -> int | None:
+    with suppress(OSError):
+        found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
+        return 1024 * int(found[1]) if found else None
+    return None
