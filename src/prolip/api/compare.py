@@ -85,7 +85,7 @@ def _facts(source: ImageSource, peak: MemoryPeak) -> ModelFacts:
     return ModelFacts(
         encoder.name,
         round(measure_speed(encoder), 1),
-        0 if is_packaged(encoder.name) else known and known.megabytes,
+        0 if is_packaged(encoder.name) else known.megabytes if known else None,
         peak.megabytes(),
         encoder.licence,
         known is None or known.free,
