@@ -24,7 +24,7 @@ from prolip import Head, Task, methods
 from prolip.core.arrays import Array, unit_rows
 from prolip.encoders.onnx import Tower
 from prolip.encoders.preprocess import Preprocess
-from prolip.io.onnx_model import OnnxModel
+from prolip.io.onnx_graph import OnnxModel
 
 SETS = ("dtd10", "clothing10", "pets37")
 SHOTS = (1, 4, 16)
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--images", type=int, help="of each class at most; all by default")
     parser.add_argument("--method", default="prolip")
     options = parser.parse_args()
-    tower = Tower(OnnxModel.read(options.graph), "int8")
+    tower = Tower(OnnxModel(options.graph), "int8")
     preprocess = Preprocess.from_processor({}, "clip", str(options.graph))
 
     def encode(pixels: Array) -> Array:

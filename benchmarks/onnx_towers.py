@@ -23,7 +23,7 @@ import torch
 from prolip.core.arrays import Array, unit_rows
 from prolip.encoders.onnx import Tower
 from prolip.io.environment import cores
-from prolip.io.onnx_model import OnnxModel
+from prolip.io.onnx_graph import OnnxModel
 
 
 def images_per_second(run: Callable[[], object], images: int, repeats: int) -> float:
@@ -82,7 +82,7 @@ def compare(name: str, visual: torch.nn.Module, images: int, repeats: int) -> No
         expected = visual(batch[:4]).numpy()
         print(f"{name}: torch {base:.1f} images/s", flush=True)
         for path, precision in zip(graphs, ("fp32", "int8"), strict=True):
-            tower = Tower(OnnxModel.read(path), precision)
+            tower = Tower(OnnxModel(path), precision)
             head, reason = tower.check({"image": pixels[:2]})
             embedded: Array = head(tower({"image": pixels[:4]}))
             cosine = (unit_rows(embedded) * unit_rows(expected)).sum(axis=1).min()

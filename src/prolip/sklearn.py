@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.core import Head, InputError, Task
+from prolip.core import Head, InputError, Task, Text
 from prolip.io.environment import require
 
 require("sklearn", "sklearn")  # a missing extra is an error of one line
@@ -103,7 +103,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
                 head = self.head if isinstance(self.head, Head) else Head(np.asarray(self.head, np.float64))
         options, takes = {"lam": self.lam, "seed": self.seed}, methods.options(self.method)
         taken = {name: value for name, value in options.items() if value is not None and name in takes}
-        task = Task(x, labels, text, head, self.scale)
+        task = Task(x, labels, Text(text), head, self.scale)
         self.fitted_ = methods.create(self.method, **taken).fit(task)
         return self
 

@@ -1,8 +1,9 @@
 """Validation of saved models, which may come from anyone and have matching checksums."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -20,70 +21,53 @@ MAX_COUNT = 10**5  # an integer in the configuration of a fitted model, such as 
 MAX_NUMBER = 1e9  # any other number there, such as a scale or the C of a regression
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+_FIELDS = {
+    "model": str, "fingerprint": str, "recipe": dict, "settings": dict, "kind": str, "config": dict,
+    "temperature": float, "classes": list, "fit": dict, "held_out": dict,
+}  # fmt: skip
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+def is_json_of(value: Any, hint: Any) -> bool:
+    """Whether a JSON value is of the type of a field; an integer is not negative.
 
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _names(value: Any) -> bool:
-    """Whether these are class names: normalised text, numbers or booleans, all different."""
-    valid = isinstance(value, list) and all(
-        name == normalize_label(name) if _text(name) else _number(name) or isinstance(name, bool)
-        for name in value
-    )
-    return valid and bool(value) and len(set(map(str, value))) == len(value)
-
-
-def _object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "model": _text,
-    "fingerprint": _text,
-    "recipe": _object,
-    "settings": _object,
-    "kind": _text,
-    "config": _object,
-    "temperature": lambda value: _number(value) and 1e-6 < value < 1e6,
-    "classes": _names,
-    "fit": lambda value: _object(value) and _count(value.get("images")) and _number(value.get("shots")),
-    "held_out": _object,
-}
-_RECIPE: dict[str, Callable[[Any], bool]] = {
-    "method": _text,
-    "lam": lambda value: value is None or _text(value) or _number(value),
-    "options": _object,
-    "views": lambda value: _count(value) and value >= 1,
-    "seed": _count,
-    "templates": lambda value: isinstance(value, list) and all(map(_text, value)),
-    "descriptions": _object,
-    "calibrate": lambda value: isinstance(value, bool),
-    "spoken": lambda value: _object(value) and all(map(_text, value.values())),
-    "shots": lambda value: value is None or (_count(value) and value >= 1),
-}
-_SETTINGS: dict[str, Callable[[Any], bool]] = {"method": _text, "options": _object}
+    Examples
+    --------
+    >>> is_json_of(["a {}."], tuple[str, ...]), is_json_of(True, int), is_json_of({"cat": 3}, dict[str, str])
+    (True, False, False)
+    """
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(is_json_of(value, part) for part in parts)
+    if kind is Any or isinstance(value, bool):
+        return kind in (Any, bool)
+    if kind in (int, float):
+        limit = 2**63 if kind is int else math.inf
+        return isinstance(value, (int, kind)) and (0 if kind is int else -limit) <= value < limit
+    if kind in (tuple, dict) and parts:
+        values = value.values() if isinstance(value, dict) else value
+        right = isinstance(value, dict if kind is dict else list)
+        return right and all(is_json_of(each, parts[kind is dict]) for each in values)
+    return isinstance(value, kind)
 
 
 def check_config(config: dict[str, Any]) -> None:
     """Refuse JSON with missing fields, or fields of another type."""
     _check("its JSON", config, _FIELDS)
-    numbers = _numbers(config["config"])
-    if extreme := next(
-        (x for x in numbers if not abs(x) <= (MAX_NUMBER if isinstance(x, float) else MAX_COUNT)), None
-    ):
-        raise SavedModelError(f"its configuration has the number {extreme}")
+    names, fit = config["classes"], config["fit"]
+    if not all(name == normalize_label(name) and is_json_of(name, str | float | bool) for name in names):
+        raise SavedModelError("its classes are not names")
+    if not names or len(set(map(str, names))) < len(names):
+        raise SavedModelError("its classes are not all different")
+    if not (is_json_of(fit.get("images"), int) and is_json_of(fit.get("shots"), float)):
+        raise SavedModelError("it does not say how many images were fitted")
+    if not 1e-6 < config["temperature"] < 1e6:
+        raise SavedModelError(f"its temperature is {config['temperature']}")
+    for number in _numbers(config["config"]):
+        if not abs(number) <= (MAX_NUMBER if isinstance(number, float) else MAX_COUNT):
+            raise SavedModelError(f"its configuration has the number {number}")
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """Yield every number in a JSON value."""
     if isinstance(value, (int, float)):
         yield value
     elif isinstance(value, (list, dict)):
@@ -92,20 +76,23 @@ def _numbers(value: Any) -> Iterator[float]:
 
 
 def recipe_of(config: dict[str, Any]) -> Recipe:
-    """Return the recipe, checked as far as possible without importing the method."""
-    saved = {"shots": None, **config["recipe"]}  # models of earlier versions have no `shots`
-    _check("its recipe", saved, _RECIPE, exact=True)
-    if saved["method"] in ("prolip", "rla") and saved["lam"] == "auto":  # the former name of `anchored`
+    """Return the recipe, checked as far as possible without importing the method.
+
+    What it lacks, such as an option that a later version added, has its default.
+    """
+    saved, hints = dict(config["recipe"]), get_type_hints(Recipe)
+    saved["prompt_names"] = saved.pop("spoken", {})
+    _check("its recipe", saved, {name: hint for name, hint in hints.items() if name in saved}, exact=True)
+    if saved.get("method") in ("prolip", "rla") and saved.get("lam") == "auto":  # the former `anchored`
         saved |= {"method": "anchored", "lam": None}
-    templates, descriptions = as_templates(saved["templates"]), as_descriptions(saved["descriptions"] or None)
-    prompt_names = {"prompt_names": saved["spoken"]}
-    fields = {name: value for name, value in saved.items() if name != "spoken"}
-    return Recipe(**{**fields, **prompt_names, "templates": templates, "descriptions": descriptions})
+    saved["templates"] = as_templates(saved.get("templates"))
+    saved["descriptions"] = as_descriptions(saved.get("descriptions") or None)
+    return Recipe(**saved)
 
 
 def settings_of(config: dict[str, Any]) -> Settings:
     """Return the settings of the fit."""
-    _check("its settings", config["settings"], _SETTINGS, exact=True)
+    _check("its settings", config["settings"], {"method": str, "options": dict}, exact=True)
     settings = Settings(**config["settings"])
     if settings.options.get("trust") is None:
         return settings
@@ -114,15 +101,13 @@ def settings_of(config: dict[str, Any]) -> Settings:
     return Settings("anchored", {**found, "text_weight": old["trust"]})
 
 
-def _check(
-    what: str, found: dict[str, Any], fields: dict[str, Callable[[Any], bool]], exact: bool = False
-) -> None:
-    for name, valid in fields.items():
+def _check(what: str, found: dict[str, Any], hints: dict[str, Any], exact: bool = False) -> None:
+    for name, hint in hints.items():
         if name not in found:
             raise SavedModelError(f"{what} lacks {name!r}")
-        if not valid(found[name]):
+        if not is_json_of(found[name], hint):
             raise SavedModelError(f"{what} has {name} = {str(found[name])[:100]!r}")
-    if exact and (more := sorted(found.keys() - fields.keys())):
+    if exact and (more := sorted(found.keys() - hints.keys())):
         raise SavedModelError(f"{what} has an unknown {more[0]!r}")
 
 
@@ -156,11 +141,8 @@ def hashes_of(array: Array) -> tuple[bytes, ...]:
 
 def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: Encoder, classes: int) -> None:
     """Refuse class means for other classes or features."""
-    shapes = [
-        out_of_distribution.means.shape,
-        out_of_distribution.scores.shape,
-        out_of_distribution.unknown_scores.shape,
-    ]
+    out = out_of_distribution
+    shapes = [array.shape for array in (out.means, out.scores, out.unknown_scores)]
     images = shapes[1][0] if len(shapes[1]) == 1 else 0
     if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:
         raise SavedModelError(f"its out-of-distribution scores have the shapes {list(map(list, shapes))}")

@@ -10,6 +10,7 @@ from prolip.core import Fitted, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, to_python_scalar
 from prolip.core.capabilities import Capability
 from prolip.data import as_templates
+from prolip.data.sampling import check_shots
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
@@ -58,9 +59,13 @@ class Recipe:
     shots: int | None = None  # images per class that are sampled for the fit; None takes all
 
     def __post_init__(self) -> None:
-        """Convert NumPy scalars to Python's, which can be saved."""
+        """Convert NumPy scalars to Python's, which can be saved, and check numbers."""
         for name in ("lam", "views", "seed", "shots"):
             object.__setattr__(self, name, to_python_scalar(getattr(self, name)))
+        for name, number, least in (("views", self.views, 1), ("seed", self.seed, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise UsageError(f"{name} must be an integer of at least {least}, got {number!r}")
+        check_shots(self.shots)
         if not isinstance(self.options, Mapping):
             raise UsageError(f"options must be a mapping of names to values, got {self.options!r:.80}")
         options = {name: to_python_scalar(value) for name, value in self.options.items()}
@@ -95,9 +100,6 @@ class Recipe:
 
     @cached_property
     def _method(self) -> methods.Method:
-        for name, number, least in (("views", self.views, 1), ("seed", self.seed, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise UsageError(f"{name} must be an integer of at least {least}, got {number!r}")
         options, takes = dict(self.options), methods.options(self.method)
         for name, value in (("lam", self.lam), ("seed", self.seed)):
             if value is not None and name in takes:

@@ -199,11 +199,12 @@ class EmbeddingSource(ImageSource):
         if classes is None and found.text is None:
             raise InputError("embeddings need class rows (text): an array in the file, or an argument of fit")
         y: list[int] = found.y.tolist()
-        names = list(found.classes or classes or range(len(found.text)))
+        rows = found.text if found.text is not None else np.zeros((0, 1))
+        names = list(found.classes or classes or range(len(rows)))
         if max(y) >= len(names):
             raise UnknownLabelError(max(y), len(names))
         if classes is None:
-            return LabelledEmbeddings(found.x, y, names, Text(found.text, tuple(map(str, names))))
+            return LabelledEmbeddings(found.x, y, names, Text(rows, tuple(map(str, names))))
         numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
         return LabelledEmbeddings(**vars(numbered))
 

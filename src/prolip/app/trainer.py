@@ -216,6 +216,7 @@ class Trainer:
         """Return prompt features [templates, Dt] of a class, before the text head."""
         if prompt_name not in self._texts:
             text = self.encoder.text([clean_name(prompt_name)], self.recipe.templates)
+            assert text.features is not None
             self._texts = {**self._texts, prompt_name: text.features[:, 0]}
         return self._texts[prompt_name]
 

@@ -12,7 +12,6 @@ of any encoder are one array, to be stored, sampled and sliced alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -31,8 +30,8 @@ class Head:
     [[1.0, 3.0]]
     """
 
-    weight: Any
-    bias: Any = None
+    weight: Array
+    bias: Array | None = None
     residual: bool = False
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -40,9 +39,9 @@ class Task:
     (6, 3, 1, 2.0)
     """
 
-    x: Any
-    y: Any
-    text: Any
+    x: Array
+    y: Array
+    text: Text
     head: Head | None = None
     scale: float = 100.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,9 +29,9 @@ class Text:
         The text projection that belongs to `features`.
     """
 
-    rows: Any
+    rows: Array
     classes: tuple[str, ...] | None = None
-    features: Any = None
+    features: Array | None = None
     projection: Head | None = None
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, unit_rows
+from prolip.core.arrays import Array, to_numpy, unit_rows
 from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.encoders import efficientnet_lite, sentence
@@ -193,8 +193,8 @@ class OfflineEncoder(Encoder):
         changed = copy(self)
         changed._modules = Modules(model.image, model.text)
         changed._image_weights = {name: x.cpu().numpy() for name, x in model.image.state_dict().items()}
-        changed.head = Head(model.projection)
-        changed.text_head = Head(model.text_projection, bias=model.offset)
+        changed.head = Head(to_numpy(model.projection))
+        changed.text_head = Head(to_numpy(model.text_projection), to_numpy(model.offset))
         changed.fingerprint = f"{self.fingerprint}-{digest}"
         changed.exact = True
         return changed

@@ -32,8 +32,7 @@ from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
-from prolip.io.onnx_graph import Graph
-from prolip.io.onnx_model import OnnxModel
+from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import Unreadable, read_json
 
@@ -442,7 +441,7 @@ def _context(config: dict[str, Any], kind: str) -> int:
 
 def _read_graph(path: Path) -> OnnxModel:
     try:
-        return OnnxModel.read(path)
+        return OnnxModel(path)
     except Unreadable as error:
         raise ModelError(f"{path} cannot be read: {error.reason}; if it was downloaded, delete it") from error
 

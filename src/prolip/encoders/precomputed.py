@@ -110,9 +110,9 @@ class Embeddings:
     ([0, 1, 1, 0], 2)
     """
 
-    x: Any  # image embeddings [n, D]
-    y: Any = None  # labels [n], numbers or names of `classes`
-    text: Any = None  # class rows [K, D], or [prompts, K, D]; stored as unit rows [K, D]
+    x: Array  # image embeddings [n, D]
+    y: Array | None = None  # labels [n], numbers or names of `classes`
+    text: Array | None = None  # class rows [K, D], or [prompts, K, D]; stored as unit rows [K, D]
     classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:

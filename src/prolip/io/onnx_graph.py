@@ -1,26 +1,29 @@
-"""Write ONNX models without a library: a graph is a list of operations and their constants, in protobuf.
-
-An ONNX file is a protobuf message, a sequence of fields: each has a number and a type, then an integer, or a
-length and that many bytes. Tensors are raw little-endian bytes.
+"""ONNX models, written and read with protobuf; the package onnx is not needed.
 
     graph = Graph()
     y = graph.node("MatMul", "x", weight)              an input that is not a name is a constant
     graph.node("Relu", y, output="positive")
     model = graph.to_bytes({"x": ("float32", ("batch", 4))}, {"positive": ("float32", ("batch", 2))})
+
+`_SCHEMA` has the fields of onnx.proto that are used here; others pass through unchanged.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prolip.io.reading import FILE_LIMIT, Unreadable, open_regular, read_bytes
+
 if TYPE_CHECKING:
     from prolip.core.arrays import Array
     from prolip.core.head import Head
-    from prolip.io.onnx_model import OnnxModel
 
 OPSET = 18
 IR_VERSION = 8  # the one that came with opset 18
@@ -28,32 +31,82 @@ IR_VERSION = 8  # the one that came with opset 18
 # Name: (element type of an array, the array's shape; a string is a size that is known at run time).
 Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 
-_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+_TYPES = {
+    "float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11,
+}  # fmt: skip
+_EXTERNAL = 1  # data_location of a tensor whose data is in a file beside the model
+
+# Fields by message: number, name and type; * marks repeated ones.
+_SCHEMA = {
+    "Model": "1 ir_version int64, 2 producer_name string, 7 graph Graph, 8 opset_import *Opset, "
+    "14 metadata_props *Entry",
+    "Graph": "1 node *Node, 2 name string, 5 initializer *Tensor, 11 input *Value, 12 output *Value",
+    "Node": "1 input *string, 2 output *string, 4 op_type string, 5 attribute *Attribute",
+    "Attribute": "1 name string, 2 f float, 3 i int64, 4 s bytes, 5 t Tensor, 8 ints *int64, 20 type int32",
+    "Tensor": "1 dims *int64, 2 data_type int32, 4 float_data *float, 5 int32_data *int32, "
+    "7 int64_data *int64, 8 name string, 9 raw_data bytes, 13 external_data *Entry, 14 data_location int32",
+    "Value": "1 name string, 2 type Type",
+    "Type": "1 tensor_type TensorType",
+    "TensorType": "1 elem_type int32, 2 shape Shape",
+    "Shape": "1 dim *Dimension",
+    "Dimension": "1 dim_value int64, 2 dim_param string",
+    "Opset": "1 domain string, 2 version int64",
+    "Entry": "1 key string, 2 value string",
+}
+
+
+@cache
+def _model_class() -> Any:
+    """Return the class of a model, whose fields are messages of the schema."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="prolip.proto", package="prolip", syntax="proto2")
+    field = descriptor_pb2.FieldDescriptorProto
+    for name, described in _SCHEMA.items():
+        message = file.message_type.add(name=name)
+        for number, key, kind in map(str.split, described.split(", ")):
+            label = field.LABEL_REPEATED if kind.startswith("*") else field.LABEL_OPTIONAL
+            kind = kind.lstrip("*")
+            typed = {"type_name": f".prolip.{kind}"} if kind in _SCHEMA else {}
+            number_of_type = field.TYPE_MESSAGE if typed else getattr(field, f"TYPE_{kind.upper()}")
+            message.field.add(name=key, number=int(number), label=label, type=number_of_type, **typed)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("prolip.Model"))
 
 
 class Graph:
     """Operations of ONNX's default set, in the order in which they are added."""
 
     def __init__(self) -> None:
-        self._nodes: list[bytes] = []
-        self._constants: list[bytes] = []
-        self._imports = [_integer(2, OPSET)]
-        self._opset, self._ir_version = OPSET, IR_VERSION
+        self._opset = OPSET
+        self._model = _model_class()(
+            ir_version=IR_VERSION,
+            producer_name="prolip",
+            graph={"name": "prolip"},
+            opset_import=[{"version": OPSET}],
+        )
 
     def include(self, model: OnnxModel, values: Iterable[str]) -> None:
         """Add what computes some values of another model, under its own names and in its opset."""
-        nodes, tensors, self._imports = model.parts(values)
-        self._nodes += nodes
-        self._constants += tensors
-        self._opset, self._ir_version = model.opset, max(model.ir_version, 4)
+        nodes, tensors = model.parts(values)
+        self._model.graph.node.extend(nodes)
+        self._model.graph.initializer.extend(tensors)
+        self._model.ClearField("opset_import")
+        self._model.MergeFrom(
+            _model_class()(ir_version=max(model.proto.ir_version, 4), opset_import=model.proto.opset_import)
+        )
+        self._opset = next((each.version for each in model.proto.opset_import if not each.domain), 1)
 
     def constant(self, value: Any) -> str:
         """Add an array to the model, floats as float32; return its name."""
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float32, copy=False)
-        name = f"prolip_constant_{len(self._constants)}"
-        self._constants.append(tensor_proto(name, array))
+        tensors = self._model.graph.initializer
+        name = f"prolip_constant_{len(tensors)}"
+        raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        tensors.add(name=name, dims=array.shape, data_type=_TYPES[array.dtype.name], raw_data=raw)
         return name
 
     def node(self, kind: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
@@ -61,14 +114,11 @@ class Graph:
 
         An input is the name of a graph input or of another node's output; anything else becomes a constant.
         """
-        name = output or f"prolip_{kind.lower()}_{len(self._nodes)}"
+        nodes = self._model.graph.node
+        name = output or f"prolip_{kind.lower()}_{len(nodes)}"
         sources = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        self._nodes.append(
-            b"".join(bytes_field(1, source.encode()) for source in sources)
-            + bytes_field(2, name.encode())
-            + bytes_field(4, kind.encode())
-            + b"".join(bytes_field(5, _attribute(key, value)) for key, value in attributes.items())
-        )
+        described = [_attribute(key, value) for key, value in attributes.items()]
+        nodes.add(op_type=kind, input=sources, output=[name], attribute=described)
         return name
 
     def unit_rows(self, x: str) -> str:
@@ -93,69 +143,107 @@ class Graph:
 
     def to_bytes(self, inputs: Values, outputs: Values, metadata: Mapping[str, Any] | None = None) -> bytes:
         """Return the content of the model file; metadata that is not text is written as JSON."""
-        graph = (
-            b"".join(bytes_field(1, node) for node in self._nodes)
-            + bytes_field(2, b"prolip")
-            + b"".join(bytes_field(5, constant) for constant in self._constants)
-            + b"".join(bytes_field(11, _value(name, *value)) for name, value in inputs.items())
-            + b"".join(bytes_field(12, _value(name, *value)) for name, value in outputs.items())
-        )
-        about = {
-            k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
-            for k, v in (metadata or {}).items()
-        }
-        return (
-            _integer(1, self._ir_version)
-            + bytes_field(2, b"prolip")
-            + bytes_field(7, graph)
-            + b"".join(bytes_field(8, each) for each in self._imports)
-            + b"".join(
-                bytes_field(14, bytes_field(1, k.encode()) + bytes_field(2, v.encode()))
-                for k, v in about.items()
-            )
-        )
+        for name in inputs:
+            self._model.graph.input.add(**_value(name, *inputs[name]))
+        for name in outputs:
+            self._model.graph.output.add(**_value(name, *outputs[name]))
+        for key, value in (metadata or {}).items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            self._model.metadata_props.add(key=key, value=text)
+        content: bytes = self._model.SerializeToString()
+        return content
 
 
-def tensor_proto(name: str, array: Array) -> bytes:
-    """Return a tensor as it stands in a model: TensorProto."""
-    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    dims = b"".join(_integer(1, size) for size in array.shape)
-    return dims + _integer(2, _TYPES[array.dtype.name]) + bytes_field(8, name.encode()) + bytes_field(9, raw)
+def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> dict[str, Any]:
+    """Describe an input or an output."""
+    sizes = [{"dim_param" if isinstance(size, str) else "dim_value": size} for size in shape]
+    return {"name": name, "type": {"tensor_type": {"elem_type": _TYPES[dtype], "shape": {"dim": sizes}}}}
 
 
-def _varint(value: int) -> bytes:
-    """Encode seven bits per byte, the lowest first; negative numbers as 64-bit two's complement."""
-    value &= (1 << 64) - 1
-    low = bytearray()
-    while value > 0x7F:
-        low.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*low, value])
-
-
-def _integer(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(int(value))
-
-
-def bytes_field(field: int, content: bytes) -> bytes:
-    """Return a field that holds bytes."""
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> bytes:
-    """Describe an input or an output: ValueInfoProto."""
-    sizes = [bytes_field(2, size.encode()) if isinstance(size, str) else _integer(1, size) for size in shape]
-    tensor = _integer(1, _TYPES[dtype]) + bytes_field(2, b"".join(bytes_field(1, size) for size in sizes))
-    return bytes_field(1, name.encode()) + bytes_field(2, bytes_field(1, tensor))
-
-
-def _attribute(name: str, value: int | float | str | list[int]) -> bytes:
-    """Encode an attribute of a node: AttributeProto, whose field 20 is the type of its value."""
-    start = bytes_field(1, name.encode())
+def _attribute(name: str, value: int | float | str | list[int]) -> dict[str, Any]:
     if isinstance(value, float):
-        return start + _varint(2 << 3 | 5) + np.float32(value).tobytes() + _integer(20, 1)
+        return {"name": name, "f": value, "type": 1}
     if isinstance(value, int):
-        return start + _integer(3, value) + _integer(20, 2)
+        return {"name": name, "i": value, "type": 2}
     if isinstance(value, str):
-        return start + bytes_field(4, value.encode()) + _integer(20, 3)
-    return start + b"".join(_integer(8, each) for each in value) + _integer(20, 7)
+        return {"name": name, "s": value.encode(), "type": 3}
+    return {"name": name, "ints": value, "type": 7}
+
+
+class OnnxModel:
+    """A model file, which may come from anywhere; tensors are decoded only when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        from google.protobuf.message import DecodeError
+
+        self.path = path
+        try:
+            self.proto = _model_class().FromString(read_bytes(path))
+            graph = self.proto.graph
+            self.producers = {output: node for node in graph.node for output in node.output}
+            self.outputs = [output.name for output in graph.output]
+            self._tensors = {tensor.name: tensor for tensor in graph.initializer}
+            graph.ClearField("output")
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise Unreadable(path, "it is not an ONNX model") from error
+        if not graph.node or not self.outputs:
+            raise Unreadable(path, "it is not an ONNX model")
+
+    def constant(self, name: str) -> Array | None:
+        """Return a tensor of the model, an initializer or a Constant; None for a value that is computed."""
+        if name in self._tensors:
+            return self._decode(self._tensors[name])
+        node = self.producers.get(name)
+        if node is None or node.op_type != "Constant":
+            return None
+        return next((self._decode(each.t) for each in node.attribute if each.name == "value"), None)
+
+    def with_outputs(self, names: Iterable[str]) -> bytes:
+        """Return the model with these values as its outputs; what they do not need is left to the runtime."""
+        outputs = _model_class()(graph={"output": [{"name": name} for name in names]})
+        # Joined messages are one whose lists are joined.
+        content: bytes = self.proto.SerializeToString() + outputs.SerializeToString()
+        return content
+
+    def parts(self, values: Iterable[str]) -> tuple[list[Any], list[Any]]:
+        """Return the nodes and initializers behind some values."""
+        needed: set[str] = set()
+        waiting = list(values)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += self.producers[name].input if name in self.producers else ()
+        nodes = [node for node in self.proto.graph.node if needed.intersection(node.output)]
+        return nodes, [tensor for name, tensor in self._tensors.items() if name in needed]
+
+    def _decode(self, tensor: Any) -> Array:
+        kinds = {number: name for name, number in _TYPES.items()}
+        if tensor.data_type not in kinds:
+            raise Unreadable(self.path, f"it has a tensor of an unsupported type ({tensor.data_type})")
+        dtype, dims = np.dtype(kinds[tensor.data_type]).newbyteorder("<"), list(tensor.dims)
+        size = math.prod(dims) * dtype.itemsize
+        if min(dims, default=0) < 0 or size > FILE_LIMIT:
+            raise Unreadable(self.path, f"it has a tensor of the shape {dims}")
+        if tensor.data_location == _EXTERNAL:
+            data = self._external({entry.key: entry.value for entry in tensor.external_data}, size)
+        elif tensor.HasField("raw_data"):
+            data = tensor.raw_data
+        else:
+            listed = tensor.float_data or tensor.int32_data or tensor.int64_data
+            data = np.array(listed).astype(dtype).tobytes()
+        if len(data) != size:
+            raise Unreadable(self.path, "it has a tensor of another size than it says")
+        return np.frombuffer(data, dtype).reshape(dims)
+
+    def _external(self, where: Mapping[str, str], size: int) -> bytes:
+        """Read a tensor from the file beside the model that it names."""
+        name = Path(where.get("location", ""))
+        if name.is_absolute() or ".." in name.parts or not name.parts:
+            raise Unreadable(self.path, f"it names a file outside its folder: {name}")
+        with open_regular(self.path.parent / name) as file:
+            try:
+                file.seek(int(where.get("offset", "0")))
+                return file.read(size)
+            except (ValueError, OverflowError) as error:
+                raise Unreadable(self.path, f"a tensor has the offset {where['offset']!r:.40}") from error

@@ -215,6 +215,7 @@ class TextProjected(Fitted):
         """The class rows T(P) [K, D], as the tuned projection makes them."""
         if self.rows is not None:
             return self.rows
+        assert self.text.features is not None
         return text_rows(self.text.features, self.projection, self.per_template)
 
     def logits(self, x: Any) -> Array:

@@ -116,7 +116,7 @@ class CoOp(PromptTuning):
             ),
         )
         task, words = problem.task, problem.context.detach()
-        text = Text(problem.prompts.embed(words), task.text.classes)
+        text = Text(to_numpy(problem.prompts.embed(words)), task.text.classes)
         head, encoder = task.linear, task.encoder
         return Prompted(head, text, task.scale, to_numpy(words), problem.layout, encoder, report=figures)
 

@@ -91,7 +91,7 @@ class MaPLe(PromptTuning):
                 task, towers, trained, lambda: text_rows(prompts, coupling), context
             )
         coupling.requires_grad_(False)
-        text = Text(text_rows(prompts, coupling), names)
+        text = Text(to_numpy(text_rows(prompts, coupling)), names)
         state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}
         return Coupled(text, task.scale, state, layout, report=figures).bind(encoder)
 
@@ -154,7 +154,7 @@ class Coupled(TowerFitted):
 
         prompts = self.layout.prompts(base, names)
         rows = text_rows(prompts, Coupling.of(self.state).to(base.device))
-        return replace(self, text=Text(rows, names))
+        return replace(self, text=Text(to_numpy(rows), names))
 
     def tensors(self) -> Tensors:
         """Return the prompts and maps, and their class rows."""

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Head, InputError, Projected, SavedModelError, Task, Text, UsageError
-from prolip.core.arrays import Array, Tensors, to_torch
+from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
@@ -234,7 +234,7 @@ class Prompted(TowerFitted):
                 "classes have none: class_specific=False learns one for all"
             )
         rows = self.layout.prompts(encoder, names).embed(to_torch(self.context, encoder.device))
-        return replace(self, text=Text(rows, names))
+        return replace(self, text=Text(to_numpy(rows), names))
 
     def bind(self, encoder: Encoder) -> Prompted:
         """Attach the encoder, which other class names need."""
