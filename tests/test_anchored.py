@@ -88,10 +88,23 @@ def test_the_likeliest_scale_maximises_the_likelihood_of_the_labels_under_the_te
     task = make_task(noise=2.0, scale=100.0)
     likeliest = Problem.of(task).likeliest_scale()
     cosines = Problem.of(task).zero_shot()
-    around = [-cross_entropy(likeliest * factor * cosines, task.y).sum() for factor in (0.9, 1.0, 1.1)]
-    assert around[1] >= max(around) - 1e-3
+
+    def log_posterior(b):
+        prior = -0.5 * (np.log(b / task.scale) / module.SCALE_DEVIATION) ** 2
+        return prior - cross_entropy(b * cosines, task.y).sum()
+
+    assert likeliest < task.scale
+    around = [log_posterior(likeliest * factor) for factor in (0.95, 1.0, 1.05)]
+    assert around[1] == max(around)
     misled = Task(task.x, np.roll(task.y, 6), task.text, task.head, task.scale)
     assert Problem.of(misled).likeliest_scale() < 0.1 * likeliest
+
+
+def test_one_image_that_zero_shot_gets_wrong_does_not_make_texts_worthless():
+    text = np.eye(2)
+    x = np.array([[0.62, 0.60], [0.64, 0.60]])  # the second is of class 1
+    task = Task(x, [0, 1], text, scale=100.0)
+    assert Problem.of(task).likeliest_scale() > 10.0
 
 
 def test_texts_count_no_more_than_under_the_model_itself():
