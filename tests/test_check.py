@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -79,6 +80,13 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
     html = page.read_text()
     assert "probably striped" in html
     assert "data:image/jpeg;base64," in html
+    shown = json.loads(re.search(r'id="data">(.*?)</script>', html)[1])
+    lost = next(one for one in shown["images"] if one["name"].endswith("lost.png"))
+    assert (lost["file"], lost["found"]) == ("train/dotted/lost.png", True)
+    quality = found["lost.png", "wrong-label"]["score"]
+    assert lost["lines"][2][0] == f"label quality {100 * quality:.2f}\u00a0%"
+    assert {one["name"].split("/")[0] for one in shown["images"]} == {"train", "test"}
+    assert shown["quarantine"] == f"{textures}-quarantine"
 
 
 def test_a_picture_in_two_classes_names_the_one_in_the_other_class(prolip, textures):
@@ -116,6 +124,21 @@ def test_what_is_moved_to_quarantine_comes_back(prolip, textures, tmp_path):
     assert json.loads(out) == {"back": 2, "left": []}
     assert files(textures) == before
     assert not folder.exists()
+
+
+def test_images_that_are_named_are_moved_and_no_others(prolip, textures, tmp_path):
+    before, folder = files(textures), tmp_path / "quarantine"
+    names = ["train/dotted/dotted1 again.png", "train/striped/striped1.png"]
+    assert prolip("check", textures, *names)[0] == 2  # not without --move
+    assert prolip("check", textures, "--move", folder, "--only", "copy", *names)[0] == 2
+    assert prolip("check", textures, "--move", folder, names[0], "no/such.png")[0] == 1
+    assert prolip("check", textures, "--move", folder, tmp_path / "a.png")[0] == 1
+    assert files(textures) == before
+    code, out, err = prolip("check", textures, "--move", folder, names[0], textures / names[1], "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"moved": 2, "quarantine": str(folder)}
+    assert set(before) - set(files(textures)) == set(names)
+    assert [one.why for one in read_quarantine(folder).files] == ["chosen", "chosen"]
 
 
 def test_folders_in_a_class_folder_are_tidied_too(prolip, photos, tmp_path):

@@ -1,5 +1,8 @@
 """The pages in a real browser, wide and light, narrow and dark."""
 
+import shlex
+import shutil
+
 import numpy as np
 import pytest
 
@@ -8,12 +11,13 @@ from prolip.api import FewShotClassifier
 from prolip.api.classes import rename_classes
 from prolip.api.evaluate import predict_held_out
 from prolip.report import model_page
-from prolip.report.page import chart, section
+from prolip.report.page import chart, gallery, section
 from prolip.report.page import page as make_page
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
+NAME = "it's $(this) again.png"
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,59 @@ def test_nothing_sticks_out_of_the_window(visit, report):
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert (sum(map(int, ground[4:-1].split(","))) < 384) == dark
+
+
+def test_a_click_enlarges_an_image_and_arrows_go_on(visit, report):
+    page, _ = visit(report)
+    frames = page.locator("button.frame")
+    small = frames.nth(1).locator("img").bounding_box()["width"]
+    frames.nth(1).click()
+    large = page.locator("dialog.viewer img")
+    assert large.bounding_box()["width"] > 2 * small
+    assert large.get_attribute("src") == frames.nth(1).locator("img").get_attribute("src")
+    page.keyboard.press("ArrowRight")
+    assert large.get_attribute("src") == frames.nth(2).locator("img").get_attribute("src")
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog.viewer").is_visible()
+    assert page.evaluate("document.activeElement.dataset.image") == frames.nth(2).get_attribute("data-image")
+
+
+def test_numbers_are_not_broken_inside(visit, tmp_path):
+    image = {"name": "a_b/c.jpg", "lines": [["predicted: cat_1.5, 99.1\u00a0%", "bad"]]}
+    path = tmp_path / "page.html"
+    path.write_text(make_page("x", "", [gallery([0])], {"classes": [], "images": [image]}), encoding="utf-8")
+    page, _ = visit(path)
+    parts = page.locator(".image .line").inner_html().split("<wbr>")
+    assert parts == ["predicted: cat_", "1.5, 99.1&nbsp;%", ""]
+
+
+def test_images_of_a_check_are_chosen_and_the_command_moves_them(visit, prolip, photos, tmp_path):
+    train = photos / "train"
+    shutil.copy(train / "red" / "0.png", train / "red" / NAME)
+    shutil.copy(train / "red" / "1.png", train / "blue" / "odd.png")
+    path = tmp_path / "check.html"
+    assert prolip("check", train, "--no-store", "--report", path)[0] == 0
+    page, _ = visit(path)
+    bar = page.locator("#move")
+    assert not bar.is_visible()
+    copies = page.locator("section", has_text="Duplicates within a class")
+    copies.get_by_role("button", name="Choose all").click()
+    both = page.locator("section", has_text="Duplicates in two classes").get_by_label("move")
+    both.first.check()
+    both.last.check()
+    both.last.uncheck()
+    ticked = page.locator("[data-file]:checked").evaluate_all("all => all.map((one) => one.dataset.file)")
+    assert bar.locator("b").inner_text() == f"{len(set(ticked))} images to move"
+    program, *words = shlex.split(bar.locator("textarea").input_value())
+    assert program == "prolip"
+    before = set(train.rglob("*.png"))
+    code, _, err = prolip(*words)
+    assert code == 0, err
+    moved = {each.relative_to(train).as_posix() for each in before - set(train.rglob("*.png"))}
+    assert moved == set(ticked)
+    assert f"red/{NAME}" in moved
+    bar.get_by_role("button", name="Choose none").click()
+    assert not bar.is_visible()
 
 
 def test_a_column_sorts_the_classes(visit, report):

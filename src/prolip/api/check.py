@@ -72,6 +72,14 @@ class Check(Tabular):
         """Return the findings of a kind."""
         return [one for one in self.findings if one.kind == kind]
 
+    def movable(self, image: int, root: Path) -> str | None:
+        """Return the path of an image below a folder with a folder per class, None if it is elsewhere."""
+        path = self.images[image]
+        if not isinstance(path, Path) or not path.is_relative_to(root):
+            return None
+        below = path.relative_to(root)
+        return below.as_posix() if self.labels[image] in below.parts[:-1] else None
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the findings as rows of a table, or of JSON."""
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -39,6 +40,9 @@ ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
 @argument(
     "source", "[DIR]", "A folder per class; or a folder with train/ and test/.", type=PATH, required=False
 )
+@argument(
+    "chosen", "[IMAGE]...", "With --move: move these images of DIR, and check nothing.", type=PATH, nargs=-1
+)
 @options.base_model
 @option("--saved", type=PATH, help="Use this saved model instead of fitting one on DIR.")
 @option("--report", type=HTML, help="Write a page with the images, an .html file.")
@@ -53,6 +57,7 @@ ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
 @options.group("images", options.ImageInput, without=("strict", "exact_decode"))
 def check(
     source: Path | None,
+    chosen: tuple[Path, ...],
     model: str,
     saved: Path | None,
     report: Path | None,
@@ -66,10 +71,12 @@ def check(
 ) -> None:
     """Find wrong labels, duplicates, images of no class.
 
-    Unreadable images are listed too. Files are moved only with --move, and nothing is ever deleted.
+    Unreadable images are listed too. Files are moved only with --move, and nothing is ever deleted. The page
+    of --report shows the images, and has the command that moves those you choose.
 
     $ prolip check photos/ --report check.html
     $ prolip check photos/ --move quarantine/ --only wrong-label
+    $ prolip check photos/ --move quarantine/ cat/1.jpg dog/7.jpg
     $ prolip check --undo quarantine/
     """
     from prolip.api.check import KINDS
@@ -84,6 +91,11 @@ def check(
         return
     if source is None:
         raise UsageError("name the folder to check: prolip check DIR")
+    if chosen:
+        if move is None or report or out or only or saved:
+            raise UsageError("with IMAGE... images are moved, and nothing is checked: give --move alone")
+        _show_moved(_move(_chosen(chosen, source), source, move), move)
+        return
     for kind in only:
         check_name("kind", kind, KINDS)
     found = _look(source, model, saved, seed, images)
@@ -93,9 +105,11 @@ def check(
     if report is not None:
         from prolip.report import check_page
 
-        page = check_page(found, title=f"Check of {source.resolve().name}", source=str(source))
+        title = f"Check of {source.resolve().name}"
+        root = source.expanduser()
+        page = check_page(found, title=title, source=str(source), root=root, program=program())
         write_bytes(report, page.encode("utf-8", "backslashreplace"))
-    moved = 0 if move is None else _move(found, source, move)
+    moved = 0 if move is None else _move(_found(found, source), source, move)
     if OUTPUT.get().json:
         print_json(_as_json(found, {"report": report, "out": out, "quarantine": move}, moved))
         return
@@ -103,8 +117,7 @@ def check(
     if report is not None:
         console().print(f"\nPage: [bold]{escape(str(report))}[/]")
     if move is not None:
-        back = f"{program()} check --undo {shlex.quote(str(move))}"
-        console().print(f"\n{counted(moved)} moved to {escape(str(move))}. Back: [bold]{escape(back)}[/]")
+        _show_moved(moved, move)
 
 
 def _look(source: Path, name: str, saved: Path | None, seed: int, images: options.ImageInput) -> Check:
@@ -148,26 +161,51 @@ def _parts(
     return labelled, reader.labelled(test, None, "test", labelled.classes)
 
 
-def _move(found: Check, source: Path, folder: Path) -> int:
-    from prolip.api.quarantine import quarantine
+def _found(found: Check, source: Path) -> list[tuple[Path, str]]:
+    """Return the images that have a problem, and the kinds of it."""
     from prolip.core import UsageError
 
     why: dict[int, list[str]] = {}
     for one in found.findings:
         why.setdefault(one.image, []).append(one.kind)
-    images, root = [], source.expanduser().parts
-    for i, kinds in why.items():
-        path, label = found.images[i], found.labels[i]
-        if not isinstance(path, Path) or label not in path.parts[len(root) : -1]:
+    for i in why:
+        if found.movable(i, source.expanduser()) is None:
             raise UsageError(
-                f"{found.names[i]} is not in a folder called {label!r}: only images in a folder per class "
-                "can be moved; use the list that --out writes to correct the table"
+                f"{found.names[i]} is not in a folder called {found.labels[i]!r}: only images in a folder "
+                "per class can be moved; use the list that --out writes to correct the table"
             )
-        images.append((path, ", ".join(kinds)))
+    return [(found.images[i], ", ".join(kinds)) for i, kinds in why.items()]
+
+
+def _chosen(images: tuple[Path, ...], source: Path) -> list[tuple[Path, str]]:
+    """Return the images that the user names, by their paths below the folder or from here."""
+    from prolip.core import InputError
+
+    paths = []
+    for image in images:
+        places = (source.expanduser() / image, image.expanduser())
+        path = next((each for each in places if os.path.lexists(each)), None)
+        if path is None:
+            raise InputError(f"{image} is not in {source}: nothing was moved")
+        paths.append((path, "chosen"))
+    return paths
+
+
+def _move(images: list[tuple[Path, str]], source: Path, folder: Path) -> int:
+    from prolip.api.quarantine import quarantine
+
     moved, left = quarantine(folder, images, source) if images else ([], [])
     for path, reason in left:
         warn(f"{path} stays: {reason}")
     return len(moved)
+
+
+def _show_moved(moved: int, folder: Path) -> None:
+    if OUTPUT.get().json:
+        print_json({"moved": moved, "quarantine": str(folder)})
+        return
+    back = f"{program()} check --undo {shlex.quote(str(folder))}"
+    console().print(f"\n{counted(moved)} moved to {escape(str(folder))}. Back: [bold]{escape(back)}[/]")
 
 
 def _undo(folder: Path, root: Path | None, yes: bool) -> None:
@@ -220,9 +258,12 @@ def _show(found: Check) -> None:
         if not own:
             continue
         console().print()
-        cells = [[str(r["path"]), str(r["label"]), str(r["suggestion"] or r["other"] or "")] for r in own]
-        column = {"wrong-label": "probably", "unreadable": "why"}.get(kind, "same as")
-        table(kind, ["image", "label", column], cells[:SHOWN], right=9)
+        header = [{"wrong-label": "probably", "unreadable": "why"}.get(kind, "same as")]
+        cells = [[str(r["suggestion"] or r["other"])] for r in own]
+        if kind == "no-class":
+            header, cells = ["nearest class"], [[f"cosine {r['score']:.2f}"] for r in own]
+        images = [[str(r["path"]), str(r["label"]), *cell] for r, cell in zip(own, cells, strict=True)]
+        table(kind, ["image", "label", *header], images[:SHOWN], right=9)
         if len(own) > SHOWN:
             console().print(f"... and {len(own) - SHOWN} more")
     console().print()

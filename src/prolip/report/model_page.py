@@ -224,7 +224,8 @@ def _learning_curve(curve: Curve | str) -> Html:
         for f in (now, *curve.forecasts)
     ]
     note = (
-        "Would more images help? Dots are fits on fewer of the images, evaluated on the others; the dashed "
+        "Would more images help? Dots are fits on fewer of the training images, evaluated on the others; the "
+        "last one is the held-out accuracy of the training images, whatever images are above. The dashed "
         "line is a forecast, with its 90 % interval."
     )
     header = ["images per class", "accuracy", "90 % interval", "gain, points"]

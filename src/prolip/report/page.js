@@ -7,9 +7,10 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const CHARTS = { accuracyChart, calibrationChart, intervalChart, learningCurve };
 const SHOWN = 60; // images of a cell of the matrix
 
-// Text that may break after the marks that names are made of.
+// Text that may break after the marks that names are made of, but not inside a number.
 function breakable(element, text) {
-  for (const part of text.split(/(?<=[_/.-])/)) element.append(part, document.createElement("wbr"));
+  for (const part of text.split(/(?<=[_/-])|(?<=\.)(?!\d)/))
+    element.append(part, document.createElement("wbr"));
   return element;
 }
 
@@ -23,17 +24,101 @@ function lines({ lines, label, predicted, probability }) {
   ];
 }
 
+function caption(image) {
+  return [
+    ...lines(image).map(([text, tone]) => breakable(h("div", { class: `line ${tone}` }), text)),
+    breakable(h("div", { class: "name", title: image.name }), image.name),
+  ];
+}
+
 function figure(index) {
   const image = data.images[index];
-  const words = lines(image);
-  const alt = words.map(([text]) => text).join(", ");
-  return h(
-    "figure",
-    { class: "image" },
-    h("div", { class: "frame" }, image.src ? h("img", { src: image.src, alt }) : "no thumbnail"),
-    words.map(([text, tone]) => breakable(h("div", { class: `line ${tone}` }), text)),
-    breakable(h("div", { class: "name", title: image.name }), image.name),
-  );
+  const alt = lines(image)
+    .map(([text]) => text)
+    .join(", ");
+  const frame = image.src
+    ? h(
+        "button",
+        { type: "button", class: "frame", title: "Enlarge", "data-image": index, onclick: enlarge },
+        h("img", { src: image.src, alt }),
+      )
+    : h("div", { class: "frame" }, "no thumbnail");
+  return h("figure", { class: "image" }, frame, image.file && choice(image), caption(image));
+}
+
+// A click enlarges an image; the arrow keys go to its neighbours.
+const viewer = h("dialog", {
+  class: "viewer",
+  "aria-label": "Image",
+  onclick: () => viewer.close(),
+  onkeydown: (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const frames = [...document.querySelectorAll("button.frame")];
+    const next = step && frames[frames.indexOf(viewer.frame) + step];
+    if (next) enlarge({ currentTarget: next });
+  },
+});
+document.body.append(viewer);
+
+function enlarge({ currentTarget: frame }) {
+  const image = data.images[frame.dataset.image];
+  viewer.frame = frame;
+  viewer.replaceChildren(h("img", { src: image.src, alt: "" }), ...caption(image));
+  if (!viewer.open) viewer.showModal();
+}
+viewer.addEventListener("close", () => viewer.frame.focus());
+
+// Files that the reader chooses, and the command that moves them.
+const chosen = new Set();
+const MAX_COMMAND = 7000; // characters that every shell takes in one command
+
+// Quote a word so that a shell runs nothing of it: on Windows for PowerShell, and for cmd unless it has a $.
+function quote(word) {
+  const text = word.startsWith("-") ? `./${word}` : word;
+  if (/^[\w@+=:,./-]+$/.test(text)) return text;
+  const windows = navigator.platform.startsWith("Win");
+  if (windows && !/[$`%"]/.test(text)) return `"${text}"`;
+  return `'${text.replaceAll("'", windows ? "''" : `'\\''`)}'`;
+}
+
+function choice(image) {
+  const box = h("input", {
+    type: "checkbox",
+    "data-file": image.file,
+    "data-found": image.found,
+    onchange: () => choose([image.file], box.checked),
+  });
+  return h("label", { class: "choice" }, box, "move");
+}
+
+function choose(names, on) {
+  for (const name of names) on ? chosen.add(name) : chosen.delete(name);
+  for (const box of document.querySelectorAll("[data-file]")) box.checked = chosen.has(box.dataset.file);
+  const start = [data.program, "check", quote(data.root), "--move", quote(data.quarantine)].join(" ");
+  const commands = [];
+  for (const file of [...chosen].map(quote))
+    if (commands.length && commands.at(-1).length + file.length < MAX_COMMAND)
+      commands[commands.length - 1] += ` ${file}`;
+    else commands.push(`${start} ${file}`);
+  moveBar.hidden = !chosen.size;
+  moveBar.querySelector("b").textContent = `${plural(chosen.size, "image")} to move`;
+  moveBar.querySelector("textarea").value = commands.join("\n");
+  moveBar.querySelector("[data-copy]").textContent = "Copy the command";
+}
+
+const moveBar = document.getElementById("move");
+if (moveBar) {
+  const [copy, clear] = moveBar.querySelectorAll("button");
+  copy.addEventListener("click", () => {
+    moveBar.querySelector("textarea").select();
+    copy.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl-C to copy";
+  });
+  clear.addEventListener("click", () => choose([...chosen], false));
+  for (const all of document.querySelectorAll("[data-choose-all]"))
+    all.addEventListener("click", () => {
+      const found = all.closest("section").querySelectorAll("[data-found]");
+      choose(Array.from(found, (box) => box.dataset.file), true);
+    });
 }
 
 for (const place of document.querySelectorAll("[data-images]"))
