@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prolip import methods
-from prolip.core import Head, InputError, Task, Text
+from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.data.sampling import (
     sample_base_support,
@@ -18,7 +18,6 @@ from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSpl
 from prolip.research.protocols.protocols import (
     base_to_new,
     few_shot,
-    few_shot_validation,
     harmonic_mean,
     shared_classes,
     total_harmonic_means,
@@ -84,8 +83,8 @@ def test_all_the_data_are_all_the_shots():
 def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     dataset = make_dataset()
     grid = ({"lam": 1e4}, {"lam": 0.1}, {"lam": 0.1000001})
-    run = Run("prolip", shots=4, seed=2, grid=grid, protocol="few_shot_validation")
-    found = few_shot_validation(dataset, run)
+    run = Run("prolip", shots=4, seed=2, grid=grid, validation="shots")
+    found = few_shot(dataset, run)
 
     train, val, part = sample_train_val(dataset.splits["train"].labels, dataset.splits["val"].labels, 4, 2)
     assert part == "val"
@@ -99,6 +98,36 @@ def test_the_grid_is_judged_on_validation_shots_and_the_first_of_equals_wins():
     assert found["validation_accuracy"] == pytest.approx(max(accuracies))
     assert accuracies[1] == accuracies[2]  # a tie: the later one is never chosen
     assert best != 2
+
+
+@pytest.mark.parametrize(("rule", "count"), [("shots", 6), ("min4", 4), ("split", 6)])
+def test_a_method_chooses_on_the_validation_images_of_its_rule(rule, count):
+    """N = 6 shots of 5 classes; the whole split has 6 images a class, each once."""
+    dataset = make_dataset()
+    run = Run("gda", {"alpha": "grid"}, shots=6, seed=2, validation=rule)
+    drawn = run.draw(dataset)
+    assert len(drawn.validation) == count * CLASSES
+    if rule == "split":
+        assert drawn.validation == list(range(6 * CLASSES))
+    x, y = dataset.splits["val"].take(drawn.validation)
+    accuracies = {}
+    for alpha in (10.0**e for e in range(-4, 3)):
+        fitted = methods.create("gda", alpha=alpha).fit(run.task(dataset, drawn.train))
+        accuracies[alpha] = (fitted.predict(x[0]) == y).mean()
+    assert few_shot(dataset, run)["chosen"]["alpha"] == max(accuracies, key=accuracies.get)
+
+
+def test_fewer_validation_shots_are_the_first_of_each_class():
+    labels = [0, 1] * 20
+    train, val, part = sample_train_val(labels, None, 8, seed=5, rule="min4")
+    assert (part, len(train), [labels[i] for i in val]) == ("train", 16, [0] * 4 + [1] * 4)
+    assert set(val) < set(sample_train_val(labels, None, 8, seed=5)[1])
+
+
+def test_an_authors_grid_needs_a_validation_set():
+    dataset = make_dataset()
+    with pytest.raises(UsageError):
+        few_shot(dataset, Run("gda", {"alpha": "grid"}, shots=4))
 
 
 def test_without_a_validation_part_shots_come_in_pairs():

@@ -1,5 +1,7 @@
 """Methods against scikit-learn and PyTorch: other people's regression, optimizers and derivatives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from prolip import Task, methods, solvers
 from prolip.methods.logit_bias import Sum
+from reference.compare import differences
+from reference.problems import made_up
 from test_methods import create, embed, problem, unit
 
 
@@ -127,3 +131,38 @@ def test_torch_tensors_are_taken_and_numpy_comes_back(name):
     logits = methods.create(name).fit(tensors).logits(torch.tensor(task.x[0]))
     assert isinstance(logits, np.ndarray)
     assert np.array_equal(logits, methods.create(name).fit(task).logits(task.x[0]))
+
+
+HALF_PROBLEMS = list(made_up(classes=5, width=24, dim=16, per_class=400))
+
+
+@pytest.mark.parametrize("made", HALF_PROBLEMS, ids=[made.name for made in HALF_PROBLEMS])
+@pytest.mark.parametrize("regularised", [True, False])
+def test_adam_in_float16_is_torchs(made, regularised):
+    """The authors' steps on float16 tensors; without a penalty they differ from float32 by half a logit."""
+    task, options = made.task, {"solver": "adam", "precision": "float16"}
+    options |= {"lam": 1 / task.shots, "lr": 1e-4} if regularised else {"lam": 0.0, "lr": 1e-5}
+    mine = create("prolip", **options).fit(task)
+    text, start, y = half(task.text.rows), half(task.linear.weight), torch.tensor(task.y)
+    weight = torch.nn.Parameter(start.clone())
+    optimizer = torch.optim.Adam([weight], lr=options["lr"], eps=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
+    for epoch in range(300):
+        v = half(task.x[(epoch + 1) % task.views]) @ weight
+        loss = cross_entropy(task.scale * (v / v.norm(dim=-1, keepdim=True)) @ text.T, y)
+        if regularised:
+            loss = loss + options["lam"] * torch.nn.functional.mse_loss(weight, start, reduction="sum")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    theirs = replace(mine, head=mine.head.with_weight(weight.detach().float().numpy()))
+    apart = differences(mine.logits(made.x), theirs.logits(made.x), made.y)
+    assert apart["logits"] <= (0.01 if regularised else 0.05)
+    assert apart["points"] <= 0.3
+    single = create("prolip", **options | {"precision": "float32"}).fit(task)
+    assert differences(mine.logits(made.x), single.logits(made.x), made.y)["logits"] > 0.2
+
+
+def half(x):
+    return torch.tensor(np.asarray(x), dtype=torch.float16)

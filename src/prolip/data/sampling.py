@@ -29,6 +29,7 @@ import numpy as np
 from prolip.core.errors import InputError, check_name
 
 Short = Literal["keep", "repeat"]
+VALIDATION_RULES = ("shots", "min4", "split")  # N shots, min(N, 4) shots, the whole validation split
 
 
 def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: Short = "keep") -> list[int]:
@@ -81,16 +82,29 @@ def sample_support(labels: Sequence[int], shots: int | None, seed: int, paired: 
 
 
 def sample_train_val(
-    train_labels: Sequence[int], val_labels: Sequence[int] | None, shots: int, seed: int, paired: bool = False
+    train_labels: Sequence[int],
+    val_labels: Sequence[int] | None,
+    shots: int,
+    seed: int,
+    paired: bool = False,
+    rule: str = "shots",
 ) -> tuple[list[int], list[int], str]:
-    """Indices of training and of validation shots, from one random stream; and the split of the latter.
+    """Indices of training and of validation images, and the split of the latter.
 
-    Without a validation split both come out of the training pool, like ImageNet's.
+    `rule` is one of VALIDATION_RULES: N shots, from the same random stream; min(N, 4) shots, as CoOp's
+    authors have; or the whole validation split. Without a validation split both come out of the training
+    pool, like ImageNet's, and there are at most N validation shots.
     """
+    check_name("rule for validation", rule, VALIDATION_RULES)
+    validation_shots = min(shots, 4) if rule == "min4" else shots
     if paired or val_labels is None:
-        return *sample_paired(train_labels, shots, seed), "train"
+        train, val = sample_paired(train_labels, shots, seed)
+        return train, [index for i, index in enumerate(val) if i % shots < validation_shots], "train"
     rng = random.Random(seed)
-    return _draw(train_labels, shots, rng, "repeat"), _draw(val_labels, shots, rng, "repeat"), "val"
+    train = _draw(train_labels, shots, rng, "repeat")
+    if rule == "split":
+        return train, list(range(len(val_labels))), "val"
+    return train, _draw(val_labels, validation_shots, rng, "repeat"), "val"
 
 
 def sample_paired(labels: Sequence[int], shots: int, seed: int) -> tuple[list[int], list[int]]:

@@ -8,11 +8,10 @@ Class rows start at the texts, and each is held there the more, the better zero-
 t_k is the mean of the prompts as long as the text tower makes them, not normalised; where only unit rows are
 known their length is taken to be s / 10, about CLIP's. The unknowns here are w_k over that length.
 
-`multipliers="fixed"` is their default. "adaptive" is the outer loop of the augmented Lagrangian: after each
-inner minimum, with h_k the squared distance of row k, m_k becomes max(m_k + rho_k h_k, 0) and rho_k, at first
-0, becomes h_k. As h_k >= 0, multipliers only grow: rows that strayed furthest are called back most.
-
-The fixed multipliers do not weaken with more images: under CLIP it falls behind the other probes at 16 shots.
+`multipliers="fixed"` is their default; it does not weaken with more images. "adaptive" is the outer loop of
+the augmented Lagrangian: with h_k the squared distance of row k, m_k becomes max(m_k + rho_k h_k, 0) and
+rho_k, at first 0, becomes h_k. As h_k >= 0, multipliers only grow: rows that moved furthest are pulled back
+most. Here this follows a whole fit, `rounds` times; in their program it follows every epoch of one training.
 
 By default the inner minimum is exact. `solver="sgd"` is the authors' recipe: SGD with momentum 0.9 at 0.1,
 300 epochs in batches of 256 from all views together, a first epoch at 1e-5, then a cosine, once an epoch; an

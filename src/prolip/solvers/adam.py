@@ -2,8 +2,10 @@
 
 `adam` is the paper's recipe for ProLIP: Adam on the whole matrix, full batch, one augmented view an epoch,
 300 epochs, eps 1e-4, a cosine from the learning rate to zero. The authors advance their view counter before
-using it, so views come in the order 1, 2, .., V - 1, 0, 1, .. The difference from their code: float32
-throughout (theirs is float16, where small squared gradients vanish). `Steps` is for other programs.
+using it, so views come in the order 1, 2, .., V - 1, 0, 1, .. Their code computes in float16, where squares
+of gradients below 0.005 vanish, and steps are then those of momentum, 1e4 times as long as the rate. With
+precision="float16" this does the same: every result of an operation is rounded to float16, products add up
+in float32. By default all is float32. `Steps` is for other programs.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from prolip.core import Task
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, log_softmax, row_lengths
 from prolip.solvers.objective import value_and_gradient
 from prolip.solvers.solution import Solution
 
@@ -45,6 +47,46 @@ class AdamW:
             spread = np.sqrt(square / second)
             spread += self.eps
             array -= (lr / first) * mean / spread
+
+
+class HalfAdam(AdamW):
+    """Adam with every result rounded to float16, as PyTorch's is on float16 arrays; ours remain float32."""
+
+    def step(self, gradients: Sequence[Array], lr: float) -> None:
+        """One step at this learning rate."""
+        self.steps += 1
+        first, second = 1 - 0.9**self.steps, 1 - 0.999**self.steps
+        for array, gradient, (mean, square) in zip(self.arrays, gradients, self.moments, strict=True):
+            mean[:] = half(mean + 0.1 * (gradient - mean))
+            square[:] = half(half(0.999 * square) + 0.001 * np.square(gradient))
+            spread = half(half(half(np.sqrt(square)) / math.sqrt(second)) + self.eps)
+            array[:] = half(array - lr / first * mean / spread)
+
+
+def half(x: Array) -> Array:
+    """Round float32 numbers to float16."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float32)
+
+
+def half_gradient(task: Task, weight: Array, lam: float) -> Array:
+    """The gradient of ProLIP's objective on one view, each operation of its graph rounded to float16."""
+    head, scale, n = task.linear, np.float32(task.scale), task.n
+    x, fixed = (None if each is None else half(each) for each in head.split(task.x[0].astype(np.float32)))
+    assert x is not None
+    text, start = half(task.text.rows.astype(np.float32)), half(head.weight.astype(np.float32))
+    v = half(x @ weight if fixed is None else x @ weight + fixed)
+    lengths = half(row_lengths(v))
+    z = half(v / lengths)
+    log_p = half(log_softmax(half(half(scale * z) @ text.T)))
+    share = half(np.full(1, 1 / n, np.float32))[0]
+    slope = np.exp(log_p) * share
+    slope[np.arange(n), task.y] -= share
+    by_z = half(scale * half(half(slope) @ text))
+    by_lengths = half(half(-by_z * half(z / lengths)).sum(axis=1, keepdims=True))
+    by_v = half(half(by_z / lengths) + half(v * half(by_lengths / lengths)))
+    gradient = half(x.T @ by_v)
+    return half(gradient + half(2 * lam * half(weight - start))) if lam else gradient
 
 
 def cosine(lr: float, done: float) -> float:
@@ -128,6 +170,7 @@ def adam(
     lr: float = 1e-4,
     epochs: int = 300,
     eps: float = 1e-4,
+    precision: str = "float32",
     progress: Callable[[int, int], None] | None = None,
 ) -> Solution:
     """Fit by the paper's recipe, and return the last iterate.
@@ -135,12 +178,14 @@ def adam(
     An epoch is one step on one view; `progress` is called with (epochs done, epochs) after each.
     """
     began = time.perf_counter()
-    start = task.linear.weight.astype(task.x.dtype)
-    weight, views = start.copy(), [task.with_features(x, task.head) for x in task.x]
-    optimizer = AdamW([weight], eps)
+    halved = precision == "float16"
+    start = task.linear.weight.astype(np.float32 if halved else task.x.dtype)
+    weight, views = half(start) if halved else start.copy(), [task.with_features(x, task.head) for x in task.x]
+    optimizer = (HalfAdam if halved else AdamW)([weight], eps)
     for epoch in range(epochs):
-        _, gradient = value_and_gradient(views[(epoch + 1) % task.views], weight, lam)
-        optimizer.step([gradient], cosine(lr, epoch / epochs))
+        view, rate = views[(epoch + 1) % task.views], cosine(lr, epoch / epochs)
+        gradient = half_gradient(view, weight, lam) if halved else value_and_gradient(view, weight, lam)[1]
+        optimizer.step([gradient], rate)
         if progress is not None:
             progress(epoch + 1, epochs)
     seconds = time.perf_counter() - began

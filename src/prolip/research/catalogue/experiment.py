@@ -19,7 +19,8 @@ class Line:
     label: str  # for tables and figures
     method: str
     options: Options = field(default_factory=dict)
-    grid: tuple[Options, ...] = ()  # options to choose from on validation shots
+    grid: tuple[Options, ...] = ()  # options to choose from on a validation set
+    validated: Options = field(default_factory=dict)  # options that are added where there is a validation set
     scale: float = 1.0  # factor of the encoder's own scale
     over: tuple[Options, ...] = ({},)  # options that the line is a mean over
     by_dataset: dict[str, Options] = field(default_factory=dict)  # the authors' options for single datasets
@@ -32,6 +33,7 @@ class Line:
     views: int | None = None
     template: str | None = None
     protocol: str | None = None
+    validation: str | None = None
 
     @property
     def trained(self) -> bool:
@@ -55,6 +57,7 @@ class Experiment:
     models: tuple[str, ...] = ("RN50",)  # backbones by the paper's names
     datasets: tuple[str, ...] = ELEVEN
     targets: tuple[str, ...] = ()
+    validation: str = "none"  # the images that options are chosen on: "none", "shots", "min4" or "split"
     shots: tuple[int | None, ...] = (1, 2, 4, 8, 16)  # None is all the data
     seeds: tuple[int, ...] = tuple(range(1, 11))
     views: int = 10  # of each support image; the paper's own number is 300

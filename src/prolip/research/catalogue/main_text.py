@@ -50,8 +50,8 @@ _VARIANTS = (
 MAIN_TEXT = (
     Experiment(
         "few_shot_validation", "Few-shot classification with few-shot validation", "Table 1",
-        "few_shot_validation",
-        VALIDATED,
+        "few_shot",
+        VALIDATED, validation="shots",
         published="few_shot_validation",
         note="Every hyperparameter is chosen on as many validation shots as there are training shots.",
     ),
@@ -139,7 +139,7 @@ MAIN_TEXT = (
         published="full_tuning",
     ),
     Experiment(
-        "siglip", "ProLIP with SigLIP", "Table 7", "few_shot_validation",
+        "siglip", "ProLIP with SigLIP", "Table 7", "few_shot",
         (
             named("zero_shot", "Zero-shot", paper="SigLIP (0-shot)"),
             named(
@@ -149,12 +149,12 @@ MAIN_TEXT = (
             *(
                 named(
                     "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam), over=OVER_LRS[1:],
-                    protocol="few_shot",
+                    validation="none",
                 )
                 for lam in ("1/N", "1/N^2")
             ),
         ),
-        models=("SigLIP ViT-B/16",), views=1, published="siglip",
+        models=("SigLIP ViT-B/16",), views=1, validation="shots", published="siglip",
         note="One view. The paper does not say which matrix it tunes; here it is the pooling head's fc2.",
     ),
     Experiment(

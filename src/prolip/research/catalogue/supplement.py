@@ -21,15 +21,15 @@ from prolip.research.catalogue.lines import (
 # fmt: off
 SUPPLEMENT = (
     Experiment(
-        "per_dataset", "Few-shot validation, each dataset", "Tables 23 and 24", "few_shot_validation",
+        "per_dataset", "Few-shot validation, each dataset", "Tables 23 and 24", "few_shot",
         VALIDATED,
-        layout="datasets", published="per_dataset",
+        validation="shots", layout="datasets", published="per_dataset",
         note="The runs of few_shot_validation, shown for each dataset.",
     ),
     Experiment(
-        "grid_search", "What the grid search chooses", "Figure 6", "few_shot_validation",
+        "grid_search", "What the grid search chooses", "Figure 6", "few_shot",
         (VALIDATED_ADAM,),
-        layout="chosen", plot="heat_map",
+        validation="shots", layout="chosen", plot="heat_map",
         note="The ProLIP runs of few_shot_validation: how often each learning rate and lam was the best.",
     ),
     Experiment(
@@ -113,14 +113,14 @@ SUPPLEMENT = (
         layout="datasets", note="The paper lists the templates; what they are worth is measured here.",
     ),
     Experiment(
-        "newer", "Newer methods in closed form", "each project's own figures", "few_shot_validation",
+        "newer", "Newer methods in closed form", "each project's own figures", "few_shot",
         (
             replace(ZERO, paper=None), Line("gda", "GDA", "gda", paper="{model} GDA"),
             Line("proker", "ProKeR", "proker", paper="{model} ProKeR"),
             Line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
-            replace(PROLIP, protocol="few_shot", paper=None), replace(EXACT, protocol="few_shot"),
+            replace(PROLIP, validation="none", paper=None), replace(EXACT, validation="none"),
         ),
-        models=("RN50", "ViT-B/16"), published="newer",
+        validation="shots", models=("RN50", "ViT-B/16"), published="newer",
         note="GDA and ProKeR chose on the whole validation split (GDA on ImageNet: on the test set); "
         "here on N validation shots.",
     ),

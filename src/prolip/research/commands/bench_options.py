@@ -61,6 +61,14 @@ class Selection:
         option("--views", type=POSITIVE, help="Views of each support image; the paper has 300.")
     )
     template: tuple[str, ...] = _several("--template", "Prompt to use instead of the datasets' own.")
+    validation: str | None = shared(
+        option(
+            "--validation",
+            type=click.Choice(["none", "shots", "min4", "split"]),
+            show_default="the experiment's",
+            help="Images to choose options on: none, N shots, min(N, 4) shots, or the validation split.",
+        )
+    )
 
     def plan_options(self) -> dict[str, Any]:
         """Return the selection as keyword arguments of `make_plan`."""
@@ -75,6 +83,7 @@ class Selection:
             "seeds": [seed for word in _words(self.seeds) for seed in _range(word)],
             "views": self.views,
             "templates": as_templates(list(self.template)) if self.template else (),
+            "validation": self.validation,
         }
 
 

@@ -1,12 +1,13 @@
 """The paper's protocols, on cached features. Each takes a dataset and a run, and returns its measurements.
 
-    few_shot              N shots to train, the whole test set to measure; no validation set
-    few_shot_validation   options are chosen on N validation shots: the best, the first of equals
-    base_to_new           trained on the first half of the classes, measured on each half
-    transfer              trained on one dataset, measured on it and on others (cross-dataset, domains)
-    test_time             the same, and each test image is predicted after a step on views of itself
-    manifold              features of the test images before and after training, in two dimensions
+    few_shot       N shots to train, the whole test set to measure
+    base_to_new    trained on the first half of the classes, measured on each half
+    transfer       trained on one dataset, measured on it and on others (cross-dataset, domains)
+    test_time      the same, and each test image is predicted after a step on views of itself
+    manifold       features of the test images before and after training, in two dimensions
 
+few_shot chooses options on no images ("none"), on N validation shots ("shots", the paper's), on min(N, 4)
+("min4", CoOp's), or on the whole validation split ("split", Tip-Adapter's): `Run.validation`.
 A method that is limited to its own classes cannot predict others: base_to_new and cross-dataset reject it.
 ImageNet and its variants share classes; there it is measured on the shared columns of its logits.
 """
@@ -31,20 +32,15 @@ Measurements = dict[str, Any]
 
 
 def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
-    """Measure accuracy on the test set after N shots."""
-    fitted = _fit(dataset, run)
-    return {"accuracy": _accuracy(fitted, *dataset.test_split(fitted)), **_report(fitted)}
+    """Measure accuracy on the test set after N shots.
 
-
-def few_shot_validation(dataset: EncodedDataset, run: Run) -> Measurements:
-    """Measure accuracy on the test set, with options chosen on N validation shots.
-
-    With a grid, every entry is fitted and the best on the validation shots is used; it is not fitted again
-    with them. Without one, a method that can use a validation set gets it: for a search, or the best epoch.
+    With a validation set and a grid, every entry is fitted and the first of the best is used; it is not
+    fitted again with the validation images. Without a grid, a method that can use a validation set gets it:
+    for a search, or the best epoch.
     """
     drawn = run.draw(dataset)
-    task, validation = run.task(dataset, drawn.train), run.validation(dataset, drawn)
-    if run.grid:
+    task, validation = run.task(dataset, drawn.train), run.validation_task(dataset, drawn)
+    if run.grid and validation is not None:
         best, chosen = _search(run, task, validation.x[0], validation.y)
     else:
         method, chosen = run.create(), {}
@@ -166,7 +162,6 @@ def _report(fitted: Fitted) -> Measurements:
 
 PROTOCOLS: dict[str, Callable[..., Measurements]] = {
     "few_shot": few_shot,
-    "few_shot_validation": few_shot_validation,
     "base_to_new": base_to_new,
     "transfer": transfer,
     "test_time_prolip": partial(adapt_at_test_time, method="prolip"),

@@ -25,8 +25,9 @@ class Run:
     views: int = 1  # of each support image
     template: str = "own"  # "own" or "photo"
     scale: float = 1.0  # factor of the encoder's own scale
-    grid: tuple[dict[str, Any], ...] = ()  # for few_shot_validation: the options to choose from
+    grid: tuple[dict[str, Any], ...] = ()  # the options to choose from on a validation set
     protocol: str = "few_shot"
+    validation: str = "none"  # the images to choose options on: "none", or one of VALIDATION_RULES
     dataset: str = ""
     encoder: str = ""
     targets: tuple[str, ...] = ()  # further datasets to test on
@@ -59,8 +60,10 @@ class Run:
         """Return the support set of a draw; `text` where only some of the classes take part."""
         return self._task(dataset, "train", chosen, self.views, text)
 
-    def validation(self, dataset: EncodedDataset, drawn: Draw) -> Task:
-        """Return the validation set of a draw, in its plain view."""
+    def validation_task(self, dataset: EncodedDataset, drawn: Draw) -> Task | None:
+        """Return the validation set of a draw, in its plain view; None where the run has none."""
+        if self.validation == "none":
+            return None
         return self._task(dataset, drawn.validation_split, drawn.validation, 1)
 
     def _task(
@@ -81,10 +84,11 @@ class Run:
         This needs labels only: the dataset may have no features yet.
         """
         labels, paired = dataset.splits["train"].labels, dataset.paired
-        if self.protocol == "few_shot_validation":
+        if self.validation != "none":
             val = dataset.splits.get("val")
             held_out = None if val is None else val.labels
-            return Draw(*sample_train_val(labels, held_out, self.shots or 0, self.seed, paired))
+            shots = self.shots or 0
+            return Draw(*sample_train_val(labels, held_out, shots, self.seed, paired, self.validation))
         if self.protocol == "base_to_new":
             classes = len(dataset.classes)
             return Draw(sample_base_support(labels, classes, self.shots or 0, self.seed, paired))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from prolip import methods
-from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError
+from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
+from prolip.data.sampling import VALIDATION_RULES
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
@@ -67,6 +68,7 @@ def make_plan(
     seeds: Sequence[int] = (),
     views: int | None = None,
     templates: Sequence[str] = (),
+    validation: str | None = None,
 ) -> Plan:
     """Plan an experiment on the datasets in `root`; what is not given is the experiment's own.
 
@@ -82,6 +84,9 @@ def make_plan(
     views = experiment.views if views is None else views
     if views < 1:
         raise UsageError(f"views must be at least 1, got {views}")
+    if validation is not None:
+        check_name("validation", validation, ("none", *VALIDATION_RULES))
+        experiment = dataclasses.replace(experiment, validation=validation)
     unavailable = missing_methods(experiment)
     chosen = [
         line
@@ -137,9 +142,8 @@ def _select(experiment: Experiment, names: Sequence[str]) -> list[Line]:
 def _runs(plan: Plan, line: Line, model: str) -> Iterator[Run]:
     """Yield the runs of a line on one model; a line without training needs one draw."""
     experiment = plan.experiment
-    protocol = line.protocol or experiment.protocol
-    if not line.trained and protocol == "few_shot_validation":
-        protocol = "few_shot"
+    validation = (line.validation or experiment.validation) if line.trained else "none"
+    chosen = {**line.options, **(line.validated if validation != "none" else {})}
     sources = plan.datasets[:1] if experiment.targets else plan.datasets
     draws = [(shots, seed) for shots in plan.shots for seed in plan.seeds]
     for dataset in sources:
@@ -147,19 +151,20 @@ def _runs(plan: Plan, line: Line, model: str) -> Iterator[Run]:
             for shots, seed in draws if line.trained else [(1, plan.seeds[0])]:
                 yield Run(
                     line.method,
-                    {**line.options, **options, **line.by_dataset.get(dataset, {})},
-                    shots,
-                    seed,
-                    (line.views or plan.views) if line.trained else 1,
-                    line.template or experiment.template,
-                    line.scale,
-                    line.grid,
-                    protocol,
-                    dataset,
-                    BACKBONES.get(model, model),
-                    plan.datasets[len(sources) :],
-                    line.key,
-                    model,
+                    {**chosen, **options, **line.by_dataset.get(dataset, {})},
+                    shots=shots,
+                    seed=seed,
+                    views=(line.views or plan.views) if line.trained else 1,
+                    template=line.template or experiment.template,
+                    scale=line.scale,
+                    grid=line.grid if validation != "none" else (),
+                    protocol=line.protocol or experiment.protocol,
+                    validation=validation,
+                    dataset=dataset,
+                    encoder=BACKBONES.get(model, model),
+                    targets=plan.datasets[len(sources) :],
+                    line=line.key,
+                    model=model,
                 )
 
 

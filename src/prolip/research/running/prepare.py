@@ -92,7 +92,7 @@ class _Encoded:
     ) -> None:
         self.encoder, self.benchmark, self.store, self.progress = encoder, benchmark, store, progress
         self.hashes: dict[str, dict[int, bytes]] = {}  # of the encoded images, by split and index
-        self._draws: dict[tuple[str, int | None, int], dict[str, list[int]]] = {}
+        self._draws: dict[tuple[str, str, int | None, int], dict[str, list[int]]] = {}
         self._test_digests: dict[str, str] = {}
         self._labels = _labels_only(benchmark)
         splits = self._encode_all([run for run in runs if run.dataset == benchmark.name])
@@ -139,7 +139,7 @@ class _Encoded:
 
     def _draw(self, run: Run) -> dict[str, list[int]]:
         """Return the images that a run trains and validates on, by split; many runs share a draw."""
-        key = run.protocol, run.shots, run.seed
+        key = run.protocol, run.validation, run.shots, run.seed
         if key not in self._draws:
             self._require("train")
             try:
