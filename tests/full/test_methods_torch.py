@@ -144,11 +144,11 @@ def test_adam_in_float16_is_torchs(made, regularised):
     options |= {"lam": 1 / task.shots, "lr": 1e-4} if regularised else {"lam": 0.0, "lr": 1e-5}
     mine = create("prolip", **options).fit(task)
     text, start, y = half(task.text.rows), half(task.linear.weight), torch.tensor(task.y)
-    weight = torch.nn.Parameter(start.clone())
+    weight, bias = torch.nn.Parameter(start.clone()), half(task.linear.bias)
     optimizer = torch.optim.Adam([weight], lr=options["lr"], eps=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
     for epoch in range(300):
-        v = half(task.x[(epoch + 1) % task.views]) @ weight
+        v = torch.addmm(bias, half(task.x[(epoch + 1) % task.views]), weight)
         loss = cross_entropy(task.scale * (v / v.norm(dim=-1, keepdim=True)) @ text.T, y)
         if regularised:
             loss = loss + options["lam"] * torch.nn.functional.mse_loss(weight, start, reduction="sum")
