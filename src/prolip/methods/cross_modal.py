@@ -8,9 +8,10 @@ Every class text is a training sample of its class, beside the images (Lin et al
 Half of each of their batches is images and half is texts, hence the halves. W starts at the texts, as in
 their paper and by the default of their program (whose script says random since February 2025).
 
-Differences: their texts are single prompts, here a class has one, the mean of its prompts. They train by AdamW for 12,800 steps with a weight decay of 0 to 0.01 and stop early on a
-validation set, which picks a point on the way from T to a minimum at infinity. Here the pull to T says how
-far to go, the minimum is exact, and lam is searched.
+Differences: their texts are single prompts, here a class has one, the mean of its prompts. They train by
+AdamW for 12,800 steps with a weight decay of 0 to 0.01 and stop early on a validation set, which picks a
+point on the way from T to a minimum at infinity. Here the pull to T says how far to go, the minimum is exact,
+and lam is searched.
 """
 
 from collections.abc import Iterator, Sequence

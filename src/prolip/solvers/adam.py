@@ -180,7 +180,8 @@ def adam(
     began = time.perf_counter()
     halved = precision == "float16"
     start = task.linear.weight.astype(np.float32 if halved else task.x.dtype)
-    weight, views = half(start) if halved else start.copy(), [task.with_features(x, task.head) for x in task.x]
+    weight = half(start) if halved else start.copy()
+    views = [task.with_features(x, task.head) for x in task.x]
     optimizer = (HalfAdam if halved else AdamW)([weight], eps)
     for epoch in range(epochs):
         view, rate = views[(epoch + 1) % task.views], cosine(lr, epoch / epochs)
