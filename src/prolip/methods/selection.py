@@ -113,7 +113,7 @@ class Splits:
         """
         scores = [self.score(own) for own in logits]
         ranks = [score.accuracy if by_accuracy else score for score in scores]
-        best = ranks.index(max(ranks))  # type: ignore[type-var]
+        best = ranks.index(max(ranks))
         tuned = dataclasses.replace(method, **{option: values[best]})  # type: ignore[type-var]
         return Tuning(tuned, self.report(option, names or values, scores), self.held_out(logits[best]))
 
