@@ -5,6 +5,8 @@
 # make verify print every method beside an independent computation of the same thing
 # make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
 # make verify-clip  check the cut of a real CLIP tower, which it downloads
+# make docs   build the documentation in build/docs
+# make dist   build wheel and sdist in dist/, check them, install each in a new environment and try it
 # make clean  remove the environments
 # make test-minimum                    the light tests with the lowest versions that pyproject.toml allows
 # make test-python PYTHON=python3.10   the light tests with another Python
@@ -96,8 +98,30 @@ $(FULL)/.installed: pyproject.toml constraints.txt | $(FULL)/bin/python
 	$(FULL)/$(INSTALL) -e '.[dev]'
 	touch $@
 
+# What builds the documentation and the distribution: small, beside the environment of the main job, which it sees.
+DOCS := .venv-docs
+.PHONY: docs dist
+
+$(DOCS)/.installed: constraints-docs.txt $(LIGHT)/.demo | $(DOCS)/bin/python
+	$(DOCS)/$(INSTALL:constraints.txt=constraints-docs.txt) build furo myst-parser sphinx twine
+	$(DOCS)/bin/python -c 'import site, sys; print("import site; site.addsitedir(%r)" % sys.argv[1])' \
+	  "$$($(LIGHT)/bin/python -c 'import site; print(site.getsitepackages()[0])')" \
+	  > "$$($(DOCS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/light.pth"
+	touch $@
+
+# -n -W: every link and every name in the documentation must exist.
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/python -m sphinx -q -j auto -n -W --keep-going docs build/docs
+	@echo "open build/docs/index.html"
+
+dist: $(DOCS)/.installed
+	rm -rf dist
+	$(DOCS)/bin/python -m build --outdir dist
+	$(DOCS)/bin/twine check --strict dist/*
+	$(DOCS)/bin/python tests/dist.py dist
+
 clean:
-	rm -rf $(LIGHT) $(FULL) .venv-minimum .venv-py3*
+	rm -rf $(LIGHT) $(FULL) $(DOCS) .venv-minimum .venv-py3* build dist
 
 # The light tests elsewhere: with the lowest versions of the dependencies, or with another Python.
 MINIMUM := .venv-minimum

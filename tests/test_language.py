@@ -17,6 +17,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "src" / "prolip"
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 TEXT = {".py", ".md", ".js", ".html", ".css"}
 LEFT = Path(__file__).with_name("words_left.json")
 
@@ -63,7 +64,7 @@ def files():
             yield path.relative_to(PACKAGE).parts[0], path
     yield from ((f"benchmarks/{path.name}", path) for path in sorted((PROJECT / "benchmarks").glob("*.py")))
     yield from ((f"docs/{path.name}", path) for path in sorted((PROJECT / "docs").rglob("*.md")))
-    yield from ((name, PROJECT / name) for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    yield from ((name, PROJECT / name) for name in TOP)
 
 
 @cache
