@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,8 +140,60 @@ def test_health_models_and_openapi(server):
     assert {"/predict", "/healthz"} <= set(document["paths"])
 
 
+def test_there_is_a_form_and_a_page_of_the_api(server):
+    for path in ("/", "/docs"):
+        status, headers, body = server.raw("GET", path)
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        used = re.findall(r'(?:src|href)="(/static/[^"]+)"', body.decode())
+        assert len(used) == 4
+        assert [server.raw("GET", name)[0] for name in used] == [200] * 4
+        assert "//" not in body.decode().replace("<!--", "")  # nothing of another server
+
+
+def test_the_pages_need_no_token_but_all_data_do(colour_model):
+    def make(port):
+        access = Access.at("127.0.0.1", port, "a-secret", OPEN_PATHS)
+        return PredictServer({"colours": colour_model.model_}, access).application()
+
+    with running(make) as port:
+        client = Client(port, "another")
+        paths = ["/", "/docs", "/healthz", "/static/serve/docs.js", "/models", "/openapi.json"]
+        assert [client.raw("GET", path)[0] for path in paths] == [200] * 4 + [401] * 2
+
+
 def test_a_page_of_another_site_is_refused(server):
     assert server.raw("POST", "/predict", b"", {"Origin": "http://evil.example"})[0] == 403
+
+
+@pytest.mark.parametrize("allowed", ["https://Shop.example", "*"])
+def test_pages_of_allowed_origins_may_ask(colour_model, allowed):
+    def make(port):
+        access = Access.at("127.0.0.1", port, "a-secret", OPEN_PATHS, [allowed])
+        return PredictServer({"colours": colour_model.model_}, access).application()
+
+    site = {"Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    with running(make) as port:
+        client = Client(port, "a-secret")
+        status, headers, _ = client.raw("OPTIONS", "/predict", None, {**site, **asked, "Authorization": None})
+        assert (status, headers["access-control-allow-methods"]) == (200, "GET, POST")
+        status, headers, body = client.raw("POST", "/predict", png(PICTURES[0]), site)
+        assert (status, json.loads(body)["class"]) == (200, "red")
+        assert headers["access-control-allow-origin"] == ("*" if allowed == "*" else site["Origin"])
+        status, headers, _ = client.raw("GET", "/models", None, {**site, "Authorization": None})
+        assert status == 401  # the token is needed all the same, and the page may read why
+        assert "access-control-allow-origin" in headers
+        other = client.raw("GET", "/models", None, {**site, "Origin": "https://other.example"})
+        assert other[0] == (200 if allowed == "*" else 403)
+        assert client.raw("GET", "/models", None, {"Sec-Fetch-Site": "cross-site"})[0] == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["shop.example", "https://shop.example/", "ftp://shop.example", "null", ""]
+)
+def test_what_is_no_origin(origin):
+    with pytest.raises(UsageError):
+        Access.at("127.0.0.1", 8000, None, (), [origin])
 
 
 class Slow:
@@ -334,7 +387,8 @@ def test_the_command_serves_until_it_is_interrupted(colour_model, tmp_path):
     colour_model.save(tmp_path / "colours")
     program = "from prolip.cli import main; main()"
     run = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", str(tmp_path / "colours"), "--port", "0"],
+        [sys.executable, "-c", program, "serve", str(tmp_path / "colours"), "--port", "0", "--access-log"],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -344,5 +398,7 @@ def test_the_command_serves_until_it_is_interrupted(colour_model, tmp_path):
     assert (status, json.loads(body)["class"]) == (200, "red")
     os.kill(run.pid, signal.SIGINT)
     assert run.wait(20) == 0
-    assert run.stderr.read() == ""
-    run.stderr.close()
+    log, errors = run.communicate()
+    assert errors == ""
+    assert log.count("\n") == 1
+    assert '"POST /predict HTTP/1.1" 200' in log

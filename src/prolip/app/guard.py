@@ -3,7 +3,8 @@
 - Host: only the names under which the server is meant to be reached, with its port, so that a name of another
   site that resolves to this machine (DNS rebinding) reaches nothing. Starlette's `TrustedHostMiddleware` does
   not compare the port, and cannot read an IPv6 address.
-- Origin: pages of other sites are refused; browsers say where a request comes from.
+- Origin: pages of other sites are refused, but for those of allowed origins; browsers say where a request
+  comes from.
 - Token: everything but open paths needs it, in a cookie or an Authorization header.
 - Body: the bytes that arrive are counted, whatever the headers claim, per request and for all requests
   together. A body that stalls is given up.
@@ -18,9 +19,10 @@ import hashlib
 import ipaddress
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -85,14 +87,23 @@ class Access:
     token: str | None  # required except for open paths; None: not required
     cookie: str = "prolip"  # name of the session cookie; it has the port in it, as cookies ignore ports
     open_paths: tuple[str, ...] = ()  # prefixes of paths that need no token
+    origins: tuple[str, ...] = ()  # other sites whose pages may send requests; "*" is all of them
 
     @classmethod
-    def at(cls, host: str, port: int, token: str | None, open_paths: tuple[str, ...]) -> Access:
+    def at(
+        cls,
+        host: str,
+        port: int,
+        token: str | None,
+        open_paths: tuple[str, ...],
+        origins: Sequence[str] = (),
+    ) -> Access:
         """Return the access rules of a server at this address."""
         named = f"[{host}]" if ":" in host and not host.startswith("[") else host
         names = {*LOOPBACK, named.lower()}
         hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-        return cls(None if host in ANYWHERE else frozenset(hosts), token, f"prolip-{port}", open_paths)
+        allowed = None if host in ANYWHERE else frozenset(hosts)
+        return cls(allowed, token, f"prolip-{port}", open_paths, tuple(map(_origin, origins)))
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and the reason if a request is refused, None if it is allowed."""
@@ -100,13 +111,13 @@ class Access:
         host = headers.get("host", "").lower()
         if self.hosts is not None and host not in self.hosts:
             return 421, "this server has another host name"
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-            return 403, "requests from pages of other sites are refused"
-        path = scope["path"]
-        is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
-        if not is_link and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return 403, "requests from pages of other sites are refused"
+        origin, path = headers.get("origin"), scope["path"]
+        if origin is None or not {origin, "*"} & set(self.origins):
+            if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+                return 403, "requests from pages of other sites are refused"
+            is_link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+            if not is_link and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+                return 403, "requests from pages of other sites are refused"
         is_open = path == "/" or path.startswith(self.open_paths)
         if self.token is None or is_open or self._has_token(headers):
             return None
@@ -133,6 +144,16 @@ class Access:
             pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")
         )
         return any(name == self.cookie and _equal(self.session, value) for name, _, value in pairs)
+
+
+def _origin(text: str) -> str:
+    """Check an origin: "*", or what a browser sends, like https://example.org."""
+    parts = urlsplit(text.lower())
+    if text != "*" and (
+        parts.scheme not in ("http", "https") or text.lower() != f"{parts.scheme}://{parts.netloc}"
+    ):
+        raise UsageError(f"an origin is like https://example.org, or *, got {text!r}")
+    return text.lower()
 
 
 def _bytes(text: str) -> bytes:

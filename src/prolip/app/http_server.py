@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import html
 import logging
 import os
@@ -189,12 +190,15 @@ def _is_not_cancelled(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def config(app: Any) -> uvicorn.Config:
-    """Return uvicorn's configuration for an application."""
+def config(app: Any, access_log: bool = False) -> uvicorn.Config:
+    """Return uvicorn's configuration for an application; an access log has a line for each request."""
+    logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    logs["formatters"]["access"]["fmt"] = '%(asctime)s %(client_addr)s "%(request_line)s" %(status_code)s'
+    logs["loggers"]["uvicorn.error"]["level"] = "WARNING"
     return uvicorn.Config(
         app,
-        log_level="warning",
-        access_log=False,
+        log_config=logs,
+        access_log=access_log,
         server_header=False,
         http=Connection,
         ws="none",
@@ -206,7 +210,11 @@ def config(app: Any) -> uvicorn.Config:
 
 
 def run(
-    app: Any, bound: socket.socket, on_start: Callable[[], None], on_stop: Callable[[], None] = lambda: None
+    app: Any,
+    bound: socket.socket,
+    on_start: Callable[[], None],
+    on_stop: Callable[[], None] = lambda: None,
+    access_log: bool = False,
 ) -> None:
     """Serve until a signal; responses under way are completed first, or aborted at a second Ctrl-C.
 
@@ -214,6 +222,6 @@ def run(
     """
     logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
     try:
-        _UvicornServer(config(app), on_start, on_stop).run([bound])
+        _UvicornServer(config(app, access_log), on_start, on_stop).run([bound])
     except KeyboardInterrupt:  # raised again by uvicorn once everything is closed
         return

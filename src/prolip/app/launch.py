@@ -98,15 +98,22 @@ def serve(
     *,
     base: str | None = None,
     trust_base: bool = False,
+    origins: Sequence[str] = (),
+    access_log: bool = False,
     say: Say = print,
 ) -> None:
-    """Serve predictions of saved models until Ctrl-C; the options are those of `prolip.api.save.load`."""
+    """Serve predictions of saved models until Ctrl-C.
+
+    `base` and `trust_base` are those of `prolip.api.save.load`; pages of `origins` may send requests.
+    """
     require_token(host, token)
+    Access.at(host, port, token, (), origins)  # refuse wrong origins before a model is loaded
     # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
     with single_thread(), http_server.bind(host, port) as bound:
         port = bound.getsockname()[1]
         loaded = predict_server.load_models(models, device, base, trust_base)
-        access = Access.at(host, port, token, predict_server.OPEN_PATHS)
+        access = Access.at(host, port, token, predict_server.OPEN_PATHS, origins)
         server = predict_server.PredictServer(loaded, access)
-        line = f"Serving {', '.join(loaded)} at {http_server.local_url(host, port)}predict; Ctrl-C stops."
-        http_server.run(server.application(), bound, lambda: say(line))
+        url = http_server.local_url(host, port)
+        line = f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops."
+        http_server.run(server.application(), bound, lambda: say(line), access_log=access_log)

@@ -1,4 +1,4 @@
-"""The server of saved models: `POST /predict`, and nothing that changes anything.
+"""The server of saved models: `POST /predict`, a page to try it, and nothing that changes anything.
 
 Images of concurrent requests are encoded together (`batcher.py`); models of the same base model share a
 batcher.
@@ -17,16 +17,18 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 import prolip
 from prolip.api import save
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.app.batcher import Batcher
-from prolip.app.guard import Access, Guard, read_body
+from prolip.app.guard import Access, Application, Guard, read_body
 from prolip.app.images import UPLOAD_LIMIT
 from prolip.app.responses import EXCEPTION_HANDLERS, image_error, read_object
 from prolip.app.workers import LargeImageQueue
@@ -37,7 +39,8 @@ from prolip.encoders import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.features import BadImage
 
-OPEN_PATHS = ("/healthz",)
+STATIC = Path(__file__).parent / "static"
+OPEN_PATHS = ("/healthz", "/docs", "/static/")
 OPENAPI = Path(__file__).parent / "openapi.json"
 MAX_IMAGES = 64  # in one request
 MAX_DIGITS = 9  # of `top`: more than there are classes, fewer than Python can convert
@@ -98,16 +101,28 @@ class PredictServer:
             for reject in (False, True)
         }
 
-    def application(self) -> Guard:
+    def application(self) -> Application:
         """Return the ASGI application behind its access checks."""
         routes = [
+            Route("/", partial(_page, "index.html")),
+            Route("/docs", partial(_page, "docs.html")),
+            Mount("/static", StaticFiles(directory=STATIC)),
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),
             Route("/healthz", self.health),
             Route("/openapi.json", self.openapi),
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan)
-        return Guard(app, self.access, REQUEST_LIMIT)
+        guard = Guard(app, self.access, REQUEST_LIMIT)
+        if not self.access.origins:
+            return guard
+        return CORSMiddleware(
+            guard,
+            allow_origins=self.access.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["retry-after"],
+        )
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -177,6 +192,10 @@ class PredictServer:
         except BadImage as bad:
             return {"image": image.name, "error": image_error(bad)}
         return {"image": image.name, **found, "top": found["top"][: options.top]}
+
+
+async def _page(name: str, request: Request) -> Response:
+    return FileResponse(STATIC / "serve" / name, headers={"cache-control": "no-cache"})
 
 
 def _encoder(model: AdaptedModel) -> Encoder:

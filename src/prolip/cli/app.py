@@ -59,16 +59,20 @@ def open_page(
     envvar="PROLIP_TOKEN",
     help="Secret that requests need, in the header Authorization: Bearer TOKEN.",
 )
+@option(
+    "--cors", metavar="ORIGIN", multiple=True, help="Let pages of this site send requests; * is every one."
+)
+@flag("--access-log", help="Print a line for each request.")
 @options.base
 @options.trust_base
 @options.device
 def serve(
-    models: tuple[Path, ...], host: str, port: int, token: str | None, base: str | None, trust_base: bool,
-    device: str,
+    models: tuple[Path, ...], host: str, port: int, token: str | None, cors: tuple[str, ...],
+    access_log: bool, base: str | None, trust_base: bool, device: str,
 ) -> None:  # fmt: skip
     """Serve predictions over HTTP: POST /predict with an image.
 
-    /openapi.json describes the rest.
+    A browser shows a form at /, and the API at /docs.
 
     $ prolip serve my-model
     $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
@@ -76,7 +80,10 @@ def serve(
     _require_web()
     from prolip.app import launch
 
-    launch.serve(models, host, port, token, device, base=base, trust_base=trust_base, say=say)
+    launch.serve(
+        models, host, port, token, device, base=base, trust_base=trust_base, origins=cors,
+        access_log=access_log, say=say,
+    )  # fmt: skip
 
 
 def _require_web() -> None:
