@@ -521,15 +521,6 @@ class Targets:
 
         return fuzz_bytes(f"answers .{suffix}", path, read, count, generator)
 
-    def embed_index(self, count: int, generator: random.Random) -> Tally:
-        """What `prolip embed` lists."""
-        from prolip.features.embed import read_index
-
-        path = self.folder / "index-1-of-1.jsonl"
-        entry = {"path": "a\n.jpg", "key": "ab" * 32, "run": 1}
-        path.write_text("".join(json.dumps({**entry, "run": k}) + "\n" for k in range(3)))
-        return fuzz_bytes("embed index", path, lambda file: list(read_index(file)), count, generator)
-
     def model_bytes(self, count: int, generator: random.Random) -> Tally:
         """Each file of a saved model as bytes: it answers as before, or is refused."""
         tally, path = Tally("saved model, bytes"), self.folder / "model"
@@ -638,21 +629,21 @@ class Targets:
 
         return fuzz_bytes("bench problem", path, read, count, generator, True)
 
-    def shards(self, count: int, generator: random.Random) -> Tally:
+    def feature_store(self, count: int, generator: random.Random) -> Tally:
         """A stored row is what was stored, or is gone."""
-        from prolip.features.store import Space
+        from prolip.features.store import FeatureStore, Space
 
         tally, path = Tally("feature store"), self.folder / "space"
         keys = [bytes([k]) * 32 for k in range(12)]
         for _ in range(count):
             for file in path.glob("*"):
                 file.unlink()
-            Space(path, "d" * 64, 8, {}).add(keys, [0] * 12, self.x)
-            (shard,) = path.glob("*.safetensors")
-            shard.write_bytes(damage(shard.read_bytes(), generator))
+            Space(FeatureStore(path), "d", 8).add(keys, [0] * 12, self.x)
+            (file,) = path.glob("*.sqlite")
+            file.write_bytes(damage(file.read_bytes(), generator))
 
             def read() -> bool:
-                space = Space(path, "d" * 64, 8, {})
+                space = Space(FeatureStore(path), "d", 8)
                 rows = [space.get(key, 0) for key in keys]
                 return all(row is None or np.array_equal(row, x) for row, x in zip(rows, self.x, strict=True))
 

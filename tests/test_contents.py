@@ -7,13 +7,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from prolip.features import FeatureStore, extract
-from prolip.features import contents as module
-from prolip.features.contents import Contents
+from prolip.features import store as module
 from prolip.features.images import ImageContent
 from prolip.io.files import file_state
 from test_features import Fake, noise
@@ -85,55 +85,49 @@ def test_another_view_or_encoder_reads_the_file(photos, tmp_path, opened):
 
 def test_a_file_that_changed_a_moment_ago_is_not_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SETTLED", 2.0)
-    contents, now = Contents(tmp_path / "contents.sqlite"), file_state(tmp_path)
-    contents.add([("a", now, b"k" * 32)])
-    assert contents.get("a", now) is None
-    contents.add([("a", STATE, b"k" * 32)])
-    assert contents.get("a", STATE) == b"k" * 32
+    contents, now = FeatureStore(tmp_path / "store"), file_state(tmp_path)
+    contents.remember([("a", now, b"k" * 32)])
+    assert contents.known("a", now) is None
+    contents.remember([("a", STATE, b"k" * 32)])
+    assert contents.known("a", STATE) == b"k" * 32
 
 
 def test_relative_paths_are_those_of_the_folder(tmp_path, monkeypatch):
-    contents = Contents(tmp_path / "contents.sqlite")
+    contents = FeatureStore(tmp_path / "store")
     monkeypatch.chdir(tmp_path)
-    contents.add([("a", STATE, b"k" * 32)])
-    assert contents.get(str(tmp_path / "a"), STATE) == b"k" * 32
-    assert contents.get("b", STATE) is None
-    assert contents.get("a", (6, *STATE[1:])) is None
+    contents.remember([("a", STATE, b"k" * 32)])
+    assert contents.known(str(tmp_path / "a"), STATE) == b"k" * 32
+    assert contents.known("b", STATE) is None
+    assert contents.known("a", (6, *STATE[1:])) is None
 
 
-def test_a_damaged_table_is_made_again_and_a_damaged_entry_is_not_believed(tmp_path):
-    path = tmp_path / "contents.sqlite"
-    Contents(path).add([("a", STATE, b"k" * 32)])
-    with sqlite3.connect(path) as table:
+def test_a_damaged_entry_is_not_believed(tmp_path):
+    FeatureStore(tmp_path).remember([("a", STATE, b"k" * 32)])
+    table = sqlite3.connect(tmp_path / "features.sqlite")
+    with table:
         table.execute("UPDATE contents SET key = replace(key, 'k', 'l')")
     table.close()
-    assert Contents(path).get("a", STATE) is None
-    for content in (b"no table at all" * 500, b""):
-        path.write_bytes(content)
-        contents = Contents(path)
-        assert contents.get("a", STATE) is None
-        contents.add([("a", STATE, b"k" * 32)])
-        assert Contents(path).get("a", STATE) == b"k" * 32
+    assert FeatureStore(tmp_path).known("a", STATE) is None
 
 
 def test_a_place_that_cannot_be_written_is_gone_without(tmp_path):
     (tmp_path / "file").touch()
-    contents = Contents(tmp_path / "file" / "contents.sqlite")
-    contents.add([("a", STATE, b"k" * 32)])
-    assert contents.get("a", STATE) is None
+    contents = FeatureStore(tmp_path / "file")
+    contents.remember([("a", STATE, b"k" * 32)])
+    assert contents.known("a", STATE) is None
 
 
 def test_threads_and_processes_share_a_table(tmp_path):
-    path = tmp_path / "contents.sqlite"
+    path = tmp_path / "store"
     program = (
-        "import sys; from pathlib import Path; from prolip.features.contents import Contents\n"
-        "for i in range(50): Contents(Path(sys.argv[1])).add([(f'{sys.argv[2]}{i}', (1, 2, 3), b'k' * 32)])"
+        "import sys; from prolip.features.store import FeatureStore as S\n"
+        "for i in range(50): S(sys.argv[1]).remember([(f'{sys.argv[2]}{i}', (1, 2, 3), b'k' * 32)])"
     )
     others = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "xy"]
-    contents = Contents(path)
+    contents = FeatureStore(path)
     threads = [
         threading.Thread(
-            target=lambda j=j: [contents.add([(f"{j}-{i}", STATE, b"k" * 32)]) for i in range(25)]
+            target=lambda j=j: [contents.remember([(f"{j}-{i}", STATE, b"k" * 32)]) for i in range(25)]
         )
         for j in range(4)
     ]
@@ -142,28 +136,21 @@ def test_threads_and_processes_share_a_table(tmp_path):
     for thread in threads:
         thread.join()
     assert [other.wait(60) for other in others] == [0, 0]
-    assert all(contents.get(f"{j}-{i}", STATE) for j in range(4) for i in range(25))
-    assert all(contents.get(f"{name}{i}", (1, 2, 3)) for name in "xy" for i in range(50))
+    assert all(contents.known(f"{j}-{i}", STATE) for j in range(4) for i in range(25))
+    assert all(contents.known(f"{name}{i}", (1, 2, 3)) for name in "xy" for i in range(50))
 
 
-def test_a_table_that_another_process_has_locked_costs_one_short_wait(photos, tmp_path, monkeypatch):
-    store = FeatureStore(tmp_path / "store")
-    extract(Fake(), photos, store=store)
-    monkeypatch.setattr(module, "_TIMEOUT", 0.05)
-    with sqlite3.connect(store.contents.path) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        waited = []
-        monkeypatch.setattr(Contents, "_pause", _counted(Contents._pause, waited))
-        found = extract(Fake(), photos, store=FeatureStore(tmp_path / "store"))
-        other.rollback()
+def test_a_file_that_another_process_has_locked_costs_one_short_wait(photos, tmp_path, monkeypatch):
+    extract(Fake(), photos, store=FeatureStore(tmp_path / "store"))
+    monkeypatch.setattr(module, "_TIMEOUT", 0.5)
+    other = sqlite3.connect(tmp_path / "store" / "features.sqlite")
+    other.execute("BEGIN EXCLUSIVE")
+    store, began = FeatureStore(tmp_path / "store"), time.monotonic()
+    store.required = False
+    with pytest.warns(UserWarning, match="locked"):
+        found = extract(Fake(), photos, store=store)
+    waited = time.monotonic() - began
+    other.rollback()
     other.close()
-    assert (found.encoded, len(waited)) == (0, 1)
     assert len(found.kept) == len(photos)
-
-
-def _counted(function, calls):
-    def counting(*arguments):
-        calls.append(arguments)
-        return function(*arguments)
-
-    return counting
+    assert waited < 3

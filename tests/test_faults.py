@@ -289,15 +289,16 @@ def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_mod
         assert base.head is offline.head
 
 
-def test_embed_refuses_a_second_process_on_its_index(offline, tmp_path):
-    blotch(COLOURS["red"], 1).save(tmp_path / "a.png")
-    from prolip.io.appending import appending
-
-    with (
-        appending(tmp_path / "store" / "index-1-of-1.jsonl"),
-        pytest.raises(LockedError),
-    ):
-        embed(offline, [tmp_path / "a.png"], tmp_path / "store")
+def test_two_runs_of_embed_share_a_store(offline, tmp_path):
+    paths = [tmp_path / f"{name}.png" for name in COLOURS]
+    for path in paths:
+        blotch(COLOURS[path.stem], 1).save(path)
+    runs = [threading.Thread(target=embed, args=(offline, paths, tmp_path / "store")) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert embed(offline, paths, tmp_path / "store").already == len(paths)
 
 
 def test_readers_of_a_model_that_is_overwritten_always_find_one(colour_model, offline, tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import importlib
-import json
 import os
 import random
+import resource
+import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Sequence
@@ -15,14 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import BadImage, FeatureStore, extract
-from prolip.features import store as store_module
 from prolip.features.embed import embed, open_store
 from prolip.features.images import ImageContent, TooManyBadImages
 
@@ -86,13 +85,14 @@ def store(tmp_path) -> FeatureStore:
     return FeatureStore(tmp_path / "store")
 
 
-def shards(store: FeatureStore) -> list[Path]:
-    return sorted(store.root.rglob("*.safetensors"))
+def file_of(store: FeatureStore) -> Path:
+    (path,) = store.root.glob("*.sqlite")
+    return path
 
 
-def leftovers(store: FeatureStore) -> list[str]:
-    known = {".safetensors", ".json"}
-    return [path.name for path in store.root.rglob("*") if path.is_file() and path.suffix not in known]
+def stored(store: FeatureStore) -> int:
+    """How many rows another process would find."""
+    return len(FeatureStore(store.root).space(Fake()))
 
 
 # --- extraction
@@ -306,16 +306,19 @@ def test_rows_are_written_as_the_run_goes(photos, store, monkeypatch):
     counts = []
     encoder = Fake()
     encode = encoder.encode
-    encoder.encode = lambda pixels: (counts.append(len(shards(store))), encode(pixels))[1]
+    encoder.encode = lambda pixels: (counts.append(stored(store)), encode(pixels))[1]
     extract(encoder, photos, store=store)
-    assert counts == [0, 1, 2]
-    assert len(shards(store)) == 3
+    assert counts == [0, 4, 8]
+    assert stored(store) == 10
 
 
 def test_rows_are_written_after_some_seconds(photos, store, monkeypatch):
     monkeypatch.setattr(extract_module, "_FLUSH_SECONDS", 0.0)
-    extract(Fake(), photos, store=store)
-    assert len(shards(store)) == 3
+    counts, encoder = [], Fake()
+    encode = encoder.encode
+    encoder.encode = lambda pixels: (counts.append(stored(store)), encode(pixels))[1]
+    extract(encoder, photos, store=store)
+    assert counts == [0, 4, 8]
 
 
 def test_a_changed_picture_is_noticed_and_a_moved_one_is_not_encoded(photos, store):
@@ -339,29 +342,13 @@ def test_two_spaces_do_not_mix(photos, store):
     wider = Fake()
     wider.preprocess = Preprocess(8, (0.5,) * 3, (0.5,) * 3, interpolation="bilinear")
     assert extract(wider, photos, store=store).encoded == 10
-    assert len(list(store.root.iterdir())) == 4
     renamed = Fake()
     renamed.name = "the same weights"
     assert extract(renamed, photos, store=store).encoded == 0
 
 
-def test_the_manifest_describes_the_space(photos, store):
-    extract(Fake(), photos, store=store)
-    (path,) = store.root.rglob("manifest.json")
-    manifest = json.loads(path.read_text())
-    assert (manifest["model"], manifest["fingerprint"], manifest["width"]) == ("fake", "f" * 64, WIDTH)
-    assert manifest["preprocess"]["size"] == 8
-    rows = load_file(shards(store)[0])
-    assert {name: tuple(t.shape) for name, t in rows.items()} == {
-        "features": (10, WIDTH),
-        "keys": (10, 32),
-        "views": (10,),
-        "checks": (10,),
-    }
-
-
 def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def scribble(path: Path) -> None:
@@ -372,66 +359,68 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def execute(path: Path, *statements: str) -> None:
+    table = sqlite3.connect(path)
+    with table:
+        for statement in statements:
+            table.execute(statement)
+    table.close()
+
+
 def foreign(path: Path) -> None:
-    save_file(load_file(path), path, {"space": "another"})
+    execute(path, "PRAGMA user_version = 77")
 
 
-def misshapen(path: Path) -> None:
-    tensors = load_file(path)
-    with safe_open(path, framework="np") as file:
-        metadata = file.metadata()
-    tensors["views"] = tensors["views"][:-1].copy()
-    save_file(tensors, path, metadata)
+def without_table(path: Path) -> None:
+    execute(path, "DROP TABLE features")
 
 
-@pytest.mark.parametrize("damage", [truncate, scribble, empty, foreign, misshapen])
-def test_a_damaged_shard_is_told_once_set_aside_and_encoded_again(photos, store, damage):
+@pytest.mark.parametrize("damage", [truncate, scribble, foreign, without_table])
+def test_a_damaged_file_is_told_once_set_aside_and_encoded_again(photos, store, damage):
     good = extract(Fake(), photos, store=store)
-    damage(shards(store)[0])
+    damage(file_of(store))
     with pytest.warns(UserWarning, match="is damaged .* encoded again"):
-        again = extract(Fake(), photos, store=store)
+        again = extract(Fake(), photos, store=FeatureStore(store.root))
     assert again.encoded == 10
     assert np.array_equal(again.features, good.features)
-    assert extract(Fake(), photos, store=store).encoded == 0  # and no warning any more
+    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 0  # and no warning any more
 
 
-@pytest.mark.parametrize("name", ["features", "keys", "views", "checks"])
-def test_a_flipped_bit_is_noticed(photos, store, name):
+def test_an_empty_file_is_a_new_one(photos, store):
+    extract(Fake(), photos, store=store)
+    empty(file_of(store))
+    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 10
+    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 0
+
+
+@pytest.mark.parametrize("change", ['"values" = zeroblob(96)', "crc = crc + 1", '"values" = 1.5', "view = 9"])
+def test_a_changed_row_is_noticed(photos, store, change):
     good = extract(Fake(), photos, store=store)
-    (path,) = shards(store)
-    content = bytearray(path.read_bytes())
-    tensor = load_file(path)[name]
-    at = content.index(tensor.tobytes())
-    content[at + tensor.itemsize * (tensor.size // 2)] ^= 0x10
-    path.write_bytes(content)
-    if name in ("features", "checks"):
+    execute(file_of(store), f"UPDATE features SET {change} WHERE rowid = 5")
+    if change != "view = 9":  # the row answers to no image then
         with pytest.warns(UserWarning, match=r"damaged rows \(1\) are encoded again"):
             again = extract(Fake(), photos, store=store)
-    else:  # the row answers to no image now
+    else:
         again = extract(Fake(), photos, store=store)
     assert again.encoded == 1
     assert_same(again.features, good.features)
     assert extract(Fake(), photos, store=store).encoded == 0  # the new row stands in, without a warning
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(photos, store, monkeypatch):
-    from prolip.io import writing
-
-    writer = writing.bytes_writer
-
-    def full(payload, durable):
-        def half(made):
-            made.write_bytes(payload[: len(payload) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        return half if b"features" in payload[:400] else writer(payload, durable)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, "bytes_writer", full)
+def test_a_full_disk_is_told_and_loses_nothing(photos, store):
+    space = store.space(Fake())
+    space.add([b"k" * 32], [0], np.ones((1, WIDTH)))
+    size = file_of(store).stat().st_size
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
         with pytest.raises(ProlipError):
-            extract(Fake(), photos, store=store)
-    assert shards(store) == []
-    assert leftovers(store) == []
+            space.add([bytes([i]) * 32 for i in range(200)], [0] * 200, np.ones((200, WIDTH)) * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handled)
+    assert stored(store) == 1
     assert extract(Fake(), photos, store=store).encoded == 10
 
 
@@ -441,37 +430,25 @@ def test_a_store_that_cannot_be_written(photos, tmp_path):
         extract(Fake(), photos, store=FeatureStore(tmp_path / "file"))
 
 
-def test_a_shard_that_another_process_merged_away_is_no_damage(photos, store, monkeypatch):
-    extract(Fake(), photos, store=store)
-    gone = shards(store)[0].with_name("gone.safetensors")
-    listed, glob = [gone, *shards(store)], Path.glob
-    monkeypatch.setattr(
-        Path, "glob", lambda self, pattern: listed if self == gone.parent else glob(self, pattern)
-    )
-    space = FeatureStore(store.root).space(Fake())
-    assert (len(space), space.take_problems()) == (10, [])
-
-
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.EIO])
-def test_a_shard_that_cannot_be_opened_is_told_and_left_alone(photos, store, monkeypatch, code):
+def test_a_file_that_cannot_be_opened_is_told_and_left_alone(photos, store, monkeypatch, code):
     extract(Fake(), photos, store=store)
-    (shard,) = shards(store)
+    path = file_of(store)
     real = os.open
 
-    def refused(path, *arguments, **named):
-        if Path(path) == shard:
+    def refused(name, *arguments, **named):
+        if Path(name) == path:
             raise OSError(code, os.strerror(code))
-        return real(path, *arguments, **named)
+        return real(name, *arguments, **named)
 
+    again = FeatureStore(store.root)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)
-        space = FeatureStore(store.root).space(Fake())
-    assert len(space) == 0
-    (problem,) = space.take_problems()
-    assert f"{shard} cannot be opened" in problem
-    assert shards(store) == [shard]
-    space.refresh()
-    assert (len(space), space.take_problems()) == (10, [])
+        assert len(again.space(Fake())) == 0
+    (problem,) = again.take_problems()
+    assert f"{path} cannot be read" in problem
+    assert file_of(store) == path
+    assert (len(again.space(Fake())), again.take_problems()) == (10, [])
 
 
 def test_two_processes_can_write_one_space(photos, store):
@@ -480,36 +457,21 @@ def test_two_processes_can_write_one_space(photos, store):
     ours.add([b"a" * 32], [0], rows[:1])
     theirs.add([b"a" * 32, b"b" * 32], [0, 7], rows)
     merged = store.space(Fake())
-    assert len(merged) == 3
+    assert len(merged) == 2
     assert np.array_equal(merged.get(b"a" * 32, 0), rows[0])
     assert np.array_equal(merged.get(b"b" * 32, 7), rows[1])
     assert merged.get(b"b" * 32, 0) is None
-    assert ours.get(b"b" * 32, 7) is None  # it was opened before
+    assert np.array_equal(ours.get(b"b" * 32, 7), rows[1])
 
 
-def test_many_small_shards_become_one(store, monkeypatch):
-    monkeypatch.setattr(store_module, "_MANY", 5)
-    rows = np.random.default_rng(0).normal(size=(13, WIDTH)).astype(np.float32)
-    keys = [bytes([i]) * 32 for i in range(13)]
-    space, reader = store.space(Fake()), None
-    for i in range(13):
-        space.add(keys[i : i + 1], [i], rows[i : i + 1])
-        reader = reader or FeatureStore(store.root).space(Fake())  # as another process would
-    assert len(shards(store)) <= 6
-    for here in (space, store.space(Fake())):
-        assert len(here) == 13
-        assert all(np.array_equal(here.get(keys[i], i), rows[i]) for i in range(13))
-    assert np.array_equal(reader.get(keys[0], 0), rows[0])  # though its file is gone
-    assert reader.take_problems() == []
-
-
-def test_keys_with_the_same_beginning_are_told_apart(store):
+def test_writers_with_files_of_their_own_share_a_store(store):
+    rows = np.random.default_rng(0).normal(size=(3, WIDTH)).astype(np.float32)
+    for i in range(3):
+        own = FeatureStore(store.root, f"part-{i}").space(Fake())
+        own.add([bytes([i]) * 32], [0], rows[i : i + 1])
     space = store.space(Fake())
-    keys = [b"same top" + bytes([i]) * 24 for i in range(5)]
-    rows = np.arange(5 * WIDTH, dtype=np.float32).reshape(5, WIDTH)
-    space.add(keys, [0] * 5, rows)
-    assert all(np.array_equal(space.get(key, 0), row) for key, row in zip(keys, rows, strict=True))
-    assert space.get(b"same top" + b"x" * 24, 0) is None
+    assert len(list(store.root.glob("*.sqlite"))) == len(space) == 3
+    assert all(np.array_equal(space.get(bytes([i]) * 32, 0), rows[i]) for i in range(3))
 
 
 def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
@@ -545,7 +507,7 @@ def test_embed_reads_a_touched_picture_but_does_not_encode_it(photos, tmp_path):
 
 def test_embed_notices_another_picture_of_the_same_size_and_time(photos, tmp_path, monkeypatch):
     """As `cp -p`, `rsync -t` or a backup put it there."""
-    monkeypatch.setattr("prolip.features.contents._SETTLED", -60.0)
+    monkeypatch.setattr("prolip.features.store._SETTLED", -60.0)
     first, other = tmp_path / "x.bmp", tmp_path / "y.bmp"
     noise(1).save(first)
     noise(2).save(other)

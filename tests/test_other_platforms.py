@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -129,7 +130,7 @@ def ignoring_case(monkeypatch, root):
     opened = wrap(io.open)
     monkeypatch.setattr(io, "open", opened)
     monkeypatch.setattr(builtins, "open", opened)
-    monkeypatch.setattr(store, "safe_open", wrap(store.safe_open))
+    monkeypatch.setattr(sqlite3, "connect", wrap(sqlite3.connect))
     if sys.version_info < (3, 11):
         pytest.skip("pathlib has functions of its own before Python 3.11")
 
@@ -305,16 +306,16 @@ def quarantine(run, work):
     assert set(work.root.rglob("*.png")) == {*before, work.root / "Photos/red/again.png"}
 
 
-def merge_shards(run, work):
-    space = store.Space(work.root / "Space", "d" * 64, 4, {})
-    for i in range(70):
-        space.add([bytes([i]) * 32], [0], np.full((1, 4), i))
-    assert len(list((work.root / "Space").glob("*.safetensors"))) < 10
-    for i in range(70):
-        assert space.get(bytes([i]) * 32, 0)[0] == i
+def store_features(run, work):
+    for folder in (work.root / "Space", work.other(work.root / "Space")):
+        space = store.Space(store.FeatureStore(folder), "d", 4)
+        for i in range(7):
+            space.add([bytes([i]) * 32], [0], np.full((1, 4), i))
+        assert all(space.get(bytes([i]) * 32, 0)[0] == i for i in range(7))
+    assert len(list((work.root / "Space").glob("*.sqlite"))) == 1
 
 
-JOBS = [fit, predict_out, add, export, embed, app_project, sort_by_moving, quarantine, merge_shards]
+JOBS = [fit, predict_out, add, export, embed, app_project, sort_by_moving, quarantine, store_features]
 
 
 @pytest.mark.parametrize("system", SYSTEMS, indirect=True)

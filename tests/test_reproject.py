@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import sqlite3
 import sys
 
 import numpy as np
@@ -18,7 +19,7 @@ from prolip.api.prediction_file import PredictionFile
 from prolip.core import Head, InputError, UsageError
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
-from prolip.features.embed import embed, read_index
+from prolip.features.embed import embed, open_store
 from prolip.io.writing import WriteError
 
 
@@ -65,22 +66,23 @@ def test_a_store_becomes_embeddings_with_their_paths(offline, archive, tmp_path,
 def test_a_run_that_was_stopped_goes_on(offline, archive, tmp_path, monkeypatch):
     store = tmp_path / "store"
     embed(offline, archive[:3], store)
-    index = store / "index-1-of-1.jsonl"
-    index.write_text(index.read_text() + '{"path": "half a li')  # as a kill leaves it
     opened = []
     encode = offline.encode
     monkeypatch.setattr(offline, "encode", lambda pixels: opened.append(len(pixels)) or encode(pixels))
     done = embed(offline, archive, store)
     assert (done.images, done.already, sum(opened)) == (4, 3, 3)  # the copy is not encoded
-    assert [path for path, _ in read_index(index)] == [str(path) for path in archive]
+    assert sorted(path for path, _ in open_store(store, offline)[1]) == sorted(map(str, archive))
     assert embed(offline, archive, store).images == 0
 
 
 def test_features_that_were_lost_are_made_again(offline, archive, tmp_path):
     store = tmp_path / "store"
     embed(offline, archive, store)
-    for file in store.glob("*/*.safetensors"):
-        file.unlink()
+    (file,) = store.glob("*.sqlite")
+    table = sqlite3.connect(file)
+    with table:
+        table.execute("DELETE FROM features")
+    table.close()
     with pytest.raises(InputError):
         reproject(store, offline.head, tmp_path / "i.npy", encoder=offline)
     assert embed(offline, archive, store).encoded == 6

@@ -111,7 +111,10 @@ def embed(
         from prolip.features import FeatureStore
         from prolip.features.ray_extract import extract_on_ray
 
-        own, features = paths[int(number) - 1 :: max(1, int(shards))], FeatureStore(out)
+        own, features = (
+            paths[int(number) - 1 :: max(1, int(shards))],
+            FeatureStore(out, f"features-{number}-of-{shards}"),
+        )
         with bar("encoding on Ray") as progress:
             elsewhere = extract_on_ray(
                 model, own, features, address=ray, device=images.device, **how, progress=progress

@@ -106,7 +106,7 @@ def extract(
     try:
         job.run(min(16, max(2, cores())) if workers is None else workers)
     finally:
-        for problem in space.take_problems() if space is not None else ():
+        for problem in store.take_problems() if store is not None else ():
             warnings.warn(problem, stacklevel=2)
     return job.result(time.perf_counter() - started)
 
@@ -217,7 +217,7 @@ class _Job:
         if self.store is None or not isinstance(source, (str, os.PathLike)):
             return None
         with suppress(OSError, ValueError):  # opening the file reports the error
-            return self.store.contents.get(os.fspath(source), file_state(source))
+            return self.store.known(os.fspath(source), file_state(source))
         return None
 
     def _rows(self, key: bytes) -> dict[int, Array] | None:
@@ -294,7 +294,7 @@ class _Job:
             indices, slots, views = zip(*rows, strict=True)
             keys = [self.keys[index] for index in indices]
             self.space.add(keys, views, self.features[list(slots), list(indices)])
-        self.store.contents.add(read)
+        self.store.remember(read)
         self.written_at = time.monotonic()
 
 

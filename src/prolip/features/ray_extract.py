@@ -94,7 +94,7 @@ def _missing(
 
     def read(path: str) -> ImageContent | BadImage | None:
         with suppress(OSError, ValueError):  # opening the file reports the error
-            key = store.contents.get(path, file_state(path))
+            key = store.known(path, file_state(path))
             if key is not None and all(space.get(key, view) is not None for view in views):
                 return None
         try:
@@ -113,7 +113,7 @@ def _missing(
                     states.append((path, content.state, content.key))
                     if any(space.get(content.key, view) is None for view in views):
                         missing.append(path)
-            store.contents.add(states)
+            store.remember(states)
     return missing, bad
 
 
