@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prolip.core.errors import InputError, UsageError
 from prolip.encoders.base import Encoder
@@ -63,7 +64,7 @@ def embed(
             if progress is not None:
                 progress(start + done, len(mine))
 
-        reading = {"skip_bad": skip_bad, "exact_decode": exact_decode}
+        reading: dict[str, Any] = {"skip_bad": skip_bad, "exact_decode": exact_decode}
         try:
             result = extract(encoder, chunk, store=store, progress=report, **reading)
         except NoImageLeft as none:
