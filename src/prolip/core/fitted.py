@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from prolip.core.arrays import Array, Tensors, as_features, read_only, softmax, 
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
 from prolip.core.text import Text
-from prolip.io.onnx_graph import Graph
+
+if TYPE_CHECKING:
+    from prolip.io.onnx_graph import Graph
 
 
 @dataclass(frozen=True)
