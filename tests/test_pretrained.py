@@ -1,6 +1,8 @@
 """Models of a hub: downloaded when that was asked for, checked, and opened without torch."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from graph_models import DIM, WIDTH, write_graphs
 from hub_server import serving
 from prolip.core import ModelError, UsageError
 from prolip.encoders import MODELS, load
+from prolip.encoders.onnx_files import choose_files
 from prolip.encoders.pretrained import (
     ChecksumError,
     DownloadRequiredError,
+    LicenceWarning,
     PretrainedModel,
     find_files,
     find_source,
@@ -117,6 +121,37 @@ def test_a_hub_that_is_away_is_one_line(hub, monkeypatch):
     assert "\n" not in str(refused.value)
 
 
+def test_a_copy_of_the_cache_is_enough_without_a_network(hub, monkeypatch, tmp_path):
+    load(NAME, download=True)
+    elsewhere = shutil.copytree(tmp_path / "hf", tmp_path / "copy", symlinks=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(elsewhere / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError) as refused:
+        load(NAME, download=True)
+    assert str(elsewhere / "hub") in str(refused.value)
+    folder = "models--owner--model"
+    assert folder in str(refused.value)
+    shutil.move(elsewhere / folder, elsewhere / "hub" / folder)
+    assert load(NAME, download=True).head.dim == DIM
+
+
+def test_an_offline_setting_is_respected(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError):
+        load(NAME, download=True)
+    assert hub.requests == []
+
+
+def test_a_licence_is_shown_before_the_download(hub, monkeypatch):
+    known = PretrainedModel("Tiny", "owner/model", "fp32", 1, "research use", WIDTH, free=False)
+    monkeypatch.setitem(MODELS, "tiny", known)
+    with pytest.raises(LicenceWarning):  # warnings are errors here
+        load("tiny", download=True)
+    assert hub.requests == []
+    with pytest.warns(LicenceWarning):
+        load("tiny", download=True)
+
+
 def test_towers_in_two_repositories(hub):
     root = hub.folder / "owner"
     whole = root / "model"
@@ -149,6 +184,21 @@ def test_short_names_have_what_people_choose_by():
         assert model.megabytes > 1, name
         assert model.licence, name
         assert model.precision in ("fp32", "fp16", "int8"), name
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in model.sha256.values()), name
+        assert model.revision is None or re.fullmatch("[0-9a-f]{40}", model.revision), name
+
+
+def test_an_older_runtime_takes_graphs_of_unsigned_weights(monkeypatch):
+    import onnxruntime
+
+    names = [
+        f"onnx/{tower}_model_{kind}.onnx" for tower in ("vision", "text") for kind in ("int8", "quantized")
+    ]
+    for version, kind in (("1.23.2", "quantized"), ("1.24.2", "int8"), ("2.0.0", "int8")):
+        monkeypatch.setattr(onnxruntime, "__version__", version)
+        assert choose_files("a/b", names, "int8").image == f"onnx/vision_model_{kind}.onnx"
+    monkeypatch.setattr(onnxruntime, "__version__", "1.20.0")
+    assert choose_files("a/b", names[::2], "int8").image == "onnx/vision_model_int8.onnx"
 
 
 def test_models_are_listed_and_downloaded_by_commands(hub, prolip, monkeypatch, photos, tmp_path):

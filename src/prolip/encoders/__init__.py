@@ -5,6 +5,7 @@ a function `load(rest, device) -> Encoder`.
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
@@ -17,6 +18,7 @@ from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import (
     MODELS,
     DownloadRequiredError,
+    LicenceWarning,
     find_source,
     is_here,
     is_hub_name,
@@ -75,7 +77,14 @@ def load(
     check_model(name)
     kind, _, rest = name.partition(":")
     check_device(device)
-    if download:
+    if download and is_hub_name(name) and not is_here(name):
+        known = find_source(name).known
+        if known and not known.free:
+            warnings.warn(
+                f"the licence of {name} does not allow every use: {known.licence}",
+                LicenceWarning,
+                stacklevel=2,
+            )
         fetch(name, progress)
     if name.partition("@")[0] in MODELS:
         from prolip.encoders.onnx import load_pretrained

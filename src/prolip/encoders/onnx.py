@@ -239,7 +239,10 @@ class Tower:
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=_providers(self.device))
         except Exception as error:  # onnxruntime's errors have no base of their own
-            raise ModelError(f"{model.path} cannot be run: {first_line(error)}") from error
+            raise ModelError(
+                f"onnxruntime {onnxruntime.__version__} cannot run {model.path}: {first_line(error)}; update "
+                "it, or use another precision, like NAME@fp32"
+            ) from error
         if self.device != "cpu" and len(self._session.get_providers()) == 1:
             warnings.warn(
                 f"{self.device} could not be used for {model.path.name}: it runs on the CPU", stacklevel=2

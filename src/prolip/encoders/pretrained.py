@@ -9,6 +9,7 @@ the hub states for large files.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable
@@ -37,8 +38,8 @@ RETRIES = 5  # after connections that break off
 class PretrainedModel:
     """A model that has a short name.
 
-    Sizes are those of the files of the precision that is taken. Hashes that were not compared with the files
-    themselves are not listed; `download` then compares with what the hub states.
+    Sizes are those of the files of the precision that is taken. A file whose hash is not listed is compared
+    with the one that the hub states.
     """
 
     title: str
@@ -54,49 +55,10 @@ class PretrainedModel:
 
 
 # int8 for vision transformers; convolutional towers are slower in dynamic int8 than in float32. Commits and
-# hashes are from the models' public pages; models without them have not been pinned.
-MODELS = {
-    "clip": PretrainedModel(
-        "CLIP ViT-B/32 (OpenAI)",
-        "Xenova/clip-vit-base-patch32",
-        "int8",
-        156,
-        "MIT",
-        768,
-        revision="d15189d7028b43f1d3e65039190477f6af591c2a",
-        sha256={
-            "onnx/vision_model.onnx": "fd6e1402a588279d1723c7534d4bcba5bc0b14b47dfab0e46f8c47b8270d7d40",
-            "onnx/vision_model_int8.onnx": "0ab0c1b3ace708e539633af1744d5a95247fe4e14d3e08ff197ef82a6cb9bd93",
-        },
-    ),
-    "clip-b16": PretrainedModel(
-        "CLIP ViT-B/16 (OpenAI)", "Xenova/clip-vit-base-patch16", "int8", 154, "MIT", 768
-    ),
-    "clip-l14": PretrainedModel(
-        "CLIP ViT-L/14 (OpenAI)", "Xenova/clip-vit-large-patch14", "int8", 434, "MIT", 1024
-    ),
-    "clip-rn50": PretrainedModel(
-        "CLIP ResNet-50 (OpenAI)", "Marqo/onnx-open_clip-RN50", "fp32", 410, "MIT", 2048
-    ),
-    "siglip-b16": PretrainedModel(
-        "SigLIP ViT-B/16 (Google)", "Xenova/siglip-base-patch16-224", "int8", 213, "Apache-2.0", 3072, 117.33
-    ),
-    "siglip2-b16": PretrainedModel(
-        "SigLIP 2 ViT-B/16 (Google)",
-        "onnx-community/siglip2-base-patch16-224-ONNX",
-        "fp16",
-        785,
-        "Apache-2.0",
-        3072,
-        112.67,
-    ),
-    "mobileclip-s0": PretrainedModel(
-        "MobileCLIP-S0 (Apple)", "Xenova/mobileclip_s0", "fp32", 218, "Apple, research use", 1024, free=False
-    ),
-    "mobileclip-s2": PretrainedModel(
-        "MobileCLIP-S2 (Apple)", "Xenova/mobileclip_s2", "fp32", 397, "Apple, research use", 1280, free=False
-    ),
-}
+# hashes are those that several public programs pin and check. Models without a commit were not found pinned
+# anywhere: they are taken as the hub has them.
+_TABLE = Path(__file__).with_suffix(".json").read_text("utf-8")
+MODELS = {name: PretrainedModel(**about) for name, about in json.loads(_TABLE).items()}
 
 
 class DownloadRequiredError(ModelError):
@@ -108,6 +70,10 @@ class DownloadRequiredError(ModelError):
         super().__init__(
             f"{name} is not on this machine ({size}): download it with `prolip models get {name}`"
         )
+
+
+class LicenceWarning(UserWarning):
+    """A model that is about to be downloaded has a licence that does not allow every use."""
 
 
 class ChecksumError(ModelError):
@@ -390,8 +356,10 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
 
 
 def _unreachable(name: str, source: Source, error: Exception) -> str:
+    folders = [_cache(repository) for repository in _repositories(source)]
+    names = " and ".join(folder.name for folder in folders)
     return (
-        f"{name} cannot be downloaded: {first_line(error)}; on a machine with a network, run "
-        f"`hf download {source.repository} --local-dir FOLDER`, copy FOLDER here and use onnx:FOLDER; "
-        "the model 'offline' needs no download"
+        f"{name} cannot be downloaded: {first_line(error)}; on a machine with a network, run `prolip models "
+        f"get {name}`, and copy {names} from the hub's cache there to {folders[0].parent} here; the model "
+        "'offline' needs no download"
     )
