@@ -21,25 +21,26 @@ from prolip.core import Head, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
+from prolip.io.environment import MissingPackageError
 from prolip.methods import registry
 from prolip.research.catalogue import EXPERIMENTS, experiment
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.lines import AUTHORS_GRID
-from prolip.research.catalogue.published import published
-from prolip.research.datasets import ELEVEN, read_dataset
+from prolip.research.catalogue.published import published, published_rows
+from prolip.research.datasets import DATASETS, ELEVEN, find_dataset, read_dataset
 from prolip.research.protocols import encoded_dataset
 from prolip.research.protocols.encoded_dataset import NotEncodedError
 from prolip.research.protocols.protocols import PROTOCOLS, adapt_at_test_time, transfer
 from prolip.research.protocols.run import Run
-from prolip.research.reporting import figures
-from prolip.research.reporting.build_table import build, parameters
+from prolip.research.reporting import figures, write_rows
+from prolip.research.reporting.build_table import build, compare, parameters
 from prolip.research.reporting.results import NotRunError, Results
-from prolip.research.reporting.table import render
+from prolip.research.reporting.table import render, rich_tables
 from prolip.research.running.encoded_file import is_intact, read_encoded
 from prolip.research.running.plan import NoDatasetsError, Plan, make_plan, missing_methods
 from prolip.research.running.prepare import prepare
 from prolip.research.running.result_key import result_key
-from prolip.research.running.result_store import ResultStore, RunResult
+from prolip.research.running.result_store import ResultStore, ResultStoreError, RunResult
 from prolip.research.running.run import dry_run, local_pool, run_jobs, run_plan
 
 
@@ -77,13 +78,14 @@ SMALL = Experiment(
     "few_shot",
     (
         Line("zero_shot", "Zero-shot", "zero_shot", paper="CLIP (0-shot)"),
-        Line("prolip", "ProLIP, exact", "prolip", {"lam": "1/N"}, paper="ProLIP"),
+        Line("prolip", "ProLIP, exact", "prolip", {"lam": "1/N"}),
         Line(
             "adam",
             "ProLIP, Adam",
             "prolip",
             {"lam": "1/N", "solver": "adam", "epochs": 5},
             over=({"lr": 1e-3}, {"lr": 1e-2}),
+            paper="ProLIP",
         ),
     ),
     shots=(1, 2),
@@ -508,43 +510,109 @@ def test_a_table_is_the_mean_over_settings_datasets_and_seeds():
     assert exact.cells[0].measured == pytest.approx(58.0)
     assert exact.cells[0].std == pytest.approx(1.0)  # 57 and 59 over the seeds
     assert adam.cells[1].measured == pytest.approx(60.0)
-    assert exact.cells[0].published == 64.33
-    assert exact.cells[0].difference is None  # two of the eleven datasets
+    assert zero.cells[0].published == 58.89
+    assert zero.cells[0].difference is None  # two of the eleven datasets
     assert zero.cells[0].measured == zero.cells[1].measured
-    assert any(note.startswith("NOT COMPARABLE") and "other datasets (2" in note for note in table.notes)
+
+
+SEEDS = tuple(range(1, 11))
+
+
+def validation_free(**options):
+    """The paper's own run of ProLIP and zero-shot, made up."""
+    given = {"datasets": ELEVEN, "lines": ("zero_shot", "prolip_adam"), "seeds": SEEDS, **options}
+    incomplete = given.pop("incomplete", {})
+    found = made_up(experiment("validation_free"), lambda run: {"accuracy": 0.65}, **given)
+    return build(dataclasses.replace(found, plan=dataclasses.replace(found.plan, incomplete=incomplete)))
 
 
 def test_the_papers_own_setting_is_comparable():
-    table = build(
-        made_up(
-            SMALL,
-            lambda run: {"accuracy": 0.65},
-            datasets=ELEVEN,
-            models=("open_clip:RN50-quickgelu/openai",),
-            shots=(1, 2),
-            seeds=(1, 2),
-            views=300,
-        )
-    )
+    table = validation_free(models=("open_clip:RN50-quickgelu/openai",), shots=(1, 2))
     assert table.rows[1].cells[0].difference == pytest.approx(65.0 - 64.33)
-    assert not any(note.startswith("NOT COMPARABLE") for note in table.notes)
+    assert table.reasons == {}
 
 
-def test_another_encoder_is_not_comparable_whatever_the_data():
-    table = build(
-        made_up(
-            SMALL,
-            lambda run: {"accuracy": 0.65},
-            datasets=ELEVEN,
-            models=("offline",),
-            shots=(1, 2),
-            seeds=(1, 2),
-            views=300,
-        )
-    )
-    assert table.rows[1].cells[0].difference is None
-    assert any("another encoder (offline; the paper has RN50)" in note for note in table.notes)
-    assert "n/c" in render(table, "markdown")
+@pytest.mark.parametrize(
+    ("other", "reason", "zero_shot"),
+    [
+        ({"models": ("offline",)}, "encoder offline instead of RN50", True),
+        ({"datasets": ELEVEN[:3]}, "3 of the paper's 11 datasets", True),
+        ({"templates": ("a picture of {}.",)}, "other templates", True),
+        ({"incomplete": {"dtd": "1 of 47 classes"}}, "DTD is incomplete (1 of 47 classes)", True),
+        ({"seeds": (1, 2)}, "2 of 10 seeds", False),  # zero-shot has none
+    ],
+)
+def test_another_setting_is_not_compared_and_says_why(other, reason, zero_shot):
+    """The published figure stands apart, below the measured ones, with its reason."""
+    table = validation_free(**other)
+    zero, adam = (row.cells[0] for row in table.rows)
+    assert (adam.difference, adam.published, adam.why) == (None, 64.33, (reason,))
+    assert zero.why == ((reason,) if zero_shot else ())
+    shown = render(table, "markdown")
+    assert "*ProLIP, Adam, published [a]* | *64.33*" in shown
+    assert f"- [a] not compared: {reason}" in shown
+    assert "64.33" not in render(table, "markdown", with_published=False)
+
+
+def test_a_figure_of_other_shots_is_not_compared():
+    found = {"imagenet": 0.6, **dict.fromkeys(experiment("domain").targets, 0.4)}
+    for shots, why in (((4,), ()), ((2,), ("2 instead of 4 shots",))):
+        names = ("imagenet", *experiment("domain").targets)
+        options = {"datasets": names, "lines": ("prolip_adam",), "shots": shots, "seeds": SEEDS}
+        (row,) = build(made_up(experiment("domain"), lambda run: {"targets": found}, **options)).rows
+        assert {cell.why for cell in row.cells if cell.published is not None} == {why}
+
+
+def test_figures_of_another_program_are_not_compared():
+    """The eight points between two programs of Tip-Adapter-F are not a difference of ours."""
+    rows = {
+        (name, row): why for name in EXPERIMENTS for _, row, _, _, why in published_rows(experiment(name))
+    }
+    for name, row in (
+        ("validation_free", "Tip-Adapter-F"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
+        ("normalisation", "RN50 BatchNorm"), ("newer", "RN50 ProKeR"),
+    ):  # fmt: skip
+        assert rows[name, row]
+    for name, row in (("validation_free", "ProLIP"), ("few_shot_validation", "LP++"), ("rla", "RLA")):
+        assert rows[name, row] == []
+
+
+def test_a_line_is_compared_only_with_its_own_options():
+    row = published("variants").provenance["ProLIP, lam=1/N, lr=1e-4"]
+    entry = experiment("variants")
+    (line,) = (line for line in entry.lines if line.key == "lam1/N_lr1e-4")
+    assert row.differences(line, entry) == []
+    for other in (
+        {"options": {**line.options, "lr": 1e-3}}, {"over": ({"lr": 1e-4}, {"lr": 1e-3})},
+        {"template": "photo"}, {"validation": "shots"}, {"method": "rla"}, {"scale": 0.5},
+    ):  # fmt: skip
+        assert len(row.differences(dataclasses.replace(line, **other), entry)) == 1
+
+
+def test_an_incomplete_dataset_is_noticed(photos, tmp_path, monkeypatch):
+    known = find_dataset("dtd")
+    sizes = {"train": 18, "test": 12}
+    for classes, expected in ((3, {}), (4, {"photos": "3 of 4 classes"})):
+        dataset = dataclasses.replace(known, name="photos", sizes=sizes, classes=classes)
+        monkeypatch.setitem(DATASETS, "photos", dataset)
+        plan = plan_on(photos, lines=("zero_shot",), models=("offline",))
+        run_plan(plan, photos.parent, tmp_path / f"{classes}.sqlite", jobs=0)
+        assert Results.read("small", tmp_path / f"{classes}.sqlite").plan.incomplete == expected
+
+
+def test_what_is_missing_is_found_before_encoding(photos, tmp_path, monkeypatch):
+    def prepare_nothing(*args, **options):
+        raise AssertionError("it began to encode")
+
+    monkeypatch.setattr("prolip.research.running.run.prepare", prepare_nothing)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError):
+        plan_on(photos, experiment("umap"))
+    with pytest.raises(ResultStoreError):
+        run_plan(plan_on(photos), photos.parent, tmp_path, jobs=0)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError):
+        run_plan(plan_on(photos), photos.parent, tmp_path / "r.sqlite", ray="local")
 
 
 def test_missing_runs_put_a_star_on_the_figure():
@@ -596,6 +664,7 @@ def test_targets_average_what_was_not_trained_on():
             datasets=("imagenet", "imagenet_v2", "imagenet_a"),
             lines=("prolip_adam",),
             shots=(4,),
+            seeds=SEEDS,
         )
     )
     cells = dict(zip(table.columns, table.rows[0].cells, strict=True))
@@ -603,21 +672,111 @@ def test_targets_average_what_was_not_trained_on():
     assert cells["average"].measured == pytest.approx(100 * 1.3 / 3)
     assert cells["ImageNet"].published == 62.55
     assert cells["OOD"].published == 43.20
-    assert cells["ImageNet"].comparable
-    assert not cells["OOD"].comparable  # two of four variants
+    assert cells["ImageNet"].difference == pytest.approx(60 - 62.55)
+    assert cells["OOD"].difference is None  # two of four variants
 
 
 def test_formats_hold_the_same_figures():
-    table = build(made_up(SMALL, lambda run: {"accuracy": 0.6543}, datasets=ELEVEN, lines=("prolip",)))
+    table = build(made_up(SMALL, lambda run: {"accuracy": 0.6543}, datasets=ELEVEN, lines=("zero_shot",)))
     rows = list(csv.DictReader(io.StringIO(render(table, "csv"))))
     assert float(rows[0]["measured"]) == 65.43
-    assert float(rows[0]["published"]) == 64.33
-    assert float(rows[0]["difference"]) == 1.1
-    assert "| ProLIP, exact | 65.43 |" in render(table, "markdown")
-    assert r"ProLIP, exact & 65.43 \\" in render(table, "latex")
-    assert r"\%" not in render(table, "latex").split("tabular")[0]
+    assert float(rows[0]["published"]) == 58.89
+    assert float(rows[0]["difference"]) == 6.54
+    assert "| Zero-shot | 65.43 |" in render(table, "markdown")
+    assert "Zero-shot & 65.43 \\\\\n\\quad published & 58.89" in render(table, "latex")
     with pytest.raises(UsageError):
         render(table, "word")
+
+
+def ranked(**options):
+    """Three lines on two datasets: 80, 70 and 60 % on average."""
+    level = {"zero_shot": 0.7, "prolip": 0.8, "adam": 0.6}
+
+    def result(run):
+        value = level[run.line] + 0.02 * (run.dataset == "dtd") + 0.01 * (run.seed == 2)
+        return {"accuracy": value, "calibration_error": 1 - level[run.line]}
+
+    return made_up(SMALL, result, seeds=(1, 2), **options)
+
+
+def test_latex_marks_the_best_and_the_second_best():
+    text = render(build(ranked()), "latex")
+    assert r"ProLIP, exact & \textbf{81.50 $\pm$ 0.50} & \textbf{20.00" in text
+    assert r"Zero-shot & \underline{71.00} & \underline{30.00}" in text  # zero-shot has one draw
+    assert text.count(r"\textbf") == text.count(r"\underline") == 2
+    assert text.count("{") == text.count("}")
+    assert r"\%" in text.split(r"\caption")[1].splitlines()[0]
+
+
+def test_lines_are_compared_over_datasets():
+    rng = np.random.default_rng(0)
+    noise = {(x, line): rng.normal() for x in ELEVEN for line in ("prolip", "adam", "zero_shot")}
+
+    def result(run):
+        return {"accuracy": 0.5 + 0.02 * noise[run.dataset, run.line], "calibration_error": 0.1}
+
+    found = made_up(SMALL, result, ELEVEN, seeds=(1, 2))
+    (base,) = (line for line in found.lines if line.key == "prolip")
+    table = compare(dataclasses.replace(found, against=base))
+    rows = {row.label: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}
+    gaps = [2 * (noise[name, "adam"] - noise[name, "prolip"]) for name in ELEVEN]
+    low, high = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
+    adam = rows["ProLIP, Adam"]
+    assert adam["difference"].gain == pytest.approx(np.mean(gaps))
+    assert adam["difference"].interval == pytest.approx((high - low) / 2)
+    assert adam["p"].measured == pytest.approx(stats.wilcoxon(gaps).pvalue)
+    assert adam["better on"].measured == sum(gap > 0 for gap in gaps)
+    assert adam["ECE"].measured == pytest.approx(10)
+    ranks = [
+        sum(noise[x, line] >= noise[x, "adam"] for line in ("prolip", "adam", "zero_shot")) for x in ELEVEN
+    ]
+    assert adam["rank"].measured == pytest.approx(np.mean(ranks))
+    assert rows["ProLIP, exact"]["p"].measured is None  # the line itself
+
+
+def test_a_gain_on_unfinished_lines_has_a_star():
+    whole = ranked()
+    (zero,) = (line for line in whole.lines if line.key == "zero_shot")
+    runs = [
+        dataclasses.replace(one, status="waiting", result=None)
+        if one.run.line == "prolip" and one.run.dataset == "dtd"
+        else one
+        for one in whole.runs
+    ]
+    shown = render(build(dataclasses.replace(whole, runs=runs, against=zero)), "markdown")
+    assert "+10.50 ± 6.35*" in shown
+    assert "left out" in compare(dataclasses.replace(whole, runs=runs)).notes[0]
+
+
+def test_every_run_is_a_row(tmp_path):
+    found = ranked(lines=("prolip",))
+    assert write_rows.write(found.rows(), tmp_path / "rows.csv") == 4
+    rows = list(csv.DictReader((tmp_path / "rows.csv").read_text().splitlines()))
+    assert [(row["dataset"], row["shots"], row["seed"]) for row in rows][:2] == [
+        ("dtd", "1", "1"),
+        ("dtd", "1", "2"),
+    ]
+    assert [float(row["score"]) for row in rows] == pytest.approx([0.82, 0.83, 0.8, 0.81])
+    with pytest.raises(UsageError):
+        write_rows.write(found.rows(), tmp_path / "rows.txt")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_rows.write(found.rows(), tmp_path / "rows.parquet")
+    assert parquet.read_table(tmp_path / "rows.parquet").to_pylist() == list(found.rows())
+
+
+@pytest.mark.parametrize("width", [40, 60, 10_000])
+def test_a_table_that_is_too_wide_for_the_terminal_is_printed_in_parts(width):
+    rich = pytest.importorskip("rich.console")
+    table = build(ranked(shots=(1, 2, 4, 8, 16)))
+    parts = rich_tables(table, width)
+    stream = io.StringIO()
+    console = rich.Console(file=stream, width=width, no_color=True)
+    for part in parts:
+        console.print(part)
+    shown = stream.getvalue()
+    assert max(map(len, (line.rstrip() for line in shown.splitlines()))) <= width
+    assert shown.count("81.50 ± 0.50") == 5
+    assert (len(parts) > 1) == (width < 100)
 
 
 def test_parameters_are_counted_without_a_run():
@@ -757,14 +916,16 @@ def measured(run):
 
 
 @pytest.mark.parametrize("name", [name for name, entry in EXPERIMENTS.items() if entry.lines])
-def test_every_table_and_figure_of_the_paper_comes_out(tmp_path, name):
+def test_every_table_and_figure_of_the_paper_comes_out(tmp_path, monkeypatch, name):
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr("prolip.research.running.plan._PACKAGES", {})
     entry = experiment(name)
-    options = {"models": entry.models, "shots": entry.shots, "seeds": (1, 2), "views": 300}
+    seeds = entry.seeds[:1] if name == "grid_search" else entry.seeds
+    options = {"models": entry.models, "shots": entry.shots, "seeds": seeds, "views": 300}
     found = made_up(entry, measured, (*entry.datasets, *entry.targets), **options)
     table = build(found)
     assert all(cell.measured is not None for row in table.rows for cell in row.cells if cell)
-    if entry.published:
+    if any(not why for *_, why in published_rows(entry)):
         assert any(cell.difference is not None for row in table.rows for cell in row.cells if cell)
     for style in ("markdown", "latex", "csv"):
         assert len(render(table, style).splitlines()) > len(table.rows)

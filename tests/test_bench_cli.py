@@ -44,7 +44,34 @@ def test_run_then_table_in_every_format(prolip, ran):
         code, out, err = prolip("bench", "table", "validation_free", "--results", ran, "--format", style)
         assert code == 0, err
         assert word in out
-    assert "NOT COMPARABLE" in prolip("bench", "table", "validation_free", "--results", ran)[1]
+    shown = prolip("bench", "table", "validation_free", "--results", ran)[1]
+    assert "not compared: encoder offline instead of RN50" in shown
+    assert "Zero-shot, published [a, b]" in shown
+    assert (
+        "published" not in prolip("bench", "table", "validation_free", "--results", ran, "--no-published")[1]
+    )
+
+
+def test_off_a_terminal_a_table_is_as_wide_as_it_is(prolip, ran, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert "continued" not in prolip("bench", "table", "validation_free", "--results", ran)[1]
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "continued" in prolip("bench", "table", "validation_free", "--results", ran)[1]
+
+
+def test_compare_and_rows(prolip, ran, tmp_path):
+    shown = prolip("bench", "compare", "validation_free", "--results", ran, "--against", "zero_shot")[1]
+    assert "difference to Zero-shot" in shown
+    assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.csv")[0] == 0
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 6
+
+
+def test_published_figures_are_listed_with_their_programs(prolip):
+    rows = json.loads(prolip("bench", "published", "validation_free", "--json")[1])
+    found = {row["row"]: row["compared"] for row in rows}
+    assert found["ProLIP"] == "same"
+    assert "CLAP's program" in found["Tip-Adapter-F"]
+    assert prolip("bench", "published", "--format", "markdown")[1].startswith("| experiment |")
 
 
 def test_against_a_line(prolip, ran):

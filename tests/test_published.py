@@ -2,6 +2,7 @@
 
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,15 @@ def test_every_table_of_the_paper_is_some_experiments():
     used |= {"base_to_new_main_rn50", "base_to_new_main_vit", "domain_lr"}
     used |= {"base_to_new_per_dataset_rn50", "base_to_new_per_dataset_vit"}
     assert set(PAPER["tables"]) <= used
+
+
+def test_every_row_has_a_provenance():
+    for name in PAPER["tables"]:
+        table = published(name)
+        assert {method for _, method in table.values} <= table.provenance.keys()
+
+
+def test_the_page_of_published_figures_is_current(prolip):
+    """It is written by `prolip bench published --format markdown`, below its first paragraph."""
+    page = Path(__file__).parents[1] / "docs" / "measurements" / "published.md"
+    assert page.read_text("utf-8").endswith(prolip("bench", "published", "--format", "markdown")[1])

@@ -68,8 +68,8 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
-def console(stderr: bool = False) -> Any:
-    """Return a rich console, wide if the output is not a terminal, so that nothing is cut.
+def console(stderr: bool = False, width: int = 120) -> Any:
+    """Return a rich console; where the output is not a terminal, so wide that nothing is cut.
 
     Characters that the stream cannot encode are printed as escapes. If its reader stops (`| head`), the rest
     is discarded, and the command ends as usual.
@@ -83,8 +83,8 @@ def console(stderr: bool = False) -> Any:
     file = sys.stderr if stderr else sys.stdout
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="backslashreplace")
-    width = None if file.isatty() else 120
-    return Piped(stderr=stderr, highlight=False, emoji=False, width=width)
+    columns = None if file.isatty() else width
+    return Piped(stderr=stderr, highlight=False, emoji=False, width=columns)
 
 
 class Display:

@@ -72,7 +72,7 @@ def calibration_error(probabilities: Array, y: Array, bins: int = 15) -> float:
 
     0 means that of the predictions with 80 % confidence, 80 % are correct.
     """
-    return _gap(probabilities.max(axis=1), probabilities.argmax(axis=1) == y, bins)
+    return confidence_gap(probabilities.max(axis=1), probabilities.argmax(axis=1) == y, bins)
 
 
 def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) -> float:
@@ -82,10 +82,11 @@ def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) ->
     its own probability.
     """
     confidence, rng = probabilities.max(axis=1), np.random.default_rng(0)
-    return sum(_gap(confidence, rng.random(len(confidence)) < confidence, bins) for _ in range(draws)) / draws
+    chances = (rng.random(len(confidence)) < confidence for _ in range(draws))
+    return sum(confidence_gap(confidence, hits, bins) for hits in chances) / draws
 
 
-def _gap(confidence: Array, hits: Array, bins: int) -> float:
+def confidence_gap(confidence: Array, hits: Array, bins: int = 15) -> float:
     """Return |confidence - accuracy| over bins of predictions [m]."""
     confidence = confidence.astype(np.float64)
     bin_of = np.minimum((confidence * bins).astype(np.int64), bins - 1)

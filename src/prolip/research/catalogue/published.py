@@ -1,16 +1,20 @@
-"""The paper's figures and backbones, for comparison with measured figures.
+"""The published figures, each with the program and the protocol behind it, and the paper's backbones.
 
 `published.json` has every number of the paper's tables, main text and supplement. Where the paper contradicts
-itself, it has every value that the paper gives.
+itself, it has every value that the paper gives. Its `provenance` says for every row who ran which program,
+and how. A line is compared with a row only if it runs that program in that way: `Provenance.differences`.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from prolip import methods
 from prolip.core.errors import check_name
+from prolip.research.catalogue.experiment import Experiment, Line, Options
 
 # The paper's backbones: their encoders here, and the shape of their projection (D, Do).
 BACKBONES = {
@@ -24,12 +28,79 @@ PROJECTIONS = {"RN50": (1024, 2048), "RN101": (512, 2048), "ViT-B/32": (512, 768
 
 
 @dataclass(frozen=True)
+class Provenance:
+    """The program and the protocol behind a published row."""
+
+    source: str  # who ran it, and where it is published
+    program: str
+    method: str | None = None  # the method here that follows this program
+    options: Options = field(default_factory=dict)  # its options then; a list is a mean over several runs
+    grid: dict[str, list[Any]] = field(default_factory=dict)  # options that were searched
+    template: str = "own"  # as in `Line`; "learned" where the prompt is trained; or a description
+    validation: str = "none"  # as in `Experiment`, or a description
+    seeds: int | None = None  # None where it is not stated
+    protocol: str | None = None  # where it is not the experiment's
+    scale: float = 1.0
+    differs: str = ""  # what is known to differ from the method here
+
+    def differences(self, line: Line, experiment: Experiment) -> list[str]:
+        """Return what differs between a line and this program; nothing if the line runs it."""
+        found = [self.differs] if self.differs else []
+        if self.method not in (None, line.method):
+            found.append(f"the program is {self.method}, the line {line.method}")
+        protocol = line.protocol or experiment.protocol
+        template = line.template or experiment.template
+        if self.template != "learned":
+            found += _unequal("template", self.template, template)
+        found += _unequal("scale", self.scale, line.scale)
+        if self.protocol is not None:
+            found += _unequal("protocol", self.protocol, protocol)
+        if not line.trained:
+            return found
+        validation = line.validation or experiment.validation
+        found += _unequal("validation", self.validation, validation)
+        options = {**line.options, **(line.validated if validation != "none" else {})}
+        for name, value in self.options.items():
+            found += _unequal(name, value, _option(replace(line, options=options), name))
+        searched = {name: list(dict.fromkeys(entry[name] for entry in line.grid)) for name in self.grid}
+        return found + _unequal("grid", self.grid, searched)
+
+    @property
+    def settings(self) -> str:
+        """The options, and those that were searched, in a few words."""
+        words = [f"{name} {_words(value)}" for name, value in self.options.items()]
+        return ", ".join(words + [f"{name} searched in {len(values)}" for name, values in self.grid.items()])
+
+
+def _unequal(name: str, theirs: Any, ours: Any) -> list[str]:
+    return [] if theirs == ours else [f"{name}: {_words(theirs)} there, {_words(ours)} here"]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return f"the mean over {', '.join(map(_words, value))}"
+    if isinstance(value, dict):
+        return " x ".join(f"{len(values)} {name}" for name, values in value.items()) or "none"
+    return "by default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(line: Line, name: str) -> Any:
+    """Return a line's value of an option, a list if the line is a mean over several."""
+    default = getattr(methods.get(line.method), name, None)
+    values = [{**line.options, **more}.get(name, default) for more in line.over]
+    return values[0] if all(value == values[0] for value in values) else values
+
+
+@dataclass(frozen=True)
 class Published:
     """One table of the paper."""
 
     columns: tuple[str, ...]  # shots, datasets or measures
     # By (dataset, method); the dataset is None where a row is a mean over datasets.
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
+    provenance: dict[str, Provenance]  # by method
+    where: str = ""
+    shots: int | None = None  # where the columns are not shots
 
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:
         """Return a figure, or None where the paper has none."""
@@ -40,15 +111,50 @@ class Published:
 @cache
 def published(name: str) -> Published:
     """Return a published table by its name in `published.json`."""
-    tables = _tables()
+    tables = published_tables()
     check_name("published table", name, tables)
-    rows = tables[name]["rows"]
-    values = {(row.get("dataset"), row["method"]): tuple(row["values"]) for row in rows}
-    return Published(tuple(tables[name]["columns"]), values)
+    table = tables[name]
+    values = {(row.get("dataset"), row["method"]): tuple(row["values"]) for row in table["rows"]}
+    provenance = table["provenance"]
+    if isinstance(provenance, str):  # the same runs as in another table
+        provenance = tables[provenance]["provenance"]
+    known = {method: Provenance(**fields) for method, fields in provenance.items()}
+    return Published(tuple(table["columns"]), values, known, table["where"], table.get("shots"))
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def published_tables() -> dict[str, Any]:
+    """Return the tables as they are in the file, by name."""
     text = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)["tables"]
     return tables
+
+
+def published_name(line: Line, model: str) -> str | None:
+    """Return the name of a line's row for a backbone; None where the paper has no such row."""
+    norm = "BatchNorm" if model.startswith("RN") else "LayerNorm"
+    return None if line.paper is None else line.paper.format(model=model, norm=norm)
+
+
+def not_shown(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Return the published tables that no experiment shows, as experiments without lines."""
+    shown = {name for one in experiments for name in (one.published, one.published_per_dataset)}
+    left = [(name, table) for name, table in published_tables().items() if name not in shown]
+    return [Experiment("", table["title"], table["where"], "", (), published=name) for name, table in left]
+
+
+def published_rows(experiment: Experiment) -> Iterator[tuple[str, str, Provenance, Line | None, list[str]]]:
+    """Yield every row of an experiment's published tables: where it is, its name, its provenance, the line
+    that stands beside it, and what differs between the two.
+    """
+    names = (experiment.published, experiment.published_per_dataset)
+    for name in dict.fromkeys(name for name in names if name):
+        table = published(name)
+        lines = {
+            published_name(line, model): line for model in experiment.models for line in experiment.lines
+        }
+        for method, provenance in table.provenance.items():
+            if any(key[1] == method for key in table.values):
+                line = lines.get(method)
+                why = ["no line runs it"] if line is None else provenance.differences(line, experiment)
+                yield table.where, method, provenance, line, why

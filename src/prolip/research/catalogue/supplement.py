@@ -37,8 +37,8 @@ SUPPLEMENT = (
         (
             ZERO,
             named(
-                "prolip_text", "ProLIP (text), Adam", key="prolip_text_adam", options=adam("1/N"),
-                over=OVER_LRS, paper="ProLIP (text)",
+                "prolip_text", "ProLIP (text), Adam", key="prolip_text_adam",
+                options=adam("1/N", per_template=False), over=OVER_LRS, paper="ProLIP (text)",
             ),
             Line("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
             PROLIP, EXACT,
@@ -47,7 +47,7 @@ SUPPLEMENT = (
     ),
     Experiment(
         "text_projector_lr", "Tuning the text projection, by learning rate", "Table 14", "few_shot",
-        each_lr("prolip_text", "ProLIP (text)", adam("1/N"))[:-1],
+        each_lr("prolip_text", "ProLIP (text)", adam("1/N", per_template=False))[:-1],
         published="text_projector_lr",
     ),
     Experiment(
@@ -59,8 +59,8 @@ SUPPLEMENT = (
     Experiment(
         "lora_base_to_new", "CLIP-LoRA, base-to-new", "Table 15", "base_to_new",
         (ZERO, named("clip_lora", "CLIP-LoRA"), *FIXED),
-        layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo", published="lora",
-        columns={"H_t2": "base-to-new"}, plot="bars",
+        layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
+        published="lora_base_to_new", columns={"H_t2": "base-to-new"}, plot="bars",
     ),
     Experiment(
         "normalisation", "Tuning normalisation parameters", "Table 16", "few_shot",
@@ -113,7 +113,7 @@ SUPPLEMENT = (
         layout="datasets", note="The paper lists the templates; what they are worth is measured here.",
     ),
     Experiment(
-        "newer", "Newer methods in closed form", "each project's own figures", "few_shot",
+        "newer", "Newer methods in closed form", "figures of several repositories", "few_shot",
         (
             replace(ZERO, paper=None), Line("gda", "GDA", "gda", paper="{model} GDA"),
             Line("proker", "ProKeR", "proker", paper="{model} ProKeR"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prolip.cli.console import LINE_SECONDS, OUTPUT, bar, console, print_json, say, table, warn
-from prolip.cli.parameters import PLOT, Group, argument, command, flag, option
+from prolip.cli.parameters import PATH, PLOT, Group, argument, command, flag, option
 from prolip.research.commands.bench_options import (
     Machine,
     Selection,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from prolip.research.running.result_store import PlanStatus
 
 STYLES = ["rich", "markdown", "latex", "csv"]
+WIDE = 10_000  # columns off a terminal
 
 
 @command("list")
@@ -119,7 +121,7 @@ def _run(plan: Plan, machine: Machine, retry: bool) -> None:
         say(f"{status.done} runs done, {status.failed} failed; results in {results}")
         if status.failed:
             say(f"why: prolip bench failures {name} --results {results}; once that is fixed: --retry")
-        _print_table(_table(name, results, None))
+        _print_table(_table(name, results))
     if status.failed:
         raise click.exceptions.Exit(1)
 
@@ -141,20 +143,91 @@ def _print_dry_run(plan: Plan, machine: Machine) -> None:
         say("encoding images that are not in the feature store takes additional time")
 
 
+against_option = option("--against", metavar="LINE", help="Show the paired difference to this line.")
+style_option = option(
+    "--format", "style", type=click.Choice(STYLES), default="rich", help="Format of the table."
+)
+
+
 @command("table", json=False)
 @experiment
-@option("--format", "style", type=click.Choice(STYLES), default="rich", help="Format of the table.")
-@option("--against", metavar="LINE", help="Show the paired difference to this line.")
+@style_option
+@against_option
+@flag("--no-published", help="Leave out the published figures.")
 @results_file
-def show_table(name: str, style: str, against: str | None, results: Path) -> None:
-    """Print the table of the last run, with the published figures."""
-    from prolip.research.reporting.table import render
+def show_table(name: str, style: str, against: str | None, no_published: bool, results: Path) -> None:
+    """Print the table of the last run, with the published figures.
 
-    found = _table(name, results, against)
-    if style == "rich":
-        _print_table(found)
+    $ prolip bench table validation_free --format latex --no-published > table.tex
+    """
+    _print_table(_table(name, results, against), style, not no_published)
+
+
+@command("compare", json=False)
+@experiment
+@style_option
+@against_option
+@results_file
+def compare_lines(name: str, style: str, against: str | None, results: Path) -> None:
+    """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test."""
+    from prolip.research.reporting.build_table import compare
+    from prolip.research.reporting.results import Results
+
+    with _hints(name):
+        _print_table(compare(Results.read(name, results, against)), style)
+
+
+@command("rows", json=False)
+@experiment
+@option("--out", "-o", type=PATH, required=True, help="A .csv or .parquet file.")
+@results_file
+def write_rows(name: str, out: Path, results: Path) -> None:
+    """Write a row for each run of the last plan that is done: line, dataset, shots, seed and score."""
+    from prolip.research.reporting.results import Results
+    from prolip.research.reporting.write_rows import write
+
+    with _hints(name):
+        count = write(Results.read(name, results).rows(), out)
+    say(f"{count} rows: {out}")
+
+
+@command("published")
+@argument("name", "[EXPERIMENT]", "Show the figures of this one.", required=False)
+@option(
+    "--format", "style", type=click.Choice(["rich", "markdown"]), default="rich", help="Format of the table."
+)
+def show_published(name: str | None, style: str) -> None:
+    """List the published figures: who ran which program, how, and whether a line here runs the same."""
+    from prolip.research.catalogue import EXPERIMENTS
+    from prolip.research.catalogue import experiment as find
+    from prolip.research.catalogue.published import not_shown, published_rows
+
+    entries = [find(name)] if name else [*EXPERIMENTS.values(), *not_shown(EXPERIMENTS.values())]
+    rows = [
+        {
+            "experiment": each.name or "-",
+            "where": where,
+            "row": row,
+            "source": ran.source,
+            "program": ran.program,
+            "settings": ran.settings or "-",
+            "template": ran.template,
+            "validation": ran.validation,
+            "seeds": "not stated" if ran.seeds is None else str(ran.seeds),
+            "line": line.key if line else "-",
+            "compared": "; ".join(why) or "same",
+        }
+        for each in entries
+        for where, row, ran, line, why in published_rows(each)
+    ]
+    if OUTPUT.get().json:
+        print_json(rows)
+    elif style == "markdown":
+        texts = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+        click.echo("\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in texts))
     else:
-        click.echo(render(found, style), nl=False)
+        shown = ["where", "row", "source", "line", "compared"]
+        table(None, shown, [[row[column] for column in shown] for row in rows], right=9)
 
 
 @command("plot", json=False)
@@ -194,11 +267,20 @@ def failures(name: str, results: Path) -> None:
 
 
 bench = Group("bench", help="Run the paper's experiments again: tables and figures.")
-for subcommand in (list_experiments, run, show_table, plot, failures):
+for subcommand in (
+    list_experiments,
+    run,
+    show_table,
+    compare_lines,
+    write_rows,
+    plot,
+    failures,
+    show_published,
+):
     bench.add_command(subcommand)
 
 
-def _table(name: str, results: Path, against: str | None) -> Table:
+def _table(name: str, results: Path, against: str | None = None) -> Table:
     from prolip.research.catalogue import EXPERIMENTS
     from prolip.research.reporting.build_table import build, parameters
     from prolip.research.reporting.results import Results
@@ -209,13 +291,19 @@ def _table(name: str, results: Path, against: str | None) -> Table:
         return build(Results.read(name, results, against))
 
 
-def _print_table(found: Table) -> None:
-    from prolip.research.reporting.table import rich_table
+def _print_table(found: Table, style: str = "rich", with_published: bool = True) -> None:
+    """Print a table; on a terminal in parts that fit, elsewhere as wide as it is, or as COLUMNS says."""
+    from prolip.research.reporting.table import render, rich_tables
 
-    console().print(rich_table(found))
-    for note in found.notes:
-        style = "bold yellow" if note.startswith("NOT COMPARABLE") else "dim"
-        console().print(note, style=style, markup=False, soft_wrap=True)
+    if style != "rich":
+        click.echo(render(found, style, with_published), nl=False)
+        return
+    columns = os.environ.get("COLUMNS", "")
+    screen = console(width=int(columns) if columns.isdigit() else WIDE)
+    for part in rich_tables(found, screen.width, with_published):
+        screen.print(part)
+    for note in found.all_notes if with_published else found.notes:
+        screen.print(note, style="dim", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -45,8 +45,7 @@ def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
     else:
         method, chosen = run.create(), {}
         best = method.fit(task, validation=validation if method.uses_validation() else None)
-    accuracy = _accuracy(best, *dataset.test_split(best))
-    return {"accuracy": accuracy, **_report(best), **chosen}
+    return {**_measure(best, *dataset.test_split(best)), **_report(best), **chosen}
 
 
 def _search(run: Run, task: Task, x: Array, y: Array) -> tuple[Fitted, Measurements]:
@@ -151,6 +150,16 @@ def _fit(dataset: EncodedDataset, run: Run, text: Text | None = None) -> Fitted:
 
 def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
     return metrics.accuracy(fitted.logits(x), y)
+
+
+def _measure(fitted: Fitted, x: Array, y: Array) -> Measurements:
+    """Return the accuracy and the expected calibration error."""
+    logits = fitted.logits(x)
+    best = logits.max(axis=1, keepdims=True)
+    confidence = 1 / np.exp(logits - best).sum(axis=1)
+    hits = logits.argmax(axis=1) == y
+    error = metrics.confidence_gap(confidence, hits)
+    return {"accuracy": float(hits.mean()), "calibration_error": error}
 
 
 def _report(fitted: Fitted) -> Measurements:

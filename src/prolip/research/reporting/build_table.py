@@ -1,7 +1,8 @@
 """The table of a run: measured figures in the shape of the paper's table, with the published ones.
 
-A figure is compared with the paper's only where it could be the same: the same encoder, and the same
-datasets. Elsewhere the difference is not shown, and a note says why.
+A difference is shown only where it means something: the same program in the same setting (`Provenance`), the
+same encoder, shots and datasets, all of them complete, and as many seeds. Other published figures stand
+apart, with the reason.
 """
 
 import statistics
@@ -20,6 +21,7 @@ from prolip.research.reporting.results import (
     Query,
     Results,
     Statistic,
+    calibration_error,
     mean_first,
     paper_model,
     shots_name,
@@ -29,6 +31,7 @@ from prolip.research.reporting.table import Cell, ResultRow, Table
 
 TableParts = tuple[list[str], list[ResultRow]]  # columns and rows
 
+ECE = "ECE"  # the column of the expected calibration error
 _CLASSES, _SHOTS = 1000, 16  # for counting parameters: ImageNet, 16 shots
 
 
@@ -38,14 +41,18 @@ def build(results: Results) -> Table:
     columns, rows = LAYOUTS[experiment.layout](results)
     title = f"{experiment.title} ({experiment.where})"
     against = results.against.label if results.against else ""
-    return Table(title, tuple(columns), tuple(rows), tuple(_notes(results)), against=against)
+    return Table(title, tuple(columns), tuple(rows), tuple(_notes(results, columns)), against=against)
 
 
-def _notes(results: Results) -> list[str]:
+def _notes(results: Results, columns: Sequence[str]) -> list[str]:
     plan, experiment = results.plan, results.experiment
     sources = ", ".join(map(title_of, plan.datasets[:1] if experiment.targets else plan.datasets))
     encoders = ", ".join(plan.models)
-    notes = [f"{encoders}; {sources}; seeds {_span(plan.seeds)}; views {plan.views}", *_comparison(results)]
+    notes = [f"{encoders}; {sources}; seeds {_span(plan.seeds)}; views {plan.views}"]
+    if experiment.published and plan.views < 300:
+        notes.append(f"{plan.views} of the paper's 300 views")
+    if ECE in columns:
+        notes.append(f"{ECE}: expected calibration error, 15 bins, the mean over all shots")
     if results.against:
         notes.append(
             f"against {results.against.label}: mean difference on the same datasets, shots and seeds, ± half "
@@ -59,29 +66,8 @@ def _notes(results: Results) -> list[str]:
             why = (failed[-1].error or "").strip().splitlines() or ["?"]
             notes.append(f"{line.label}: {len(failed)} runs failed, like: {why[-1]}")
     if plan.unavailable:
-        notes.append(f"not available in this installation: {', '.join(plan.unavailable)}")
+        notes.append(f"not available here: {', '.join(plan.unavailable)}")
     return [*notes, experiment.note] if experiment.note else notes
-
-
-def _comparison(results: Results) -> list[str]:
-    """Return notes on how the run differs from the paper's."""
-    plan, experiment = results.plan, results.experiment
-    if not experiment.published:
-        return []
-    why = []
-    if not all(paper_model(model) in experiment.models for model in plan.models):
-        ours, theirs = ", ".join(plan.models), ", ".join(experiment.models)
-        why.append(f"another encoder ({ours}; the paper has {theirs})")
-    if set(plan.datasets) != {*experiment.datasets, *experiment.targets}:
-        count = len(experiment.datasets) + len(experiment.targets)
-        why.append(f"other datasets ({len(plan.datasets)}; the paper has its own {count})")
-    if plan.templates:
-        why.append("other templates")
-    if why:
-        return [f"NOT COMPARABLE with the published figures: {', '.join(why)}"]
-    if len(plan.seeds) == len(experiment.seeds) and plan.views == 300:
-        return []
-    return [f"{len(plan.seeds)} of the paper's {len(experiment.seeds)} seeds, {plan.views} of its 300 views"]
 
 
 def _span(seeds: Sequence[int]) -> str:
@@ -90,12 +76,14 @@ def _span(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _cell(results: Results, line: Line, query: Query, paper: float | None, comparable: bool) -> Cell:
-    """Return a figure, and its gain over the line that the table compares with."""
+def _cell(
+    results: Results, line: Line, query: Query, figure: tuple[float | None, tuple[str, ...]] = (None, ())
+) -> Cell:
+    """Return a figure, the published one, and the gain over the line that the table compares with."""
     found, gain = results.estimate(line, query), Estimate(None)
     if results.against is not None and results.against.key != line.key:
         gain = results.gain(line, results.against, query)
-    return Cell(found.mean, found.std, paper, comparable, found.missing, gain.mean, gain.interval)
+    return Cell(found.mean, found.std, *figure, found.missing, gain.mean, gain.interval)
 
 
 def shots(results: Results) -> TableParts:
@@ -111,34 +99,39 @@ def datasets(results: Results) -> TableParts:
 def _by_shots(results: Results, names: Sequence[str | None]) -> TableParts:
     plan, average = results.plan, results.experiment.columns.get("average", "average")
     has_average = results.paper is not None and average in results.paper.columns and len(plan.shots) > 1
-    columns = [shots_name(shots) for shots in plan.shots] + ["average"] * has_average
+    has_ece = any("calibration_error" in result for _, result in results.done)
+    columns = [shots_name(shots) for shots in plan.shots] + ["average"] * has_average + [ECE] * has_ece
     rows = []
     for model in plan.models:
         for name in names:
             title = None if name is None else title_of(name)
             for line in results.lines:
                 cells = _shot_cells(results, line, model, name, has_average)
-                rows.append(ResultRow(line.label, cells, results.group(model, title or "")))
+                if has_ece:
+                    used = plan.datasets if name is None else (name,)
+                    cells.append(_cell(results, line, Query(model, used, plan.shots, calibration_error)))
+                rows.append(ResultRow(line.label, tuple(cells), results.group(model, title or "")))
     return columns, rows
 
 
 def _shot_cells(
     results: Results, line: Line, model: str, dataset: str | None, has_average: bool
-) -> tuple[Cell, ...]:
+) -> list[Cell]:
     """Return the figures of each number of shots on one dataset, or with None the mean over datasets."""
     plan = results.plan
-    names, title = (plan.datasets, None) if dataset is None else ((dataset,), title_of(dataset))
-    comparable = results.comparable(model, None if dataset is None else names)
+    names = plan.datasets if dataset is None else (dataset,)
+    tested = None if dataset is None else names
     cells = []
     for shots in plan.shots:
-        paper = results.figure(line, model, shots_name(shots), title)
-        cells.append(_cell(results, line, Query(model, names, [shots]), paper, comparable))
+        figure = results.figure(line, model, shots_name(shots), dataset, tested)
+        cells.append(_cell(results, line, Query(model, names, [shots]), figure))
     if has_average:
-        paper = results.figure(line, model, "average", title)
-        comparable = comparable and plan.shots == results.experiment.shots
-        mean = _cell(results, line, Query(model, names, plan.shots), paper, comparable)
+        value, why = results.figure(line, model, "average", dataset, tested)
+        if plan.shots != results.experiment.shots:
+            why = (*why, "a mean over other shots")
+        mean = _cell(results, line, Query(model, names, plan.shots), (value, why))
         cells.append(mean if all(cell.measured is not None for cell in cells) else Cell(None))
-    return tuple(cells)
+    return cells
 
 
 def _lines_and_shots(results: Results) -> list[tuple[Line, int | None, str]]:
@@ -183,22 +176,16 @@ def _half_cells(
     results: Results, line: Line, model: str, datasets: Sequence[str], count: int | None, total: bool
 ) -> tuple[Cell | None, ...]:
     """Return base, new and harmonic means: H_t1 and H_t2 over datasets, HM of one."""
-    experiment = results.experiment
-    per_dataset = experiment.published_per_dataset and published(experiment.published_per_dataset)
     cells: list[Cell | None] = []
+    dataset, tested = (None, None) if total else (datasets[0], datasets)
     for column, (measure, statistic) in _HALVES.items():
         if column in (("HM",) if total else ("H_t1", "H_t2")):
             cells.append(None)
             continue
-        paper = None
-        if not line.trained or count in experiment.shots:
-            if total:
-                paper = results.figure(line, model, column)
-            elif per_dataset:
-                paper = per_dataset.value(str(line.paper), column, title_of(datasets[0]))
-        comparable = results.comparable(model, None if total else datasets)
         query = Query(model, datasets, [count], measure, statistic)
-        cells.append(_cell(results, line, query, paper, comparable))
+        cells.append(
+            _cell(results, line, query, results.figure(line, model, column, dataset, tested, [count]))
+        )
     return tuple(cells)
 
 
@@ -210,16 +197,18 @@ def targets(results: Results) -> TableParts:
         columns |= {"average": [source, *others], "OOD": others}
     rows = []
     for model in results.plan.models:
+        title = paper_model(model) or results.experiment.models[0]
         for line, count, label in _lines_and_shots(results):
             cells = []
             for column, names in columns.items():
-                paper = results.figure(line, model, column)
-                if paper is None:  # the domain table names its columns by backbone
-                    title = paper_model(model) or results.experiment.models[0]
-                    paper = results.figure(line, model, f"{title} {'IN' if column == 'ImageNet' else column}")
-                comparable = results.comparable(model, names if len(names) == 1 else None)
-                query = Query(model, [source], [count], _accuracy_on(names))
-                cells.append(_cell(results, line, query, paper, comparable))
+                tested = names if len(names) == 1 else None
+                # The domain table names its columns by backbone.
+                short = f"{title} {'IN' if column == 'ImageNet' else column}"
+                found = (results.figure(line, model, name, None, tested, [count]) for name in (column, short))
+                figure = next((one for one in found if one[0] is not None), (None, ()))
+                cells.append(
+                    _cell(results, line, Query(model, [source], [count], _accuracy_on(names)), figure)
+                )
             rows.append(ResultRow(label, tuple(cells), results.group(model)))
     return list(columns), rows
 
@@ -265,13 +254,58 @@ def manifold(results: Results) -> TableParts:
 LAYOUTS = {layout.__name__: layout for layout in (shots, datasets, base_to_new, targets, chosen, manifold)}
 
 
+def compare(results: Results) -> Table:
+    """Compare the lines over datasets: mean, average rank, and the paired difference to one of them.
+
+    The difference is that of `against`, by default the line with the best mean. A line that misses runs is
+    left out, because ranks need every dataset.
+    """
+    from scipy.stats import rankdata, wilcoxon
+
+    experiment, rows, notes = results.experiment, [], []
+    for model in results.plan.models:
+        every = [(line, results.dataset_scores(line, model)) for line in results.lines]
+        most = max((len(found) for _, found in every), default=0)
+        scored = [(line, list(found.values())) for line, found in every if found and len(found) == most]
+        notes += [
+            f"{line.label} is left out: runs are missing" for line, x in every if len(x) < most or not x
+        ]
+        if not scored:
+            continue
+        base = results.against or max(scored, key=lambda pair: statistics.fmean(pair[1]))[0]
+        theirs = next((values for line, values in scored if line.key == base.key), None)
+        ranks = rankdata([[-value for value in values] for _, values in scored], axis=0).mean(axis=1)
+        for (line, values), rank in zip(scored, ranks, strict=True):
+            ece = results.estimate(
+                line, Query(model, results.plan.datasets, results.plan.shots, calibration_error)
+            )
+            cells = [Cell(statistics.fmean(values)), Cell(ece.mean), Cell(float(rank))]
+            if theirs is None or line.key == base.key:
+                cells += [Cell(None)] * 3
+            else:
+                gaps = [a - b for a, b in zip(values, theirs, strict=True)]
+                found = Estimate.over(gaps)
+                p = float(wilcoxon(gaps).pvalue) if any(gaps) and len(gaps) > 1 else 1.0
+                better = Cell(float(sum(gap > 0 for gap in gaps)))
+                cells += [Cell(None, gain=found.mean, interval=found.interval), better, Cell(p)]
+            rows.append(ResultRow(line.label, tuple(cells), results.group(model)))
+        notes.append(
+            f"{results.group(model, f'{most} datasets')}; difference to {base.label}, ± half its 95 % "
+            "interval (Student's t over datasets); p of Wilcoxon's signed-rank test over datasets, "
+            "two-sided, without a correction for several tests"
+        )
+    columns = {"mean": 2, ECE: 2, "rank": 2, "difference": 2, "better on": 0, "p": 4}
+    title = f"{experiment.title} ({experiment.where}): lines over datasets"
+    return Table(title, tuple(columns), tuple(rows), tuple(notes), digits=tuple(columns.values()))
+
+
 def parameters(experiment: Experiment) -> Table:
     """Count trained parameters in millions: ProLIP's for each backbone, and every method's on ImageNet."""
     paper = published("parameters")
     rows = []
     for model, (dim, features) in PROJECTIONS.items():
         count = methods.create("prolip").count(Shape(features, dim, _CLASSES, _SHOTS * _CLASSES))
-        cell = Cell(count / 1e6, None, paper.value(model, "millions"), True)
+        cell = Cell(count / 1e6, None, paper.value(model, "millions"))
         rows.append(ResultRow(f"ProLIP, {model}: {dim} x {features}", (cell,)))
     dim, features = PROJECTIONS["RN50"]
     shape = Shape(features, dim, _CLASSES, _SHOTS * _CLASSES, text_features=512)

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from prolip.io.environment import MissingPackageError
+from prolip.research.reporting.results import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, for any kind of colour vision; white text is readable on the first three.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DARK_COLOURS = 3
+# Ten colours that differ for any kind of colour vision: Okabe and Ito's, then Paul Tol's. With a marker for
+# each line, and another stroke after ten, twenty lines can be distinguished.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#999933",
+    "#555555",
+)  # fmt: skip
 GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
-# After the last colour, lines differ by stroke and marker.
-STROKES = (("-", "o"), ("--", "s"), (":", "^"))
-
-
-class Mark(NamedTuple):
-    """A figure to draw: mean and deviation in percent; it is hollow if runs are missing."""
-
-    mean: float | None
-    std: float | None = None
-    partial: bool = False
-
-
-Marks = Sequence[Mark]
+STROKES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+MARKERS = "os^Dv*PX<>phd8H"
+MANY_LINES = 6  # above, error bars replace bands, which would hide each other
 
 
 @dataclass(frozen=True)
 class Panel:
     """The content of one pair of axes."""
 
-    series: Mapping[str, Marks]  # for each line or set of bars: the figure at each tick
+    series: Mapping[str, Sequence[Estimate]]  # for each line or set of bars: the figure at each tick
     title: str = ""
     published: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # the paper's figures
     levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines, like zero-shot accuracy
@@ -74,15 +68,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 def _finish(figure: Figure, axes: Sequence[Any], title: str) -> None:
     """Add the title of the whole figure, and a legend with each name once."""
-    if len(axes) == 1:
-        axes[0].set_title(title, loc="left")
-    else:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     found: dict[str, Any] = {}
     for one in axes:
         for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
-    figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=9)
+    figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=9, handlelength=3)
 
 
 def lines(
@@ -90,14 +81,15 @@ def lines(
 ) -> Figure:
     """Draw a line for each series, in one or several panels.
 
-    Bands are one deviation to either side; crosses in a line's colour are the paper's figures.
+    Bands, or bars where there are many lines, are one deviation to either side; crosses in a line's colour
+    are published figures.
     """
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     order = list(dict.fromkeys(name for panel in panels for name in panel.series))
     names = {*order, *(name for panel in panels for name in panel.levels)}
-    size = (9.0, 4.2) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
-    figure = new_figure(size[0], max(size[1], 0.26 * len(names) + 1.2))  # high enough for the legend
+    size = (9.6, 4.8) if len(panels) == 1 else (2.7 * columns + 3.0, 2.7 * rows + 0.6)
+    figure = new_figure(size[0], max(size[1], 0.24 * len(names) + 1.4))  # high enough for the legend
     grid = figure.subplots(rows, columns, squeeze=False)
     for i, axes in enumerate(grid.flat):
         axes.set_visible(i < len(panels))
@@ -116,48 +108,59 @@ def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str])
     for i, (name, level) in enumerate(panel.levels.items()):
         dashes = (0, (1, i + 1) if i else (5, 3))
         axes.axhline(level, color=GREY, linestyle=dashes, linewidth=1.2, label=name)
+    many = len(order) > MANY_LINES
     for name, marks in panel.series.items():
-        turn, i = divmod(order.index(name), len(COLOURS))
-        (stroke, marker), colour = STROKES[turn % len(STROKES)], COLOURS[i]
+        place = order.index(name)
+        turn, i = divmod(place, len(COLOURS))
+        style = {"color": COLOURS[i], "marker": MARKERS[place % len(MARKERS)], "markersize": 5.5}
         known = [(x, mark) for x, mark in enumerate(marks) if mark.mean is not None]
+        shift = (
+            0.3 * (place / (len(order) - 1) - 0.5) if many else 0.0
+        )  # so that error bars stand side by side
         if known:
-            xs, means = [x for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
-            low, high = (
-                [m + sign * (mark.std or 0.0) for m, (_, mark) in zip(means, known, strict=True)]
-                for sign in (-1, 1)
-            )
-            axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-            axes.plot(xs, means, marker=marker, markersize=4.5, linestyle=stroke, color=colour, label=name)
-            if hollow := [(x, mark.mean) for x, mark in known if mark.partial]:
-                style = {"marker": marker, "markersize": 5, "markerfacecolor": "white"}
-                axes.plot(*zip(*hollow, strict=True), linestyle="", color=colour, **style)
+            xs, means = [x + shift for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
+            stds = [mark.std or 0.0 for _, mark in known]
+            stroke = {"linestyle": STROKES[turn % len(STROKES)], "linewidth": 1.4, "label": name}
+            if many:
+                axes.errorbar(
+                    xs, means, stds if any(stds) else None, **style, **stroke, elinewidth=0.8, capsize=1.5
+                )
+            else:
+                low, high = ([m + sign * s for m, s in zip(means, stds, strict=True)] for sign in (-1, 1))
+                axes.fill_between(xs, low, high, color=COLOURS[i], alpha=0.13, linewidth=0)
+                axes.plot(xs, means, **style, **stroke)
+            if hollow := [(x, mark.mean) for x, (_, mark) in zip(xs, known, strict=True) if mark.missing]:
+                axes.plot(
+                    *zip(*hollow, strict=True), linestyle="", markerfacecolor="white", zorder=3, **style
+                )
         for x, value in enumerate(panel.published.get(name, ())):
             if value is not None:
-                axes.plot(x, value, "x", color=colour, markersize=8, markeredgewidth=2)
+                axes.plot(x + shift, value, "x", color=COLOURS[i], markersize=9, markeredgewidth=2)
     if panel.published:
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
     axes.set_xticks(range(len(ticks)), ticks)
 
 
 def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Figure:
-    """Draw groups of bars, panels one above the other; the paper's figures are dark lines."""
-    count = len(groups) * max(len(panel.series) for panel in panels)
-    step = 0.3 if count <= 40 else 0.17  # inches for a bar
-    height = 4.4 if len(panels) == 1 else 2.7 * len(panels) + 0.6
-    figure = new_figure(max(9.0, step * count + 4.5), height)
+    """Draw groups of bars with deviations, panels one above the other; published figures are dark lines."""
+    series = max(len(panel.series) for panel in panels)
+    count = len(groups) * series
+    height = 4.6 if len(panels) == 1 else 2.9 * len(panels) + 0.6
+    figure = new_figure(max(9.0, 0.27 * count + 4.5), max(height, 0.26 * series + 1.2))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
-    turned = {"rotation": 25, "ha": "right"} if len(groups) > 6 else {}
+    turned = {"rotation": 25, "ha": "right"} if len(groups) > 6 and series < 4 else {}
     for axes, panel in zip(grid.flat, panels, strict=True):
-        _draw_bars(axes, panel, figures=count <= 40)
+        _draw_bars(axes, panel)
         axes.set_xticks(range(len(groups)), groups, **turned)
-        axes.set(xlim=(-0.6, len(groups) - 0.4), ylim=(0, 105), ylabel="accuracy, %", title=panel.title)
+        axes.set(xlim=(-0.6, len(groups) - 0.4), ylabel="accuracy, %", title=panel.title)
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.14)  # for the numbers above the bars
         axes.grid(visible=False, axis="x")
     _finish(figure, list(grid.flat), title)
     return figure
 
 
-def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
-    """Draw bars and the paper's lines; `figures` writes each value at the foot of its bar."""
+def _draw_bars(axes: Any, panel: Panel) -> None:
     width = 0.82 / len(panel.series)
     for i, (name, marks) in enumerate(panel.series.items()):
         offset = (i - (len(panel.series) - 1) / 2) * width
@@ -167,15 +170,18 @@ def _draw_bars(axes: Any, panel: Panel, figures: bool) -> None:
             [x for x, _ in known],
             [mark.mean for _, mark in known],
             width * 0.88,
-            color=["white" if mark.partial else colour for _, mark in known],
+            yerr=[mark.std or 0.0 for _, mark in known] if any(mark.std for _, mark in known) else None,
+            error_kw={"elinewidth": 0.9, "capsize": 1.5, "ecolor": BLACK},
+            color=["white" if mark.missing else colour for _, mark in known],
             hatch="////" if i >= len(COLOURS) else None,
-            edgecolor=[colour if mark.partial else "white" for _, mark in known],
-            linewidth=[1.5 * mark.partial for _, mark in known],
+            edgecolor=[colour if mark.missing else "white" for _, mark in known],
+            linewidth=[1.5 * (mark.missing > 0) for _, mark in known],
             label=name,
         )
-        for x, mark in known if figures else ():
-            ink = "white" if i % len(COLOURS) < DARK_COLOURS and not mark.partial else BLACK
-            axes.text(x, 1.5, f"{mark.mean:.0f}", ha="center", va="bottom", fontsize=8, color=ink)
+        for x, mark in known:
+            top = float(mark.mean or 0.0) + (mark.std or 0.0)
+            text = {"ha": "center", "va": "bottom", "fontsize": 7.5, "rotation": 90, "color": BLACK}
+            axes.annotate(f"{mark.mean:.1f}", (x, top), (0, 2), textcoords="offset points", **text)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]
@@ -188,7 +194,6 @@ def heat_maps(
     columns: Sequence[str],
     labels: tuple[str, str],
     title: str = "",
-    decimals: int = 0,
 ) -> Figure:
     """Draw figures [rows, columns], a map for each title, on one colour scale; NaN is left empty."""
     import numpy as np
@@ -207,18 +212,19 @@ def heat_maps(
         axes.set_yticks(range(len(rows)), rows if i % wide == 0 else [""] * len(rows), fontsize=8)
         axes.set(xlabel=labels[1], ylabel=labels[0] if i % wide == 0 else "", title=name)
         for (r, k), value in np.ndenumerate(values):
-            text = "" if np.isnan(value) else f"{value:.{decimals}f}"
+            text = "" if np.isnan(value) else f"{value:.1f}"
             colour = "white" if value > low + 0.6 * (top - low) else BLACK
-            axes.text(k, r, "" if text == "0" else text, ha="center", va="center", fontsize=7, color=colour)
+            axes.text(k, r, "" if text == "0.0" else text, ha="center", va="center", fontsize=7, color=colour)
     return figure
 
 
-def scatters(rows: Iterable[ScatterRow]) -> Figure:
+def scatters(rows: Iterable[ScatterRow], title: str = "") -> Figure:
     """Draw points in the colours of their classes, a row of panels for each dataset."""
     from matplotlib import colormaps
 
     rows = list(rows)
-    figure = new_figure(12.2, 4.8 * len(rows))
+    figure = new_figure(12.2, 4.8 * len(rows) + 0.3)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     for part, row in zip(figure.subfigures(len(rows), 1, squeeze=False).flat, rows, strict=True):
         palette = colormaps["tab20" if len(row.names) > 10 else "tab10"]
         grid = part.subplots(1, len(row.stages), squeeze=False)

@@ -17,7 +17,7 @@ from prolip.research.catalogue.experiment import Line
 from prolip.research.catalogue.lines import power
 from prolip.research.reporting import charts
 from prolip.research.reporting.build_table import LAYOUTS
-from prolip.research.reporting.charts import Mark, Panel, ScatterRow
+from prolip.research.reporting.charts import Panel, ScatterRow
 from prolip.research.reporting.results import Estimate, Query, Results, shots_name, title_of
 from prolip.research.reporting.table import Cell
 
@@ -62,8 +62,10 @@ def _missing_runs(results: Results) -> str:
     return f"{notes}. Hollow marks are means of the runs that are done."
 
 
-def _mark(found: Estimate) -> Mark:
-    return Mark(found.mean, found.std, found.missing > 0)
+def _title(results: Results, *parts: str) -> str:
+    """Return the title of a figure: the experiment, and below it what was run."""
+    head = f"{results.experiment.title} ({results.experiment.where})"
+    return f"{head}\n{'; '.join(part for part in parts if part)}"
 
 
 def lines(results: Results) -> Figure:
@@ -77,21 +79,20 @@ def lines(results: Results) -> Figure:
     pairs = [(line, by_key[line.base]) for line in shown if line.base in by_key]
     ticks = [shots_name(shots) for shots in plan.shots]
     band = "seeds" if pairs else results.experiment.band
-    note = f"; band: deviation over {band}" if band != "seeds" or len(plan.seeds) > 1 else ""
-    title = f"{', '.join(plan.models)}; mean of {_datasets(results)}{note}"
+    note = f"deviation over {band}" if band != "seeds" or len(plan.seeds) > 1 else ""
+    models = ", ".join(plan.models)
+    title = _title(results, models, f"mean of {_datasets(results)}", note)
     xlabel = "labelled images per class"
     if pairs:
         panels = []
         for model in plan.models:
             queries = [Query(model, plan.datasets, [shots]) for shots in plan.shots]
-            series = {a.label: [_mark(results.gain(a, b, query)) for query in queries] for a, b in pairs}
+            series = {a.label: [results.gain(a, b, query) for query in queries] for a, b in pairs}
             panels.append(Panel(series, results.group(model), levels={"ProLIP alone": 0.0}))
         return charts.lines(ticks, panels, xlabel, "gain over ProLIP, points", title)
     if results.experiment.layout == "datasets" and len(plan.datasets) > 1:
-        title = f"{', '.join(plan.models)}{note}"
-        panels = [
-            _panel(results, shown, m, (name,), title_of(name)) for m in plan.models for name in plan.datasets
-        ]
+        title = _title(results, models, note)
+        panels = [_panel(results, shown, m, (name,), name) for m in plan.models for name in plan.datasets]
     else:
         panels = [_panel(results, shown, model, plan.datasets) for model in plan.models]
     return charts.lines(ticks, panels, xlabel, title=title)
@@ -100,19 +101,19 @@ def lines(results: Results) -> Figure:
 def _panel(
     results: Results, shown: list[Line], model: str, datasets: Sequence[str], dataset: str | None = None
 ) -> Panel:
-    """Return a panel of lines over shots on some datasets; `dataset` is the title of a single one."""
+    """Return a panel of lines over shots on some datasets; `dataset` is the name of a single one."""
     queries = [Query(model, datasets, [shots]) for shots in results.plan.shots]
     estimate = results.estimate if results.experiment.band == "seeds" else results.deviation_over_settings
-    series = {line.label: [_mark(estimate(line, query)) for query in queries] for line in shown}
+    series = {line.label: [estimate(line, query) for query in queries] for line in shown}
     published: dict[str, list[float | None]] = {}
-    if results.comparable(model, None if dataset is None else datasets):
-        for line in shown:
-            figures = [results.figure(line, model, shots_name(n), dataset) for n in results.plan.shots]
-            if any(value is not None for value in figures):
-                published[line.label] = figures
+    tested = None if dataset is None else datasets
+    for line in shown:
+        found = [results.figure(line, model, shots_name(n), dataset, tested) for n in results.plan.shots]
+        if any(value is not None and not why for value, why in found):
+            published[line.label] = [None if why else value for value, why in found]
     zero_shot = [(x.label, results.estimate(x, queries[0]).mean) for x in results.lines if not x.trained]
     levels = {label: mean for label, mean in zero_shot if mean is not None}
-    return Panel(series, results.group(model, dataset or ""), published, levels)
+    return Panel(series, results.group(model, title_of(dataset or "")), published, levels)
 
 
 def bars(results: Results) -> Figure:
@@ -123,26 +124,29 @@ def bars(results: Results) -> Figure:
         f"trained on {title_of(plan.datasets[0])}" if layout == "targets" else f"mean of {_datasets(results)}"
     )
     if layout == "base_to_new":
-        kept = [columns.index(name) for name in ("base", "new", "H_t2")]
-        columns = ["base classes", "new classes", "harmonic mean"]
+        shown = {
+            "base": "base classes",
+            "new": "new classes",
+            "H_t2": "harmonic mean of the two means (H_t2)",
+        }
+        kept, columns = [columns.index(name) for name in shown], list(shown.values())
         means = ("", *plan.models)  # the other groups are single datasets
         rows = [replace(row, cells=tuple(row.cells[i] for i in kept)) for row in rows if row.group in means]
     elif layout == "shots":
         columns = [f"{name} shots" if name.isdigit() else name for name in columns]
     panels = []
     for group in dict.fromkeys(row.group for row in rows):
-        mine = {row.label: row.cells for row in rows if row.group == group}
+        mine = {row.label: [cell or Cell(None) for cell in row.cells] for row in rows if row.group == group}
         published = {
-            name: [cell.published if cell is not None and cell.comparable else None for cell in cells]
+            name: [None if cell.why else cell.published for cell in cells] for name, cells in mine.items()
+        }
+        series = {
+            name: [Estimate(cell.measured, cell.std, cell.missing) for cell in cells]
             for name, cells in mine.items()
         }
-        panels.append(Panel({name: list(map(_bar, cells)) for name, cells in mine.items()}, group, published))
-    title = subject if len(plan.models) > 1 else f"{plan.models[0]}; {subject}"
-    return charts.bars(columns, panels, title)
-
-
-def _bar(cell: Cell | None) -> Mark:
-    return Mark(None) if cell is None else Mark(cell.measured, None, cell.missing > 0)
+        panels.append(Panel(series, group, published))
+    deviation = "deviation over seeds" if len(plan.seeds) > 1 else ""
+    return charts.bars(columns, panels, _title(results, ", ".join(plan.models), subject, deviation))
 
 
 def heat_map(results: Results) -> Figure:
@@ -175,10 +179,10 @@ def heat_map(results: Results) -> Figure:
                     values[place] = np.nan if mean is None else mean
             maps[results.group(model, f"N = {shots_name(shots)}")] = values
     what = "percent of the searches" if searched else "accuracy, %"
-    title = f"{', '.join(plan.models)}; {_datasets(results)}; {what}"
+    title = _title(results, ", ".join(plan.models), _datasets(results), what)
     rates = [power(lr) for lr in lrs]
     names = [f"{lam:g}" for lam in lams]
-    return charts.heat_maps(maps, rates, names, ("learning rate", "lam"), title, 0 if searched else 1)
+    return charts.heat_maps(maps, rates, names, ("learning rate", "lam"), title)
 
 
 def scatter(results: Results) -> Figure:
@@ -194,7 +198,7 @@ def scatter(results: Results) -> Figure:
         }
         row = ScatterRow(points, result["labels"], result["classes"])
         rows.setdefault((run.dataset, run.model, run.shots), row)
-    return charts.scatters(rows.values())
+    return charts.scatters(rows.values(), _title(results, ", ".join(results.plan.models)))
 
 
 CHART_KINDS = {"lines": lines, "bars": bars, "heat_map": heat_map, "scatter": scatter}

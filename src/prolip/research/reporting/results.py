@@ -1,4 +1,4 @@
-"""The results of a run, averaged as in the paper, and the paper's own figures.
+"""The results of a run, averaged as in the paper, and the published figures that they compare with.
 
 Nothing is planned here: the stored plan assigns runs to lines.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import UnknownNameError, UsageError
 from prolip.research.catalogue.experiment import Experiment, Line
-from prolip.research.catalogue.published import BACKBONES, Published, published
+from prolip.research.catalogue.published import BACKBONES, Published, published, published_name
 from prolip.research.datasets import DATASETS
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_store import ResultStore, RunResult
@@ -42,6 +42,20 @@ def accuracy(result: dict[str, Any]) -> tuple[float | None, ...]:
     return (result.get("accuracy"),)
 
 
+def calibration_error(result: dict[str, Any]) -> tuple[float | None, ...]:
+    """Return the expected calibration error of a run."""
+    return (result.get("calibration_error"),)
+
+
+def scores(run_result: RunResult) -> dict[str, float]:
+    """Return the score of a run on each dataset that it tested: accuracy; of base-to-new, harmonic mean."""
+    result = run_result.result or {}
+    if "targets" in result:
+        return dict(result["targets"])
+    score = result.get("harmonic", result.get("accuracy"))
+    return {} if score is None else {run_result.run.dataset: score}
+
+
 @dataclass(frozen=True)
 class Query:
     """A figure of a line: which of its runs, what to take from each, and how to average over datasets."""
@@ -60,10 +74,10 @@ class Estimate:
     mean: float | None
     std: float | None = None
     missing: int = 0
-    seeds: int = 0
+    count: int = 0  # of the seeds or datasets that it is a mean over
 
     @classmethod
-    def over(cls, values: Sequence[float], missing: int, mean: float | None = None) -> Estimate:
+    def over(cls, values: Sequence[float], missing: int = 0, mean: float | None = None) -> Estimate:
         """Create an estimate from one value per seed; `mean` where it is not theirs."""
         if not values:
             return cls(None, missing=missing)
@@ -72,20 +86,20 @@ class Estimate:
 
     @property
     def interval(self) -> float | None:
-        """Half the width of the mean's 95 % interval, by Student's t over seeds."""
-        if self.std is None or self.seeds < 2:
+        """Half the width of the mean's 95 % interval, by Student's t."""
+        if self.std is None or self.count < 2:
             return None
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.seeds - 1, 0.975)) * self.std / math.sqrt(self.seeds - 1)
+        return float(stdtrit(self.count - 1, 0.975)) * self.std / math.sqrt(self.count - 1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Results:
-    """The results of a plan; `against` is a line that others are compared with."""
+    """The plan of a run and the results of its runs; `against` is the line that gains are relative to."""
 
     plan: Plan
-    runs: Sequence[RunResult]
+    runs: list[RunResult]
     against: Line | None = None
 
     @classmethod
@@ -180,28 +194,94 @@ class Results:
         means = [statistics.fmean(values) for values in found.values()]
         return Estimate.over(means, sum(one.result is None for one in runs))
 
-    def comparable(self, model: str, datasets: Sequence[str] | None = None) -> bool:
-        """Return whether figures on these datasets (None: all of the experiment's) can equal the paper's."""
-        title = paper_model(model)
-        if title is None or title not in self.experiment.models or self.plan.templates:
-            return False
-        if datasets is None:
-            return set(self.plan.datasets) == {*self.experiment.datasets, *self.experiment.targets}
-        return all(name in DATASETS for name in datasets)
+    def dataset_scores(self, line: Line, model: str) -> dict[str, float]:
+        """Return the mean score of a line on each dataset in percent; nothing if runs are missing."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for one in self.of(line, model):
+            if one.result is None:
+                return {}
+            for dataset, score in scores(one).items():
+                found[dataset].append(100 * score)
+        return {dataset: statistics.fmean(values) for dataset, values in found.items()}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each run that is done and each dataset that it tested."""
+        labels = {line.key: line.label for line in self.lines}
+        for one, result in self.done:
+            run = one.run
+            for dataset, score in scores(one).items():
+                yield {
+                    "experiment": self.experiment.name,
+                    "line": run.line,
+                    "label": labels[run.line],
+                    "method": run.method,
+                    "options": str(run.options),
+                    "model": run.model,
+                    "trained_on": run.dataset,
+                    "dataset": dataset,
+                    "shots": run.shots,
+                    "seed": run.seed,
+                    "views": run.views,
+                    "template": run.template,
+                    "protocol": run.protocol,
+                    "score": score,
+                    **{name: result.get(name) for name in ("calibration_error", "base", "new", "seconds")},
+                }
 
     @property
     def paper(self) -> Published | None:
         """The published table."""
         return published(self.experiment.published) if self.experiment.published else None
 
-    def figure(self, line: Line, model: str, column: str, dataset: str | None = None) -> float | None:
-        """Return the paper's figure for a line and column; `dataset` as the paper writes it."""
-        if self.paper is None or line.paper is None:
-            return None
-        title = paper_model(model) or self.experiment.models[0]
-        norm = "BatchNorm" if title.startswith("RN") else "LayerNorm"
-        name = line.paper.format(model=title, norm=norm) if "{model}" in line.paper else line.paper
-        return self.paper.value(name, self.experiment.columns.get(column, column), dataset)
+    def figure(
+        self,
+        line: Line,
+        model: str,
+        column: str,
+        dataset: str | None = None,
+        tested: Sequence[str] | None = None,
+        shots: Collection[int | None] = (),
+    ) -> tuple[float | None, tuple[str, ...]]:
+        """Return the published figure of a line and column, and why it does not compare with what was run.
+
+        `dataset` is the one that the figure's row is about, None for a mean over datasets; `tested` are the
+        datasets that the figure is about, None for all of the experiment's. `shots` are those of the run
+        where the columns are not.
+        """
+        experiment, title = self.experiment, paper_model(model) or self.experiment.models[0]
+        name, table = published_name(line, title), self.paper
+        if dataset is not None and experiment.published_per_dataset:
+            table = published(experiment.published_per_dataset)
+        if table is None or name is None:
+            return None, ()
+        value = table.value(name, experiment.columns.get(column, column), dataset and title_of(dataset))
+        if value is None:
+            return None, ()
+        provenance = table.provenance[name]
+        why = [*self._other_run(model, tested), *provenance.differences(line, experiment)]
+        if line.trained and len(self.plan.seeds) < (provenance.seeds or 0):
+            why.append(f"{len(self.plan.seeds)} of {provenance.seeds} seeds")
+        if line.trained and table.shots and any(count != table.shots for count in shots):
+            why.append(f"{', '.join(map(shots_name, shots))} instead of {table.shots} shots")
+        return value, tuple(why)
+
+    def _other_run(self, model: str, tested: Sequence[str] | None) -> list[str]:
+        """Return how the run differs from the paper's, whatever the line."""
+        plan, experiment = self.plan, self.experiment
+        why = []
+        if paper_model(model) not in experiment.models:
+            why.append(f"encoder {model} instead of {', '.join(experiment.models)}")
+        if plan.templates:
+            why.append("other templates")
+        theirs = {*experiment.datasets, *experiment.targets}
+        if tested is None and {*plan.datasets} != theirs:
+            why.append(f"{len(theirs & {*plan.datasets})} of the paper's {len(theirs)} datasets")
+        used = plan.datasets if tested is None else tested
+        return why + [
+            f"{title_of(name)} is incomplete ({plan.incomplete[name]})"
+            for name in dict.fromkeys((*plan.datasets[: bool(experiment.targets)], *used))
+            if name in plan.incomplete
+        ]
 
     def group(self, model: str, dataset: str = "") -> str:
         """Return the heading of rows or panels: the dataset, and the model where there are several."""

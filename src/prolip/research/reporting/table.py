@@ -1,11 +1,14 @@
 """Tables of results, and their text for a terminal, for Markdown, for LaTeX, or as CSV."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prolip.core.errors import UnknownNameError
 from prolip.io.csv import csv_row
+
+LOWER_IS_BETTER = ("ECE", "rank")
+NOT_RANKED = ("better on", "p")
 
 
 @dataclass(frozen=True)
@@ -14,8 +17,8 @@ class Cell:
 
     measured: float | None  # the mean
     std: float | None = None  # over seeds
-    published: float | None = None  # the paper's figure
-    comparable: bool = False  # whether the measured figure could equal it
+    published: float | None = None
+    why: tuple[str, ...] = ()  # why the published figure does not compare with the measured one
     missing: int = 0  # missing runs
     gain: float | None = None  # the mean paired difference to another line
     interval: float | None = None  # half the width of its 95 % interval
@@ -23,7 +26,7 @@ class Cell:
     @property
     def difference(self) -> float | None:
         """Measured minus published, where they are comparable."""
-        if self.measured is None or self.published is None or not self.comparable or self.missing:
+        if self.measured is None or self.published is None or self.why or self.missing:
             return None
         return self.measured - self.published
 
@@ -41,6 +44,18 @@ class ResultRow:
     cells: tuple[Cell | None, ...]
     group: str = ""
 
+    @property
+    def compared(self) -> bool:
+        """Whether a published figure of the row is comparable."""
+        return any(cell.published is not None and not cell.why for cell in self.cells if cell is not None)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the row has published figures, and none is comparable."""
+        return not self.compared and any(
+            cell.published is not None for cell in self.cells if cell is not None
+        )
+
 
 @dataclass(frozen=True)
 class Table:
@@ -52,118 +67,203 @@ class Table:
     notes: tuple[str, ...] = ()
     unit: str = "%"
     against: str = ""
+    digits: tuple[int, ...] = ()  # decimals of each column, where they are not 2
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why published figures are not compared: a letter for each reason."""
+        found = dict.fromkeys(why for row in self.rows for cell in row.cells if cell for why in cell.why)
+        return {why: _letters(number) for number, why in enumerate(found)}
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, those on published figures included."""
+        return (*self.notes, *(f"[{mark}] not compared: {why}" for why, mark in self.reasons.items()))
+
+
+def _letters(number: int) -> str:
+    first, second = divmod(number, 26)
+    return (chr(96 + first) if first else "") + chr(97 + second)
 
 
 @dataclass(frozen=True)
-class CellText:
-    """The text of a cell."""
+class TextRow:
+    """A row as text: its kind ("group", "line", "extra" or "apart"), label, texts, and how they stand out."""
 
-    text: str
-    bold: bool = False
-
-
-def _measured(cell: Cell | None) -> CellText:
-    """Format a figure with its deviation over seeds; a star marks missing runs."""
-    if cell is None or cell.measured is None:
-        return CellText("-")
-    text = f"{cell.measured:.2f}" + ("" if cell.std is None else f" ± {cell.std:.2f}")
-    return CellText(text + ("*" if cell.missing else ""))
+    kind: str
+    label: str
+    texts: Sequence[str] = ()
+    styles: Sequence[str] = ()  # "best", "second" or ""
 
 
-def _published(cell: Cell | None) -> CellText:
-    return CellText("-" if cell is None or cell.published is None else f"{cell.published:.2f}")
+def text_rows(table: Table, with_published: bool = True) -> Iterator[TextRow]:
+    """Yield rows of text: for each group a heading, its lines, and then the figures that are not compared.
 
-
-def _difference(cell: Cell | None) -> CellText:
-    """Format measured minus published, or n/c where they are not comparable."""
-    if cell is None or cell.published is None or cell.measured is None:
-        return CellText("-")
-    return CellText("n/c" if cell.difference is None else f"{cell.difference:+.2f}")
-
-
-def _gain(cell: Cell | None) -> CellText:
-    """Format the gain over another line with its 95 % interval; bold where it is significant."""
-    if cell is None or cell.gain is None:
-        return CellText("-")
-    interval = "" if cell.interval is None else f" ± {cell.interval:.2f}"
-    return CellText(f"{cell.gain:+.2f}{interval}", cell.significant)
-
-
-def _rows(table: Table) -> list[list[CellText]]:
-    """Return rows of text: a heading for each group, a row for each line, and indented below it the gain over
-    another line and the paper's figures.
+    Below a line are the gain over another line, and the published figures with their differences.
     """
-    rows: list[list[CellText]] = []
-    group = ""
-    for row in table.rows:
-        if row.group != group:
-            group = row.group
-            rows.append([CellText(group), *[CellText("")] * len(table.columns)])
-        cells = [cell for cell in row.cells if cell is not None]
-        rows.append([CellText(row.label), *map(_measured, row.cells)])
-        if any(cell.gain is not None for cell in cells):
-            rows.append([CellText(f"  against {table.against}"), *map(_gain, row.cells)])
-        if any(cell.published is not None for cell in cells):
-            rows.append([CellText("  published"), *map(_published, row.cells)])
-            rows.append([CellText("  difference"), *map(_difference, row.cells)])
-    return rows
+    reasons = table.reasons
+    for group in dict.fromkeys(row.group for row in table.rows):
+        mine = [row for row in table.rows if row.group == group]
+        if group:
+            yield TextRow("group", group, [""] * len(table.columns))
+        for row, styles in zip(mine, _styles(table, mine), strict=True):
+            yield TextRow("line", row.label, _format(table, _measured, row), styles)
+            if any(cell.gain is not None for cell in row.cells if cell) and table.against:
+                strong = ["best" if cell and cell.significant else "" for cell in row.cells]
+                yield TextRow("extra", f"against {table.against}", _format(table, _gain, row), strong)
+            if with_published and row.compared:
+                yield TextRow("extra", "published", _format(table, _published, row))
+                yield TextRow("extra", "difference", _format(table, _difference, row))
+        for row in mine if with_published else ():
+            if row.apart:
+                marks = sorted({reasons[why] for cell in row.cells if cell for why in cell.why})
+                label = f"{row.label}, published [{', '.join(marks)}]"
+                yield TextRow("apart", label, _format(table, _published, row))
 
 
-def rich_table(table: Table) -> Any:
-    """Return the table for rich to print on a terminal."""
+def _styles(table: Table, rows: Sequence[ResultRow]) -> list[list[str]]:
+    """Return for each row which figures are the best and second best of their columns, of finished ones."""
+    found = [[""] * len(table.columns) for _ in rows]
+    for place, column in enumerate(table.columns):
+        cells = [row.cells[place] for row in rows]
+        values = [
+            None if x is None or x.measured is None or x.missing else round(x.measured, 2) for x in cells
+        ]
+        known = {value for value in values if value is not None}
+        if len(rows) > 1 and column not in NOT_RANKED and table.unit == "%":
+            ordered = sorted(known, reverse=column not in LOWER_IS_BETTER)
+            styles = dict(zip(ordered, ("best", "second"), strict=False))
+            for styled, value in zip(found, values, strict=True):
+                styled[place] = styles.get(value, "") if value is not None else ""
+    return found
+
+
+def _format(table: Table, figure: Callable[[Cell, int], str], row: ResultRow) -> list[str]:
+    digits = table.digits or (2,) * len(table.columns)
+    return ["-" if cell is None else figure(cell, n) for cell, n in zip(row.cells, digits, strict=True)]
+
+
+def _measured(cell: Cell, digits: int) -> str:
+    """Format a figure with its deviation over seeds; a star marks missing runs."""
+    if cell.measured is None:
+        return "-" if cell.gain is None else _gain(cell, digits)
+    deviation = "" if cell.std is None else f" ± {cell.std:.{digits}f}"
+    return f"{cell.measured:.{digits}f}{deviation}{'*' if cell.missing else ''}"
+
+
+def _published(cell: Cell, digits: int) -> str:
+    return "-" if cell.published is None else f"{cell.published:.{digits}f}"
+
+
+def _difference(cell: Cell, digits: int) -> str:
+    return "-" if cell.difference is None else f"{cell.difference:+.{digits}f}"
+
+
+def _gain(cell: Cell, digits: int) -> str:
+    """Format the gain over another line with its 95 % interval; a star marks missing runs."""
+    if cell.gain is None:
+        return "-"
+    interval = "" if cell.interval is None else f" ± {cell.interval:.{digits}f}"
+    return f"{cell.gain:+.{digits}f}{interval}{'*' if cell.missing else ''}"
+
+
+def rich_tables(table: Table, width: int, with_published: bool = True) -> list[Any]:
+    """Return the table for rich to print, as several with some of the columns each if it is too wide."""
+    rows = list(text_rows(table, with_published))
+    first = max((len(row.label) + 2 * (row.kind == "extra") for row in rows), default=0)
+    widths = [
+        max(len(column), *(len(row.texts[place]) for row in rows)) + 2
+        for place, column in enumerate(table.columns)
+    ]
+    first = min(first, max(16, width - max(widths, default=0)))  # long labels are folded
+    parts: list[list[int]] = [[]]
+    for place, wide in enumerate(widths):
+        if parts[-1] and first + sum(widths[other] for other in parts[-1]) + wide > width:
+            parts.append([])
+        parts[-1].append(place)
+    return [_rich_table(table, rows, part, number) for number, part in enumerate(parts)]
+
+
+def _rich_table(table: Table, rows: Sequence[TextRow], part: Sequence[int], number: int) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(title=table.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    title = table.title if not number else "continued"
+    drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     drawn.add_column(table.unit)
-    for column in table.columns:
-        drawn.add_column(column, justify="right")
-    for row in _rows(table):
-        extra = row[0].text.startswith("  ")
-        heading = not extra and not any(entry.text for entry in row[1:])
-        style = "dim" if extra else "bold" if heading else None
-        drawn.add_row(*(Text(e.text, "bold not dim" if e.bold else "") for e in row), style=style)
+    for place in part:
+        drawn.add_column(table.columns[place], justify="right", no_wrap=True)
+    looks = {"group": "bold", "extra": "dim", "apart": "dim", "line": None}
+    emphasis = {"best": "bold not dim", "second": "underline"}
+    for row in rows:
+        styles = row.styles or [""] * len(table.columns)
+        cells = [Text(row.texts[place], emphasis.get(styles[place], "")) for place in part]
+        drawn.add_row(Text("  " * (row.kind == "extra") + row.label), *cells, style=looks[row.kind])
     return drawn
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Table, with_published: bool = True) -> str:
     """Format the table in GitHub's Markdown."""
 
-    def mark(entry: CellText, extra: bool) -> str:
-        text = entry.text.strip().replace("|", "\\|")
-        return f"**{text}**" if entry.bold else f"*{text}*" if extra else text
+    def cells(row: TextRow) -> list[str]:
+        styles = row.styles or [""] * len(row.texts)
+        texts = [text.replace("|", "\\|") for text in (row.label, *row.texts)]
+        marks = ["**" if style == "best" else "*" * (row.kind != "line") for style in ("", *styles)]
+        return [f"{mark}{text}{mark}" if text else "" for text, mark in zip(texts, marks, strict=True)]
 
-    rows = [[mark(entry, row[0].text.startswith("  ")) for entry in row] for row in _rows(table)]
     head, rule = ["", *table.columns], [":--", *["--:"] * len(table.columns)]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
-    notes = "\n".join(f"- {note}" for note in table.notes)
+    rows = (head, rule, *map(cells, text_rows(table, with_published)))
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    notes = "\n".join(f"- {note}" for note in table.all_notes)
     return f"**{table.title}** ({table.unit})\n\n{body}\n\n{notes}\n"
 
 
-_TEX = {"%": r"\%", "&": r"\&", "#": r"\#", "_": r"\_", "^": r"\^{}", "{": r"\{", "}": r"\}", "±": r"$\pm$"}
+_TEX = {c: rf"\{c}" for c in "%&#_{}$"} | {
+    "^": r"\^{}",
+    "±": r"$\pm$",
+    "~": r"\~{}",
+    "\\": r"\textbackslash{}",
+}
+_TEX |= {"<": "$<$", ">": "$>$"}
+_TEX_STYLES = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
 
 
-def latex(table: Table) -> str:
-    """Format the table as a tabular with booktabs rules."""
+def latex(table: Table, with_published: bool = True) -> str:
+    r"""Format the table with booktabs rules: the best of a column in bold, the second best underlined.
 
-    def row_of(entries: list[CellText]) -> str:
-        texts = ["".join(_TEX.get(letter, letter) for letter in entry.text) for entry in entries]
-        marked = (rf"\textbf{{{t}}}" if e.bold else t for t, e in zip(texts, entries, strict=True))
-        return " & ".join(marked) + r" \\"
+    It needs \usepackage{booktabs}. Published figures stand below their line, without differences.
+    """
 
-    head = row_of([CellText(column) for column in ("", *table.columns)])
-    body = "\n".join(map(row_of, _rows(table)))
-    notes = "\n".join(f"% {note}" for note in table.notes)
+    def tex(text: str) -> str:
+        return "".join(_TEX.get(letter, letter) for letter in text)
+
+    width = len(table.columns) + 1
+    lines: list[str] = []
+    for row in text_rows(table, with_published):
+        styles = row.styles or [""] * len(row.texts)
+        texts = [_TEX_STYLES[style] % tex(text) for text, style in zip(row.texts, styles, strict=True)]
+        if row.kind == "group":
+            lines += [r"\midrule"] * bool(lines) + [
+                rf"\multicolumn{{{width}}}{{l}}{{\textit{{{tex(row.label)}}}}} \\"
+            ]
+        elif row.label != "difference":
+            label = rf"\quad {tex(row.label)}" if row.kind == "extra" else tex(row.label)
+            lines.append(" & ".join([label, *texts]) + r" \\")
+    head = " & ".join(["", *map(tex, table.columns)]) + r" \\"
+    notes = "".join(f"% {note}\n" for note in table.all_notes)
+    unit = r"\%" if table.unit == "%" else table.unit
     return (
-        f"% {table.title}\n{notes}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{head}\n"
-        f"\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        f"{notes}\\begin{{table}}\n\\centering\n\\caption{{{tex(table.title)}, {unit}.}}\n"
+        f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{head}\n\\midrule\n"
+        + "\n".join(lines)
+        + "\n\\bottomrule\n\\end{tabular}\n\\end{table}\n"
     )
 
 
-_CSV = "group,line,column,measured,std,published,difference,comparable,missing_runs,gain,gain_95"
+_CSV = "group,line,column,measured,std,published,difference,not_compared,missing_runs,gain,gain_95"
 
 
-def as_csv(table: Table) -> str:
+def as_csv(table: Table, with_published: bool = True) -> str:
     """Format the table as CSV, one figure per line."""
 
     def rounded(*values: float | None) -> list[float | None]:
@@ -173,18 +273,20 @@ def as_csv(table: Table) -> str:
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell is not None:
-                figures = rounded(cell.measured, cell.std, cell.published, cell.difference)
-                comparable = "" if cell.published is None else str(cell.comparable).lower()
-                names, gains = (row.group, row.label, column), rounded(cell.gain, cell.interval)
-                rows.append(csv_row([*names, *figures, comparable, cell.missing, *gains]))
+                names, published = (row.group, row.label, column), cell.published if with_published else None
+                figures = rounded(
+                    cell.measured, cell.std, published, cell.difference if with_published else None
+                )
+                gains = rounded(cell.gain, cell.interval)
+                rows.append(csv_row([*names, *figures, "; ".join(cell.why), cell.missing, *gains]))
     return "".join(rows)
 
 
-TABLE_FORMATS: dict[str, Callable[[Table], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv}
+TABLE_FORMATS: dict[str, Callable[[Table, bool], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv}
 
 
-def render(table: Table, style: str) -> str:
+def render(table: Table, style: str, with_published: bool = True) -> str:
     """Format the table as "markdown", "latex" or "csv"."""
     if style not in TABLE_FORMATS:
         raise UnknownNameError("format", style, ["rich", *TABLE_FORMATS])
-    return TABLE_FORMATS[style](table)
+    return TABLE_FORMATS[style](table, with_published)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
 from prolip.data.sampling import VALIDATION_RULES
+from prolip.io.environment import MissingPackageError
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
@@ -33,6 +35,7 @@ class Plan:
     views: int
     templates: tuple[str, ...] = ()  # instead of each dataset's own
     unavailable: dict[str, str] = dataclasses.field(default_factory=dict)  # methods that cannot run, and why
+    incomplete: dict[str, str] = dataclasses.field(default_factory=dict)  # datasets that lack images, and how
     runs: tuple[Run, ...] = ()  # in the order of the lines
 
     def to_json(self) -> dict[str, Any]:
@@ -46,14 +49,22 @@ class Plan:
         return cls(**lists_to_tuples({**stored, "experiment": experiment, "runs": tuple(runs)}))
 
 
+# Packages that protocols need beside those of the methods: module, package, and the extra that has it.
+_PACKAGES = {"manifold": ("umap", "umap-learn", "bench"), "test_time_tpt": ("torch", "torch", "torch")}
+
+
 def missing_methods(experiment: Experiment) -> dict[str, str]:
-    """Return the methods of an experiment that this installation lacks, and why."""
+    """Return the methods and protocols of an experiment that this installation lacks, and why."""
     missing = {}
     for name in dict.fromkeys(line.method for line in experiment.lines):
         try:
             methods.create(name)
         except (ProlipError, ImportError) as error:
             missing[name] = str(error)
+    for protocol in {experiment.protocol, *(line.protocol for line in experiment.lines)} & _PACKAGES.keys():
+        module, package, extra = _PACKAGES[str(protocol)]
+        if importlib.util.find_spec(module) is None:
+            missing[str(protocol)] = str(MissingPackageError(f"the protocol {protocol}", package, extra))
     return missing
 
 
@@ -91,7 +102,8 @@ def make_plan(
     chosen = [
         line
         for line in _select(experiment, lines)
-        if (line.views or 1) <= views and line.method not in unavailable
+        if (line.views or 1) <= views
+        and not {line.method, line.protocol or experiment.protocol} & unavailable.keys()
     ]
     if not chosen:
         why = "; ".join(unavailable.values()) or f"its lines have more than {views} views"

@@ -12,7 +12,9 @@ from pathlib import Path
 from prolip.core.errors import first_line
 from prolip.features import FeatureStore
 from prolip.io.environment import cores
+from prolip.research.datasets import DATASETS
 from prolip.research.protocols.run import Run
+from prolip.research.running.encoded_file import read_encoded
 from prolip.research.running.plan import Plan
 from prolip.research.running.prepare import EncodingProgress, prepare
 from prolip.research.running.result_key import code_version, runs_a_tower
@@ -53,14 +55,33 @@ def run_plan(
     `jobs` is the number of processes: None is one per core, 0 runs in this one. `ray` is the address of a
     cluster instead; "local" starts one here. `store` is where features are stored.
     """
-    prepared = prepare(plan, root, device=device, store=store, progress=encoding)
+    workers = min(cores() if jobs is None else jobs, len(plan.runs))
+    # Both before encoding, which takes long: a package or a folder can be missing.
+    pool = local_pool(workers, device) if ray is None else RayPool(ray, device=device)
     with ResultStore(results) as opened:
+        prepared = prepare(plan, root, device=device, store=store, progress=encoding)
+        plan = replace(plan, incomplete=_incomplete(prepared))
         number = opened.add_plan(plan, [job.key for job in prepared])
         if retry:
             opened.retry(number)
-        workers = min(cores() if jobs is None else jobs, len(plan.runs))
-        pool = local_pool(workers, device) if ray is None else RayPool(ray, device=device)
         return run_jobs(opened, number, prepared, pool, progress)
+
+
+def _incomplete(jobs: Sequence[Job]) -> dict[str, str]:
+    """Return which of the paper's datasets are not complete, and what they have."""
+    found = {}
+    for file in dict.fromkeys(file for job in jobs for file in job.files):
+        dataset = read_encoded(file)
+        if (known := DATASETS.get(dataset.name)) is not None:
+            has = {split: len(one.labels) for split, one in dataset.splits.items()}
+            wrong = [
+                f"{has.get(s, 0):,} of {n:,} {s} images" for s, n in known.sizes.items() if has.get(s) != n
+            ]
+            if len(dataset.classes) != known.classes:
+                wrong.append(f"{len(dataset.classes)} of {known.classes} classes")
+            if wrong:
+                found[dataset.name] = ", ".join(wrong)
+    return found
 
 
 def local_pool(jobs: int, device: str = "auto") -> AbstractContextManager[JobPool]:
