@@ -102,9 +102,18 @@ class Published:
     where: str = ""
     shots: int | None = None  # where the columns are not shots
 
+    stds: dict[tuple[str | None, str], tuple[float, ...]] = field(
+        default_factory=dict
+    )  # where they are known
+
     def value(self, method: str, column: str, dataset: str | None = None) -> float | None:
         """Return a figure, or None where the paper has none."""
         row = self.values.get((dataset, method))
+        return row[self.columns.index(column)] if row is not None and column in self.columns else None
+
+    def std(self, method: str, column: str, dataset: str | None = None) -> float | None:
+        """Return the deviation of a figure, or None where the paper has none."""
+        row = self.stds.get((dataset, method))
         return row[self.columns.index(column)] if row is not None and column in self.columns else None
 
 
@@ -119,7 +128,8 @@ def published(name: str) -> Published:
     if isinstance(provenance, str):  # the same runs as in another table
         provenance = tables[provenance]["provenance"]
     known = {method: Provenance(**fields) for method, fields in provenance.items()}
-    return Published(tuple(table["columns"]), values, known, table["where"], table.get("shots"))
+    stds = {(row.get("dataset"), row["method"]): tuple(row["std"]) for row in table["rows"] if "std" in row}
+    return Published(tuple(table["columns"]), values, known, table["where"], table.get("shots"), stds)
 
 
 @cache

@@ -18,6 +18,7 @@ from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_me
 from prolip.research.reporting.results import (
     Estimate,
     Measure,
+    PublishedFigure,
     Query,
     Results,
     Statistic,
@@ -31,6 +32,7 @@ from prolip.research.reporting.table import Cell, ResultRow, Table
 
 TableParts = tuple[list[str], list[ResultRow]]  # columns and rows
 
+NO_FIGURE = PublishedFigure()
 ECE = "ECE"  # the column of the expected calibration error
 _CLASSES, _SHOTS = 1000, 16  # for counting parameters: ImageNet, 16 shots
 
@@ -76,9 +78,7 @@ def _span(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _cell(
-    results: Results, line: Line, query: Query, figure: tuple[float | None, tuple[str, ...]] = (None, ())
-) -> Cell:
+def _cell(results: Results, line: Line, query: Query, figure: PublishedFigure = NO_FIGURE) -> Cell:
     """Return a figure, the published one, and the gain over the line that the table compares with."""
     found, gain = results.estimate(line, query), Estimate(None)
     if results.against is not None and results.against.key != line.key:
@@ -126,10 +126,10 @@ def _shot_cells(
         figure = results.figure(line, model, shots_name(shots), dataset, tested)
         cells.append(_cell(results, line, Query(model, names, [shots]), figure))
     if has_average:
-        value, why = results.figure(line, model, "average", dataset, tested)
+        figure = results.figure(line, model, "average", dataset, tested)
         if plan.shots != results.experiment.shots:
-            why = (*why, "a mean over other shots")
-        mean = _cell(results, line, Query(model, names, plan.shots), (value, why))
+            figure = figure._replace(why=(*figure.why, "a mean over other shots"))
+        mean = _cell(results, line, Query(model, names, plan.shots), figure)
         cells.append(mean if all(cell.measured is not None for cell in cells) else Cell(None))
     return cells
 
@@ -205,7 +205,7 @@ def targets(results: Results) -> TableParts:
                 # The domain table names its columns by backbone.
                 short = f"{title} {'IN' if column == 'ImageNet' else column}"
                 found = (results.figure(line, model, name, None, tested, [count]) for name in (column, short))
-                figure = next((one for one in found if one[0] is not None), (None, ()))
+                figure = next((one for one in found if one.value is not None), NO_FIGURE)
                 cells.append(
                     _cell(results, line, Query(model, [source], [count], _accuracy_on(names)), figure)
                 )

@@ -18,6 +18,7 @@ COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#999933",
     "#555555",
 )  # fmt: skip
+DARK = ("#0072B2", "#D55E00", "#009E73", "#332288", "#882255", "#555555")  # white text is readable on them
 GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
 STROKES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 MARKERS = "os^Dv*PX<>phd8H"
@@ -73,6 +74,7 @@ def _finish(figure: Figure, axes: Sequence[Any], title: str) -> None:
     for one in axes:
         for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
+    found |= {"published": found.pop("published")} if "published" in found else {}  # the last one
     figure.legend(found.values(), found.keys(), loc="outside right upper", fontsize=9, handlelength=3)
 
 
@@ -135,7 +137,9 @@ def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str])
                 )
         for x, value in enumerate(panel.published.get(name, ())):
             if value is not None:
-                axes.plot(x + shift, value, "x", color=COLOURS[i], markersize=9, markeredgewidth=2)
+                axes.plot(
+                    x + shift, value, "x", color=COLOURS[i], markersize=6 if many else 9, markeredgewidth=1.6
+                )
     if panel.published:
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
     axes.set_xticks(range(len(ticks)), ticks)
@@ -146,15 +150,13 @@ def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Fig
     series = max(len(panel.series) for panel in panels)
     count = len(groups) * series
     height = 4.6 if len(panels) == 1 else 2.9 * len(panels) + 0.6
-    figure = new_figure(max(9.0, 0.27 * count + 4.5), max(height, 0.26 * series + 1.2))
+    figure = new_figure(max(9.0, 0.17 * count + 3.5), max(height, 0.26 * series + 1.2))
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
     turned = {"rotation": 25, "ha": "right"} if len(groups) > 6 and series < 4 else {}
     for axes, panel in zip(grid.flat, panels, strict=True):
         _draw_bars(axes, panel)
         axes.set_xticks(range(len(groups)), groups, **turned)
         axes.set(xlim=(-0.6, len(groups) - 0.4), ylabel="accuracy, %", title=panel.title)
-        axes.set_ylim(bottom=0)
-        axes.margins(y=0.14)  # for the numbers above the bars
         axes.grid(visible=False, axis="x")
     _finish(figure, list(grid.flat), title)
     return figure
@@ -178,10 +180,10 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
             linewidth=[1.5 * (mark.missing > 0) for _, mark in known],
             label=name,
         )
-        for x, mark in known:
-            top = float(mark.mean or 0.0) + (mark.std or 0.0)
-            text = {"ha": "center", "va": "bottom", "fontsize": 7.5, "rotation": 90, "color": BLACK}
-            axes.annotate(f"{mark.mean:.1f}", (x, top), (0, 2), textcoords="offset points", **text)
+        for x, mark in known:  # at the foot, where no mark of a published figure hides it
+            ink = "white" if colour in DARK and not mark.missing else BLACK
+            text = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 90, "color": ink}
+            axes.annotate(f"{mark.mean:.1f}", (x, 0), (0, 3), textcoords="offset points", **text)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]

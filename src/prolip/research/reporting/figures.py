@@ -109,8 +109,8 @@ def _panel(
     tested = None if dataset is None else datasets
     for line in shown:
         found = [results.figure(line, model, shots_name(n), dataset, tested) for n in results.plan.shots]
-        if any(value is not None and not why for value, why in found):
-            published[line.label] = [None if why else value for value, why in found]
+        if any(figure.value is not None and not figure.why for figure in found):
+            published[line.label] = [None if figure.why else figure.value for figure in found]
     zero_shot = [(x.label, results.estimate(x, queries[0]).mean) for x in results.lines if not x.trained]
     levels = {label: mean for label, mean in zero_shot if mean is not None}
     return Panel(series, results.group(model, title_of(dataset or "")), published, levels)
@@ -127,7 +127,7 @@ def bars(results: Results) -> Figure:
         shown = {
             "base": "base classes",
             "new": "new classes",
-            "H_t2": "harmonic mean of the two means (H_t2)",
+            "H_t2": "harmonic mean of\nboth means (H_t2)",
         }
         kept, columns = [columns.index(name) for name in shown], list(shown.values())
         means = ("", *plan.models)  # the other groups are single datasets

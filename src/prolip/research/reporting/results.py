@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from prolip.core.errors import UnknownNameError, UsageError
 from prolip.research.catalogue.experiment import Experiment, Line
@@ -54,6 +54,14 @@ def scores(run_result: RunResult) -> dict[str, float]:
         return dict(result["targets"])
     score = result.get("harmonic", result.get("accuracy"))
     return {} if score is None else {run_result.run.dataset: score}
+
+
+class PublishedFigure(NamedTuple):
+    """A published figure, if there is one; why it does not compare with what was run; its deviation."""
+
+    value: float | None = None
+    why: tuple[str, ...] = ()
+    std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -241,8 +249,8 @@ class Results:
         dataset: str | None = None,
         tested: Sequence[str] | None = None,
         shots: Collection[int | None] = (),
-    ) -> tuple[float | None, tuple[str, ...]]:
-        """Return the published figure of a line and column, and why it does not compare with what was run.
+    ) -> PublishedFigure:
+        """Return the published figure of a line and column.
 
         `dataset` is the one that the figure's row is about, None for a mean over datasets; `tested` are the
         datasets that the figure is about, None for all of the experiment's. `shots` are those of the run
@@ -253,17 +261,18 @@ class Results:
         if dataset is not None and experiment.published_per_dataset:
             table = published(experiment.published_per_dataset)
         if table is None or name is None:
-            return None, ()
-        value = table.value(name, experiment.columns.get(column, column), dataset and title_of(dataset))
+            return PublishedFigure()
+        place = name, experiment.columns.get(column, column), dataset and title_of(dataset)
+        value = table.value(*place)
         if value is None:
-            return None, ()
+            return PublishedFigure()
         provenance = table.provenance[name]
         why = [*self._other_run(model, tested), *provenance.differences(line, experiment)]
         if line.trained and len(self.plan.seeds) < (provenance.seeds or 0):
             why.append(f"{len(self.plan.seeds)} of {provenance.seeds} seeds")
         if line.trained and table.shots and any(count != table.shots for count in shots):
             why.append(f"{', '.join(map(shots_name, shots))} instead of {table.shots} shots")
-        return value, tuple(why)
+        return PublishedFigure(value, tuple(why), table.std(*place))
 
     def _other_run(self, model: str, tested: Sequence[str] | None) -> list[str]:
         """Return how the run differs from the paper's, whatever the line."""

@@ -19,6 +19,7 @@ class Cell:
     std: float | None = None  # over seeds
     published: float | None = None
     why: tuple[str, ...] = ()  # why the published figure does not compare with the measured one
+    published_std: float | None = None
     missing: int = 0  # missing runs
     gain: float | None = None  # the mean paired difference to another line
     interval: float | None = None  # half the width of its 95 % interval
@@ -143,28 +144,30 @@ def _format(table: Table, figure: Callable[[Cell, int], str], row: ResultRow) ->
     return ["-" if cell is None else figure(cell, n) for cell, n in zip(row.cells, digits, strict=True)]
 
 
+def _number(value: float | None, deviation: float | None, digits: int, sign: str = "") -> str:
+    around = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return "-" if value is None else f"{value:{sign}.{digits}f}{around}"
+
+
 def _measured(cell: Cell, digits: int) -> str:
     """Format a figure with its deviation over seeds; a star marks missing runs."""
     if cell.measured is None:
-        return "-" if cell.gain is None else _gain(cell, digits)
-    deviation = "" if cell.std is None else f" ± {cell.std:.{digits}f}"
-    return f"{cell.measured:.{digits}f}{deviation}{'*' if cell.missing else ''}"
+        return _gain(cell, digits)
+    return _number(cell.measured, cell.std, digits) + "*" * (cell.missing > 0)
 
 
 def _published(cell: Cell, digits: int) -> str:
-    return "-" if cell.published is None else f"{cell.published:.{digits}f}"
+    return _number(cell.published, cell.published_std, digits)
 
 
 def _difference(cell: Cell, digits: int) -> str:
-    return "-" if cell.difference is None else f"{cell.difference:+.{digits}f}"
+    return _number(cell.difference, None, digits, "+")
 
 
 def _gain(cell: Cell, digits: int) -> str:
     """Format the gain over another line with its 95 % interval; a star marks missing runs."""
-    if cell.gain is None:
-        return "-"
-    interval = "" if cell.interval is None else f" ± {cell.interval:.{digits}f}"
-    return f"{cell.gain:+.{digits}f}{interval}{'*' if cell.missing else ''}"
+    star = "*" * (cell.missing > 0 and cell.gain is not None)
+    return _number(cell.gain, cell.interval, digits, "+") + star
 
 
 def rich_tables(table: Table, width: int, with_published: bool = True) -> list[Any]:
@@ -239,6 +242,7 @@ def latex(table: Table, with_published: bool = True) -> str:
 
     width = len(table.columns) + 1
     lines: list[str] = []
+    last = ""
     for row in text_rows(table, with_published):
         styles = row.styles or [""] * len(row.texts)
         texts = [_TEX_STYLES[style] % tex(text) for text, style in zip(row.texts, styles, strict=True)]
@@ -247,8 +251,11 @@ def latex(table: Table, with_published: bool = True) -> str:
                 rf"\multicolumn{{{width}}}{{l}}{{\textit{{{tex(row.label)}}}}} \\"
             ]
         elif row.label != "difference":
+            if row.kind == "apart" and last != "apart":
+                lines.append(r"\midrule")
             label = rf"\quad {tex(row.label)}" if row.kind == "extra" else tex(row.label)
             lines.append(" & ".join([label, *texts]) + r" \\")
+        last = row.kind
     head = " & ".join(["", *map(tex, table.columns)]) + r" \\"
     notes = "".join(f"% {note}\n" for note in table.all_notes)
     unit = r"\%" if table.unit == "%" else table.unit
