@@ -1,18 +1,17 @@
 """What users wait for, each beside a limit or a peer in the same run.
 
-    python benchmarks/speed.py [--data ../shared/data] [--only photos large decoding start again many memory
-                               threads busy ray reproject report fits setup] [--folds]
+    python benchmarks/speed.py [--data ../shared/data] [--only photos large start again many memory threads
+                               busy ray reproject report fits setup]
 
 `photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
-`large`: the same for 12-megapixel JPEGs, photos enlarged, as they are and with noise. `decoding`: accuracy of
-int8 towers and small decoding beside the exact forms; on the test images, or inside the training images with
---folds. `start`: `--help` and one prediction beside Python and its libraries alone. `again`: a fit of 1,632
-images whose features are stored, beside its solver. `many`: 100,000 small images, beside listing them.
-`memory`: huge images, beside the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit
-and predict beside four busy processes, over the share of the machine that is then theirs. `ray`: two workers
-beside one. `reproject`: a million features beside the bare matrix product. `report`: a page about birds60,
-beside `prolip eval`. `fits`: a sweep of fits beside the same fits in a loop. `setup`: `make demo` in a fresh
-clone, beside `pip install` alone.
+`large`: the same for 12-megapixel JPEGs, photos enlarged, as they are and with noise. `start`: `--help` and
+one prediction beside Python and its libraries alone. `again`: a fit of 1,632 images whose features are
+stored, beside its solver. `many`: 100,000 small images, beside listing them. `memory`: huge images, beside
+the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit and predict beside four busy
+processes, over the share of the machine that is then theirs. `ray`: two workers beside one. `reproject`: a
+million features beside the bare matrix product. `report`: a page about birds60, beside `prolip eval`. `fits`:
+a sweep of fits beside the same fits in a loop. `setup`: `make demo` in a fresh clone, beside `pip install`
+alone.
 """
 
 from __future__ import annotations
@@ -35,13 +34,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from method_tasks import DEFAULT
-from prolip import FewShotClassifier, Task, methods
+from prolip import FewShotClassifier, methods
 from prolip.core.arrays import Array
-from prolip.data import as_templates, read_images
-from prolip.data.templates import TEMPLATES
+from prolip.data import read_images
 from prolip.encoders import Encoder, load
-from prolip.evaluate.metrics import accuracy
 from prolip.features import FeatureStore, extract
 from prolip.features.images import ImageContent
 from prolip.io.environment import cores
@@ -101,7 +97,7 @@ def throughput(what: str, encoder: Encoder, paths: list[Path]) -> None:
     each = (time.process_time() - began) / 2 / len(paths) * 1000
 
     def decode(path: Path) -> Array:
-        with ImageContent.open(path, str(path)).pixels(encoder.preprocess.shrink) as (image, _):
+        with ImageContent.open(path, str(path)).pixels() as image:
             return encoder.preprocess.centre(image)
 
     def decode_all() -> None:
@@ -119,7 +115,6 @@ def throughput(what: str, encoder: Encoder, paths: list[Path]) -> None:
 def show_photos(data: Path, folder: Path) -> None:
     paths = list(read_images(data / "images" / "pets37", split="train").images)
     throughput("pets37/train", load("offline"), paths)
-    throughput("pets37/train, offline:exact", load("offline:exact"), paths)
 
 
 def show_large(data: Path, folder: Path) -> None:
@@ -134,46 +129,6 @@ def show_large(data: Path, folder: Path) -> None:
             Image.fromarray(rough).save(path, quality=90)
         size = statistics.mean(path.stat().st_size for path in paths) / 1e6
         throughput(f"12-megapixel JPEGs, {size:.1f} MB each", encoder, paths)
-        exact = rate(len(paths), lambda paths=paths: extract(encoder, paths, exact_decode=True), 1)
-        show("  the same, exact_decode", f"{exact:.0f} a second")
-
-
-def task(encoder: Encoder, data: Path, name: str, exact: bool) -> tuple[Task, Array, Array]:
-    """All training photos, and the features and labels of the test photos."""
-    x, y = {}, {}
-    for split in ("train", "test"):
-        images = read_images(data / "images" / name, split=split)
-        x[split] = extract(encoder, images.images, store=FeatureStore(), exact_decode=exact).features[0]
-        y[split] = np.array(images.labels)
-    text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
-    return Task(x["train"], y["train"], text, encoder.head, encoder.scale), x["test"], y["test"]
-
-
-def in_folds(task: Task) -> float:
-    """Accuracy inside a task: four draws of four folds."""
-    seen = []
-    for seed in range(4):
-        fold = np.empty(len(task.y), int)
-        for k in range(task.classes):
-            places = np.flatnonzero(task.y == k)
-            fold[np.random.default_rng(seed).permutation(places)] = np.arange(len(places)) % 4
-        for i in range(4):
-            fitted = methods.create(DEFAULT).fit(task.subset(np.flatnonzero(fold != i)))
-            seen.append(accuracy(fitted.logits(task.x[fold == i]), task.y[fold == i]))
-    return statistics.mean(seen)
-
-
-def show_decoding(data: Path, folder: Path, folds: bool = False) -> None:
-    lost = []
-    for name in SETS:
-        found = {}
-        for exact in (False, True):
-            there, x, y = task(load("offline:exact" if exact else "offline"), data, name, exact)
-            fitted = methods.create(DEFAULT).fit(there)
-            found[exact] = 100 * (in_folds(there) if folds else accuracy(fitted.logits(x), y))
-        lost.append(found[True] - found[False])
-        show(f"{name}, int8 and small decoding", f"{found[False]:.1f} %", f"exact {found[True]:.1f} %")
-    show("accuracy lost, mean", f"{statistics.mean(lost):.2f} points")
 
 
 def show_start(data: Path, folder: Path) -> None:
@@ -387,7 +342,7 @@ def show_setup(data: Path, folder: Path) -> None:
 
 
 PARTS = {
-    "photos": show_photos, "large": show_large, "decoding": show_decoding, "start": show_start,
+    "photos": show_photos, "large": show_large, "start": show_start,
     "again": show_again, "many": show_many, "memory": show_memory, "threads": show_threads, "busy": show_busy,
     "ray": show_ray, "reproject": show_reproject, "report": show_report, "fits": show_fits,
     "setup": show_setup,
@@ -400,13 +355,11 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--folds", action="store_true", help="decoding: inside the training images")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["PROLIP_CACHE"] = str(Path(name) / "cache")
         for part in arguments.only:
-            more = [True] if part == "decoding" and arguments.folds else []
-            PARTS[part](arguments.data, Path(name), *more)
+            PARTS[part](arguments.data, Path(name))
 
 
 if __name__ == "__main__":

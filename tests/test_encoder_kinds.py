@@ -67,7 +67,7 @@ def test_a_kind_of_ours_is_not_replaced(installed):
 
 
 def test_only_packaged_weights_need_no_permission():
-    assert encoders.is_packaged("offline:exact")
+    assert encoders.is_packaged("offline")
     assert not encoders.is_packaged("hf:offline")
     with pytest.raises(UsageError):
         encoders.load("ofline")

@@ -1,4 +1,4 @@
-"""Large images: shrunk on the way, kept apart from exact ones, within one memory budget."""
+"""Large images: decoded in full, huge ones and thumbnails smaller, within one memory budget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from prolip.core.errors import UsageError
 from prolip.encoders import Preprocess
-from prolip.features import BadImage, FeatureStore, extract, load_image
+from prolip.features import BadImage, extract, load_image
 from prolip.features import images as module
 from prolip.features.decoder_limits import MemoryBudget
-from prolip.features.images import ImageContent
+from prolip.features.images import ImageContent, huge_factor
 from test_features import Fake, noise
 
 SIXTEEN = Image.fromarray(np.arange(96 * 64, dtype=np.uint16).reshape(64, 96) * 10)
@@ -35,42 +35,25 @@ def file(image: Image.Image, kind: str, **options) -> bytes:
     return stream.getvalue()
 
 
-def shrunk(data: bytes, preprocess: Preprocess) -> tuple[np.ndarray, bool]:
-    with ImageContent.open(data, "a").pixels(preprocess.shrink) as (image, fewer):
-        return np.asarray(image), fewer
-
-
 @pytest.mark.parametrize(
-    ("resize", "size", "factor"),
-    [
-        ({}, (64, 640), 1),
-        ({}, (63, 640), 1),
-        ({}, (128, 640), 2),
-        ({}, (4000, 3000), 46),
-        ({"resize_to": 64}, (4000, 3000), 23),
-        ({"resize": "squash", "resize_to": 64}, (4000, 3000), 46),
-        ({"resize": "longest"}, (640, 64), 10),
-    ],
+    ("size", "factor"), [((4000, 3000), 1), ((8000, 8000), 1), ((8001, 8000), 2), ((13_300, 13_300), 4)]
 )
-def test_twice_the_pixels_that_are_needed_stay(resize, size, factor):
-    preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3, **resize)
-    assert preprocess.shrink(size) == preprocess.shrink(size[::-1]) == factor
+def test_only_huge_images_are_shrunk(size, factor):
+    assert huge_factor(size) == huge_factor(size[::-1]) == factor
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 @pytest.mark.parametrize("orientation", [1, 6])
-def test_a_large_picture_comes_out_small_and_much_the_same(kind, orientation):
+def test_a_thumbnail_is_decoded_small_and_much_the_same(kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = file(smooth(1000, 700), kind, exif=exif)
     preprocess = Preprocess(32, (0.5,) * 3, (0.5,) * 3)
-    small, fewer = shrunk(data, preprocess)
-    assert fewer
-    assert 64 <= min(small.shape[:2]) < 128
-    view = preprocess.centre(Image.fromarray(small)).astype(int)
-    assert (
-        np.abs(view - preprocess.centre(load_image(data))).max() <= 12
-    )  # a JPEG's colours are stored at half the size
+    small = load_image(data, near=64)
+    assert 64 <= min(small.size) < 128
+    view = preprocess.centre(small).astype(int)
+    # a JPEG's colours are stored at half the size
+    assert np.abs(view - preprocess.centre(load_image(data))).max() <= 12
 
 
 @pytest.mark.parametrize(
@@ -91,39 +74,23 @@ def test_strips_are_the_mean_of_the_whole(image, monkeypatch):
     data = file(image, "TIFF" if image.mode in ("F", "CMYK") else "PNG")
     whole = np.asarray(load_image(data).reduce(10)).astype(int)
     monkeypatch.setattr("prolip.features.pixels._STRIP", 50_000)
-    small, fewer = shrunk(data, Preprocess(32, (0.5,) * 3, (0.5,) * 3))
-    assert fewer
+    small = np.asarray(load_image(data, near=70))
     assert small.shape == whole.shape
     assert np.abs(small - whole).max() <= 1
     np.testing.assert_array_equal(np.asarray(load_image(data).reduce(10)), whole)
 
 
-def test_both_ways_are_kept_apart_and_small_pictures_shared(tmp_path):
-    large, small = tmp_path / "large.jpg", tmp_path / "small.jpg"
-    noise(1, (400, 300)).save(large)
-    noise(2, (15, 14)).save(small)
-    store, paths = FeatureStore(tmp_path / "store"), [large, small]
-    quick = extract(Fake(), paths, store=store)
-    exact = extract(Fake(), paths, store=store, exact_decode=True)
-    assert (quick.encoded, exact.encoded) == (2, 1)
-    assert np.abs(quick.features - exact.features)[0, 0].max() > 1e-3
-    np.testing.assert_array_equal(quick.features[0, 1], exact.features[0, 1])
-    np.testing.assert_allclose(exact.features[0, 0], Fake().by_hand(load_image(large)), rtol=1e-5, atol=1e-4)
-    for way, expected in ((False, quick), (True, exact)):
-        again = extract(Fake(), paths, store=FeatureStore(tmp_path / "store"), exact_decode=way)
-        assert again.encoded == 0
-        np.testing.assert_array_equal(again.features, expected.features)
-
-
-def test_training_views_are_of_the_whole_picture(tmp_path):
-    noise(1, (400, 300)).save(tmp_path / "a.jpg")
-    both = extract(Fake(), [tmp_path / "a.jpg"], views=(0, 3))
-    exact = extract(Fake(), [tmp_path / "a.jpg"], views=(0, 3), exact_decode=True)
-    np.testing.assert_allclose(both.features[1], exact.features[1], rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(
-        both.features[0], extract(Fake(), [tmp_path / "a.jpg"]).features[0], rtol=1e-5, atol=1e-4
-    )
-    assert np.abs(both.features[0] - exact.features[0]).max() > 1e-3
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_path_bytes_pixels_and_arrays_have_the_same_features(tmp_path, mode, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "a.jpg"
+    noise(1, (800, 600)).convert(mode).save(path, exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(path))
+    found = extract(Fake(), [path, path.read_bytes(), Image.open(path), np.asarray(upright)]).features[0]
+    expected = Fake().by_hand(upright.convert("RGB"))
+    np.testing.assert_allclose(found, np.stack([expected] * 4), rtol=1e-5, atol=1e-4)
 
 
 # --- files that are none, and those that are too large
@@ -150,7 +117,7 @@ def test_a_large_file_is_decoded_from_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_AT_ONCE", 100)
     found = ImageContent.open(path, "a")
     assert (found.key, found.source) == (plain.key, path)
-    with found.pixels() as (image, _):
+    with found.pixels() as image:
         np.testing.assert_array_equal(np.asarray(image), np.asarray(noise(1)))
     noise(2).save(path)
     with pytest.raises(BadImage), found.pixels():

@@ -22,8 +22,7 @@ PROMPTS = [
 
 @pytest.fixture(scope="module")
 def offline():
-    """In floating point, as torch computes."""
-    return load("offline:exact", "cpu")
+    return load("offline", "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,7 @@ def test_tensors_by_name_make_the_same_copy(offline, pixels):
 
 
 def test_towers_have_the_heads_of_the_moment(offline):
-    other = load("offline:exact", "cpu")
+    other = load("offline", "cpu")
     head, text_head = Head(3 * offline.head.weight), Head(2 * np.eye(512), bias=np.ones(512))
     other = other.with_folded(offline.folded(head, text_head, 7.0))
     found = other.towers().embed_text(other.tokens(PROMPTS)).numpy()

@@ -77,9 +77,8 @@ class FewShotClassifier:
         Where the encoder runs: "auto", "cpu", "cuda" or "mps".
     store
         Where features are stored: a folder, None for the user's cache, False for nowhere.
-    skip_bad, exact_decode
-        Skip images that cannot be read (`skipped_` lists them), a number at most this fraction of all; decode
-        large images in full, which takes several times longer and hardly changes predictions.
+    skip_bad
+        Skip images that cannot be read (`skipped_` lists them), a number at most this fraction of all.
     options
         Further options of the method.
     calibrate
@@ -123,7 +122,6 @@ class FewShotClassifier:
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool | float = False,
-        exact_decode: bool = False,
         options: dict[str, Any] | None = None,
         calibrate: bool = True,
         verbose: bool | None = None,
@@ -140,7 +138,6 @@ class FewShotClassifier:
         self.device = device
         self.store = store
         self.skip_bad = skip_bad
-        self.exact_decode = exact_decode
         self.options = options
         self.calibrate = calibrate
         self.verbose = verbose
@@ -470,7 +467,6 @@ class FewShotClassifier:
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool | float = False,
-        exact_decode: bool = False,
         verbose: bool | None = None,
         base: str | Encoder | None = None,
         trust_base: bool = False,
@@ -483,7 +479,6 @@ class FewShotClassifier:
             device=device,
             store=store,
             skip_bad=skip_bad,
-            exact_decode=exact_decode,
             verbose=verbose,
         )
         clf.model_ = model
@@ -506,8 +501,8 @@ class FewShotClassifier:
 
     @property
     def reading(self) -> ReadOptions:
-        """The options `store`, `skip_bad` and `exact_decode`."""
-        return ReadOptions(open_store(self.store), self.skip_bad, self.exact_decode)
+        """The options `store` and `skip_bad`."""
+        return ReadOptions(open_store(self.store), self.skip_bad)
 
     def _begin(self, images: Any, labels: Any, text: Any) -> tuple[ImageSource, Recipe, Labelled]:
         """Check the options, load the encoder, and read labelled images, in this order."""

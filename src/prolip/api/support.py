@@ -66,7 +66,6 @@ class ReadOptions:
 
     store: FeatureStore | None = None
     skip_bad: bool | float = False
-    exact_decode: bool = False
 
 
 def require_all_classes(labelled: Labelled, found: Extraction) -> None:

@@ -22,6 +22,7 @@ from prolip.app.images import PIXEL_LIMIT, decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
+from prolip.features.images import huge_factor
 from prolip.io.environment import cores
 
 Postprocess = Callable[[Array], Sequence[Any]]  # features [b, width] to a result for each image
@@ -115,7 +116,7 @@ class Batcher:
             return
         try:
             preprocess = self.encoder.preprocess
-            pixels = preprocess.centre(decode(image.data, preprocess.shrink, image.max_pixels))
+            pixels = preprocess.centre(decode(image.data, huge_factor, image.max_pixels))
         except BaseException as error:
             image.result.set_exception(error)
             return

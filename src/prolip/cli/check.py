@@ -54,7 +54,7 @@ ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
 @option("--undo", type=PATH, metavar="FOLDER", help="Move back what an earlier --move put into this folder.")
 @flag("--yes", help="With --undo: move the files without asking.")
 @option("--seed", type=SEED, default=0, help="Random seed for the folds.")
-@options.group("images", options.ImageInput, without=("strict", "exact_decode"))
+@options.group("images", options.ImageInput, without=("strict",))
 def check(
     source: Path | None,
     chosen: tuple[Path, ...],

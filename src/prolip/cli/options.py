@@ -78,9 +78,6 @@ class ImageInput:
     store: Path | None = shared(features_store)
     no_store: bool = shared(flag("--no-store", help="Do not write features to the disk."), False)
     strict: bool = shared(flag("--strict", help="Stop at the first image that cannot be read."), False)
-    exact_decode: bool = shared(
-        flag("--exact-decode", help="Decode large images in full, which is several times slower."), False
-    )
     image_column: str | None = shared(
         option("--image-column", show_default="recognised", help="The column of images in a table.")
     )
@@ -101,7 +98,7 @@ class ImageInput:
 
     def reading(self) -> dict[str, Any]:
         """Return how images are read, as `extract` takes it."""
-        return {"skip_bad": 0.0 if self.strict else self.may_skip, "exact_decode": self.exact_decode}
+        return {"skip_bad": 0.0 if self.strict else self.may_skip}
 
     def labelled(self, source: str, split: str) -> Any:
         """Return labelled images as `fit` and `evaluate` take them; embeddings stay a path."""

@@ -55,7 +55,7 @@ def search(
     encoder, fitted = _open(model, yes, images)
     listed = list_images(source, **images.tables())
     settings = images.settings()
-    reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"], settings["exact_decode"])
+    reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"])
     with bar("encoding") as progress:
         found = rank(
             encoder,

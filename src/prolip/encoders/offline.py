@@ -11,9 +11,6 @@ k}.". Then
 and at inference the same mu is subtracted from every text embedding: the text head is v - mu. This has the
 shape of CLIP (features, a linear projection, text rows, a temperature) but it is not CLIP, and its accuracies
 say nothing about CLIP's. Classes of ImageNet are not zero-shot for it.
-
-`offline` runs the image tower in int8, on the CPU; `offline:exact` in float32, at half the speed there, or on
-a GPU. Their features differ slightly, and so do their fingerprints.
 """
 
 from __future__ import annotations
@@ -63,17 +60,16 @@ _LOADING = Lock()  # one thread at a time reads weights and builds a tower
 
 
 def load(rest: str, device: str) -> OfflineEncoder:
-    """Load `offline` or `offline:exact`, on the CPU unless the device is a GPU."""
-    if rest not in ("", "exact"):
-        raise UsageError(f"'offline' takes nothing after it, or 'exact', got 'offline:{rest}'")
-    device = "cpu" if device == "auto" else choose_device(device)
-    return OfflineEncoder(device, exact=bool(rest) or device != "cpu")
+    """Load `offline`, on the CPU unless the device is a GPU."""
+    if rest:
+        raise UsageError(f"'offline' takes nothing after it, got 'offline:{rest}'")
+    return OfflineEncoder("cpu" if device == "auto" else choose_device(device))
 
 
 class OfflineEncoder(Encoder):
     """EfficientNet-Lite0 on ONNX Runtime and the universal sentence encoder in NumPy, behind one head.
 
-    On a GPU the image tower runs in torch, and `exact`.
+    On a GPU the image tower runs in torch.
     """
 
     scale = SCALE
@@ -84,13 +80,13 @@ class OfflineEncoder(Encoder):
     writes_graphs = True
     batch_size = max(16, 2 * PIECE * cores())
 
-    def __init__(self, device: str = "cpu", exact: bool = False) -> None:
+    name = "offline"
+
+    def __init__(self, device: str = "cpu") -> None:
         self.device = device
         if device == "cpu":
             self.micro_batch_size, self.max_parallel_batches = PIECE, cores()
-        self.exact = exact
-        self.name = "offline:exact" if exact else "offline"
-        self.fingerprint = fingerprint(exact)
+        self.fingerprint = fingerprint()
         self.sentences = sentence.shared()
         # Each of these is made when it is first needed.
         self._image_weights: dict[str, Array] | None = None
@@ -118,23 +114,12 @@ class OfflineEncoder(Encoder):
         """Compute pooled features [B, 1280]."""
         if self.device == "cpu":
             with _LOADING:
-                self._tower = self._tower or OnnxTower(self._graph())
+                self._tower = self._tower or OnnxTower(efficientnet_lite.to_onnx(self.image_weights))
             return self._tower(pixels)
         import torch
 
         with torch.inference_mode():
             return self.trace(torch.from_numpy(pixels).to(self.device)).float().cpu().numpy()
-
-    def _graph(self) -> bytes:
-        """Return the image tower as an ONNX model; in int8 it is cached, as quantisation takes a while."""
-        if self.exact:
-            return efficientnet_lite.to_onnx(self.image_weights)
-
-        def make() -> dict[str, Array]:
-            graph = efficientnet_lite.to_onnx(self.image_weights, int8=True)
-            return {"graph": np.frombuffer(graph, np.uint8)}
-
-        return cached_arrays(f"towers/{self.fingerprint}", make)[0]["graph"].tobytes()
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Compute unit sentence embeddings [P, 512], before the mean is subtracted.
@@ -143,13 +128,13 @@ class OfflineEncoder(Encoder):
         """
         key = hashlib.sha256(json.dumps(list(prompts)).encode()).hexdigest()[:32]
         arrays, _ = cached_arrays(
-            f"texts/{fingerprint(True)}-{key}", lambda: {"rows": self.sentences.encode(prompts)}
+            f"texts/{fingerprint()}-{key}", lambda: {"rows": self.sentences.encode(prompts)}
         )
         return arrays["rows"]
 
     def image_to_onnx(self, graph: Graph, pixels: str) -> str:
-        """Add the image tower to a graph, in float32 or int8 as it runs here."""
-        return efficientnet_lite.add_to_graph(graph, self.image_weights, pixels, int8=not self.exact)
+        """Add the image tower to a graph."""
+        return efficientnet_lite.add_to_graph(graph, self.image_weights, pixels)
 
     def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
         """Add the text tower to a graph."""
@@ -162,7 +147,7 @@ class OfflineEncoder(Encoder):
         return self.sentences.tokens(prompts)
 
     def trace(self, pixels: Tensor) -> Tensor:
-        """Compute pooled features in torch, in float32."""
+        """Compute pooled features in torch."""
         return self._torch().image(self.preprocess.normalise(pixels))
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
@@ -182,10 +167,7 @@ class OfflineEncoder(Encoder):
         return open_towers(modules, self.head, self.text_head, copy, self.device)
 
     def with_model(self, model: nn.Module, digest: str) -> OfflineEncoder:
-        """Return an encoder around a changed image tower and projection; no method trains the text tower.
-
-        The tower runs in float32, as int8 relies on batch norms that describe ImageNet.
-        """
+        """Return an encoder around a changed image tower and projection; no method trains the text tower."""
         from prolip.encoders.offline_torch import Joined, Modules
 
         assert isinstance(model, Joined)
@@ -196,7 +178,6 @@ class OfflineEncoder(Encoder):
         changed.head = Head(to_numpy(model.projection))
         changed.text_head = Head(to_numpy(model.text_projection), to_numpy(model.offset))
         changed.fingerprint = f"{self.fingerprint}-{digest}"
-        changed.exact = True
         return changed
 
     def _torch(self) -> Modules:
@@ -216,7 +197,7 @@ class OfflineEncoder(Encoder):
             weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
             return {"weight": weight, "mean": mean}
 
-        arrays, problem = cached_arrays(fingerprint(True), make)
+        arrays, problem = cached_arrays(fingerprint(), make)
         if problem is not None:
             warnings.warn(
                 f"{problem}: the projection is computed at every start; set PROLIP_CACHE to another folder",
@@ -225,7 +206,7 @@ class OfflineEncoder(Encoder):
         return arrays["weight"], arrays["mean"]
 
 
-def fingerprint(exact: bool = False) -> str:
+def fingerprint() -> str:
     """Return a digest of everything that the features and W0 depend on.
 
     W0 itself is not hashed: its last bits differ between machines, as sums run in another order.
@@ -237,12 +218,6 @@ def fingerprint(exact: bool = False) -> str:
         "template": TEMPLATE,
         "classes": imagenet_names(),
     }
-    if not exact:
-        parts["whole_numbers"] = [
-            efficientnet_lite.FLOAT_LAYERS,
-            efficientnet_lite.DEVIATIONS,
-            efficientnet_lite.LEVELS,
-        ]
     return f"offline-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}"
 
 

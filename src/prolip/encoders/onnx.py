@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import platform
 import string
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from contextlib import suppress
+from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -28,7 +30,6 @@ from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import GraphProjection, find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
-from prolip.encoders.onnx_tower import sums_8_bit_products
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
@@ -323,6 +324,21 @@ class Tower:
         tokens = len(flat) // count
         first = flat[:count] if self._tokens_first else flat[::tokens]
         return first.astype(np.float32)
+
+
+@cache
+def sums_8_bit_products() -> bool:
+    """Whether the processor has an instruction that sums products of 8-bit numbers into 32 bits.
+
+    Those of x86 before 2019 sum into 16 bits, which may overflow; ONNX Runtime has a slower way around it.
+    Where the system does not say, the slower way is used.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
+    with suppress(OSError):
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+        return bool(flags & {"avx512_vnni", "avx_vnni"})
+    return False
 
 
 def choose_provider(device: str) -> str:

@@ -6,11 +6,7 @@ one run per core is active, however many threads call, so that memory does not g
 spins.
 """
 
-import platform
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from threading import BoundedSemaphore
 
 import numpy as np
@@ -22,21 +18,6 @@ from prolip.io.onnx_runtime import onnx_runtime
 PIECE = 4  # images per run; the fastest of 1 to 32
 
 
-@cache
-def sums_8_bit_products() -> bool:
-    """Whether the processor has an instruction that sums products of 8-bit numbers into 32 bits.
-
-    Those of x86 before 2019 sum into 16 bits, which may overflow; ONNX Runtime has a slower way around it.
-    Where the system does not say, the slower way is used.
-    """
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return True
-    with suppress(OSError):
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
-        return bool(flags & {"avx512_vnni", "avx_vnni"})
-    return False
-
-
 class OnnxTower:
     """A model with one input, `pixels`, and one output, the features."""
 
@@ -45,8 +26,6 @@ class OnnxTower:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        if not sums_8_bit_products():
-            options.add_session_config_entry("session.x64quantprecision", "1")
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._running = BoundedSemaphore(cores())
         self._threads = ThreadPoolExecutor(cores(), thread_name_prefix="prolip-tower")

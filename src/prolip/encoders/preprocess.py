@@ -129,12 +129,6 @@ class Preprocess:
         left, top = whole((small.width - size) / 2), whole((small.height - size) / 2)
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
-    def shrink(self, size: tuple[int, int]) -> int:
-        """Return the integer factor that leaves twice the pixels that `centre` needs."""
-        needed = (self.resize_to if self.resize == "shortest" else None) or self.size
-        side = max(size) if self.resize == "longest" else min(size)
-        return max(1, side // (2 * needed))
-
     def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:
         """Return a training view, uint8 [size, size, 3]; by default the paper's.
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prolip.core.errors import InputError, UsageError
 from prolip.encoders.base import Encoder
@@ -40,12 +39,11 @@ def embed(
     shard: tuple[int, int] = (1, 1),
     skip_bad: bool = False,
     progress: Progress | None = None,
-    exact_decode: bool = False,
 ) -> EmbedResult:
     """Write features of images below `root`, resuming an earlier run.
 
     Images are listed by their paths as they are given here; shard (i, n) is the i-th of n, counted from 1.
-    `skip_bad` and `exact_decode` are those of `extract`.
+    `skip_bad` is that of `extract`.
     """
     number, shards = shard
     if not 1 <= number <= shards:
@@ -64,9 +62,8 @@ def embed(
             if progress is not None:
                 progress(start + done, len(mine))
 
-        reading: dict[str, Any] = {"skip_bad": skip_bad, "exact_decode": exact_decode}
         try:
-            result = extract(encoder, chunk, store=store, progress=report, **reading)
+            result = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=report)
         except NoImageLeft as none:
             bad += none.bad
             continue
@@ -87,7 +84,7 @@ def open_store(root: Path, encoder: Encoder) -> tuple[Space, list[tuple[str, byt
     listed = _listed(store)
     if not listed:
         raise InputError(f"{root} was not written by `prolip embed`: it lists no images")
-    space = store.space(encoder, exact=None)
+    space = store.space(encoder)
     if not len(space):
         raise InputError(
             f"{root} has no features of {encoder.name} with these weights: embed the images with this model"

@@ -4,9 +4,8 @@ A few threads read, hash and decode images ahead of the tower, which runs on the
 features are in the store are not decoded, and not even opened if their files have not changed since they were
 last read. Others are encoded in batches and written during the run, so that an interruption loses seconds.
 
-View 0 is the evaluation view; for it large images are shrunk while they are decoded, unless `exact_decode` is
-set. View v >= 1 is a random crop and flip, seeded by the image's content and v alone: it is the same whatever
-else is in the run, and in whatever order.
+View 0 is the evaluation view. View v >= 1 is a random crop and flip, seeded by the image's content and v
+alone: it is the same whatever else is in the run, and in whatever order.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -32,7 +31,7 @@ from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, ImageContent, NoImageLeft, TooManyBadImages
-from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
+from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
 
@@ -52,8 +51,6 @@ class Extraction:
     bad: list[tuple[str, str]]  # name and reason of each image that could not be read
     encoded: int  # views that the tower was run on; the rest came from the store, or were copies
     seconds: float  # of the whole extraction
-    # Contents of encoded images that are large enough for `exact_decode` to matter.
-    large: frozenset[bytes] = frozenset()
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.features.shape))
@@ -68,7 +65,6 @@ def extract(
     skip_bad: bool | float = False,
     progress: Progress | None = None,
     workers: int | None = None,
-    exact_decode: bool = False,
 ) -> Extraction:
     """Extract pre-projection features of images.
 
@@ -89,8 +85,6 @@ def extract(
         Called as `progress(done, total)`, in images, on this thread.
     workers
         Loader threads; by default one per core, 2 to 16. With 0 everything runs on this thread.
-    exact_decode
-        Decode large images in full for view 0, too: six times slower, and nearly the same features.
     """
     started = time.perf_counter()
     require_images(encoder, "an extraction")
@@ -99,10 +93,8 @@ def extract(
         raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
-    space = None if store is None else store.space(encoder, exact_decode)
-    job = _Job(
-        encoder, images, views, store, space, exact_decode, skip_bad, progress or (lambda done, total: None)
-    )
+    space = None if store is None else store.space(encoder)
+    job = _Job(encoder, images, views, store, space, skip_bad, progress or (lambda done, total: None))
     try:
         job.run(min(16, max(2, cores())) if workers is None else workers)
     finally:
@@ -118,7 +110,6 @@ class _Loaded:
     index: int
     key: bytes
     state: tuple[int, ...] | None = None  # of its file, if that was read
-    decode_id: int = 0  # the number of view 0 in the store
     rows: dict[int, Array] = field(default_factory=dict)  # [width]
     pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
 
@@ -132,7 +123,6 @@ class _Job:
     views: list[int]
     store: FeatureStore | None
     space: Space | None
-    exact: bool
     skip_bad: bool | float
     progress: Progress
 
@@ -145,8 +135,7 @@ class _Job:
         self.first: dict[bytes, int] = {}  # content: the first image that has it
         self.lock = Lock()
         self.waiting: list[tuple[_Loaded, int]] = []  # image and index in `views`, to be encoded
-        self.unwritten: list[tuple[int, int, int]] = []  # image, index in `views`, view: to be written
-        self.large: set[bytes] = set()
+        self.unwritten: list[tuple[int, int]] = []  # image and index in `views`, to be written
         self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
@@ -186,7 +175,7 @@ class _Job:
             raise TooManyBadImages(bad, len(self.images), self.skip_bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
-        return Extraction(features, kept, hashes, bad, self.encoded, seconds, frozenset(self.large))
+        return Extraction(features, kept, hashes, bad, self.encoded, seconds)
 
     def _name(self, index: int) -> str:
         image = self.images[index]
@@ -232,19 +221,11 @@ class _Job:
             if self.space and (row := self.space.get(content.key, view)) is not None:
                 loaded.rows[slot] = row
         missing = [slot for slot in range(len(self.views)) if slot not in loaded.rows]
-        small = [slot for slot in missing if self.views[slot] == 0 and not self.exact]
-        whole, large = [slot for slot in missing if slot not in small], False
-        preprocess = self.encoder.preprocess
-        if whole:
-            with content.pixels() as (image, _):
-                large = preprocess.shrink(image.size) > 1
-                whole, small = (whole, small) if large else (missing, [])
-                for slot in whole:
-                    loaded.pixels[slot] = _view(preprocess, image, content.key, self.views[slot])
-        for slot in small:
-            with content.pixels(preprocess.shrink) as (image, large):
-                loaded.pixels[slot] = preprocess.centre(image)
-        return replace(loaded, decode_id=DECODE_VIEW_IDS[self.exact] if large else 0)
+        if missing:
+            with content.pixels() as image:
+                for slot in missing:
+                    loaded.pixels[slot] = _view(self.encoder.preprocess, image, content.key, self.views[slot])
+        return loaded
 
     def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
@@ -279,9 +260,7 @@ class _Job:
                     f"{self._name(loaded.index)}: check the image, or use another device or model"
                 )
             self.features[slot, loaded.index] = row
-            self.unwritten.append((loaded.index, slot, self.views[slot] or loaded.decode_id))
-            if loaded.decode_id:
-                self.large.add(loaded.key)
+            self.unwritten.append((loaded.index, slot))
         if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
 
@@ -291,8 +270,9 @@ class _Job:
         if self.space is None or self.store is None:
             return
         if rows:
-            indices, slots, views = zip(*rows, strict=True)
+            indices, slots = zip(*rows, strict=True)
             keys = [self.keys[index] for index in indices]
+            views = [self.views[slot] for slot in slots]
             self.space.add(keys, views, self.features[list(slots), list(indices)])
         self.store.remember(read)
         self.written_at = time.monotonic()

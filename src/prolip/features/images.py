@@ -1,9 +1,10 @@
 """Read any image as upright 8-bit RGB, or report why it cannot be read.
 
-Only regular files are opened. Large images may be shrunk by an integer factor on the way: a JPEG while it is
-decoded, which takes a sixth of the time, others by averaging pixels. Images that take more memory,
-time or reading than `decoder_limits.py` allows are rejected. Of an animation the
-first frame is read.
+Only regular files are opened. An image is decoded in full, so that a path, bytes, a PIL image and an exported
+model agree: towers notice the change of a thousandth of the pixels by one level. Huge images (`huge_factor`)
+and thumbnails are shrunk by an integer factor on the way: a JPEG while it is decoded, others by averaging
+pixels. Images that take more memory, time or reading than `decoder_limits.py` allows are rejected. Of an
+animation the first frame is read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import hashlib
 import importlib
 import io
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +50,7 @@ from prolip.io.reading import NoFileError, Unreadable, open_regular
 
 Shrink = Callable[[tuple[int, int]], int]  # the integer factor that an image of this size may shrink by
 
+HUGE = 64_000_000  # pixels; larger images are shrunk, to bound their memory
 _AT_ONCE = 8 << 20  # bytes; a larger file is not read into memory as a whole
 _BY_LINES = ("JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "TGA", "PCX")  # decoded into place
 _large_members = Lock()  # held while a large member of an archive is in memory
@@ -88,6 +91,12 @@ class TooManyBadImages(InputError):  # noqa: N818
         self.bad = bad
 
 
+def huge_factor(size: tuple[int, int]) -> int:
+    """Return the integer factor that an image of this size is shrunk by: 1 up to 64 megapixels."""
+    pixels = size[0] * size[1]
+    return 1 if pixels <= HUGE else math.isqrt(8 * pixels // HUGE)
+
+
 def load_image(source: Any, name: str | None = None, near: int | Shrink | None = None) -> Image.Image:
     """Load an upright RGB image.
 
@@ -104,10 +113,10 @@ def load_image(source: Any, name: str | None = None, near: int | Shrink | None =
     """
     shrink = (lambda size: max(1, min(size) // near)) if isinstance(near, int) else near
     if isinstance(source, (str, os.PathLike, LazyImage)):
-        with ImageContent.open(source, name or str(source)).pixels(shrink) as (image, _):
+        with ImageContent.open(source, name or str(source)).pixels(shrink) as image:
             return image
     if isinstance(source, (bytes, bytearray, memoryview)):
-        with _decoded(io.BytesIO(source), name or "in memory", shrink) as (image, _):
+        with _decoded(io.BytesIO(source), name or "in memory", shrink) as image:
             return image
     name = name or "in memory"
     try:
@@ -161,15 +170,15 @@ class ImageContent:
         return cls(name, hashlib.sha256(size + image.tobytes()).digest(), image)
 
     @contextmanager
-    def pixels(self, shrink: Shrink | None = None) -> Iterator[tuple[Image.Image, bool]]:
-        """Decode the pixels to upright RGB; the second value is whether they were shrunk.
+    def pixels(self, shrink: Shrink | None = huge_factor) -> Iterator[Image.Image]:
+        """Decode the pixels to upright RGB.
 
         Their memory is reserved for the time of the context. `shrink` is called before anything is decoded,
         and may reject a size.
         """
         if isinstance(self.source, Image.Image):
             factor = shrink(self.source.size) if shrink else 1
-            yield self.source.reduce(factor) if factor > 1 else self.source, factor > 1
+            yield self.source.reduce(factor) if factor > 1 else self.source
         elif isinstance(self.source, bytes):
             with _decoded(io.BytesIO(self.source), self.name, shrink) as found:
                 yield found
@@ -223,9 +232,7 @@ def _read(path: Path, name: str) -> ImageContent:
 
 
 @contextmanager
-def _decoded(
-    stream: IO[bytes], name: str, shrink: Shrink | None = None
-) -> Iterator[tuple[Image.Image, bool]]:
+def _decoded(stream: IO[bytes], name: str, shrink: Shrink | None) -> Iterator[Image.Image]:
     """Decode a stream, shrunk by an integer factor; a JPEG is shrunk while it is decoded, if possible."""
     with _reasons(name):
         image, limited, needed = _opened(stream)
@@ -247,7 +254,7 @@ def _decoded(
             image.load()
             rgb = to_rgb(image, rest)
         del image
-        yield rgb, factor > 1
+        yield rgb
 
 
 @contextmanager

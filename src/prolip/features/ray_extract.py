@@ -16,7 +16,7 @@ from prolip import encoders
 from prolip.core.errors import InputError
 from prolip.features.extract import Extraction, Progress, extract
 from prolip.features.images import BadImage, ImageContent, NoImageLeft
-from prolip.features.store import DECODE_VIEW_IDS, FeatureStore, Space
+from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import require
 from prolip.io.files import file_state
 
@@ -44,7 +44,6 @@ def extract_on_ray(
     device: str = "auto",
     skip_bad: bool = False,
     progress: Progress | None = None,
-    exact_decode: bool = False,
 ) -> RayExtraction:
     """Encode images on a Ray cluster into a store on this machine.
 
@@ -56,7 +55,7 @@ def extract_on_ray(
     names, views = [os.path.abspath(path) for path in paths], [int(view) for view in views]  # noqa: PTH100
     if not names:
         raise InputError("no images to encode")
-    space = store.space(encoders.load(model, device), exact_decode)
+    space = store.space(encoders.load(model, device))
     missing, bad = _missing(store, space, names, views)
     known = len(names) - len(missing) - len(bad)
     encoded = 0
@@ -69,20 +68,15 @@ def extract_on_ray(
 
     report(bad)
     with ray_cluster(ray, address) if missing else nullcontext():
-        for result in _extractions(ray, (model, device), missing, views, exact_decode, workers):
+        for result in _extractions(ray, (model, device), missing, views, workers):
             failed = result if isinstance(result, list) else result.bad
             if isinstance(result, Extraction):
-                _add(space, result, views, exact_decode)
+                for slot, view in enumerate(views):
+                    space.add(result.hashes, [view] * len(result.hashes), result.features[slot])
                 encoded += len(result.kept)
             bad += failed
             report(failed)
     return RayExtraction(known, encoded, bad)
-
-
-def _add(space: Space, result: Extraction, views: list[int], exact: bool) -> None:
-    decode_ids = [DECODE_VIEW_IDS[exact] * (key in result.large) for key in result.hashes]
-    for slot, view in enumerate(views):
-        space.add(result.hashes, [view] * len(result.hashes) if view else decode_ids, result.features[slot])
 
 
 def _missing(
@@ -122,7 +116,6 @@ def _extractions(
     load: tuple[str, str],
     paths: list[str],
     views: list[int],
-    exact_decode: bool,
     workers: int | None,
 ) -> Iterator[Extraction | list[tuple[str, str]]]:
     """Yield the extraction of each batch, in any order; of a batch of bad images, their names and reasons."""
@@ -136,7 +129,7 @@ def _extractions(
     options = {"num_gpus" if on_gpu else "num_cpus": 1, "max_restarts": -1, "max_task_retries": -1}
     actor = ray.remote(**options)(_Encode)
     threads = None if on_gpu else 0
-    actors = [actor.remote(*load, views, exact_decode, threads) for _ in range(min(count, len(batches)))]
+    actors = [actor.remote(*load, views, threads) for _ in range(min(count, len(batches)))]
     pool = require("ray.util", "ray").ActorPool(actors)
     yield from pool.map_unordered(lambda worker, batch: worker.extract.remote(batch), batches)
 
@@ -144,23 +137,13 @@ def _extractions(
 class _Encode:
     """One encoder on one worker; on a processor it runs on one thread, as Ray counts processors."""
 
-    def __init__(
-        self, model: str, device: str, views: list[int], exact_decode: bool, threads: int | None
-    ) -> None:
-        self.encoder, self.views = encoders.load(model, device), views
-        self.exact_decode, self.threads = exact_decode, threads
+    def __init__(self, model: str, device: str, views: list[int], threads: int | None) -> None:
+        self.encoder, self.views, self.threads = encoders.load(model, device), views, threads
 
     def extract(self, paths: list[str]) -> Extraction | list[tuple[str, str]]:
         """Extract features of a batch; where no image can be read, return their names and reasons."""
         try:
-            return extract(
-                self.encoder,
-                paths,
-                self.views,
-                skip_bad=True,
-                workers=self.threads,
-                exact_decode=self.exact_decode,
-            )
+            return extract(self.encoder, paths, self.views, skip_bad=True, workers=self.threads)
         except NoImageLeft as error:
             return error.bad
 

@@ -12,10 +12,6 @@ processes can read and write one file; on a network file system, give each write
 Each row has a CRC-32: a damaged row is noticed when it is read, and its image encoded again. A damaged file
 is renamed, and all of its images are encoded again.
 
-Large images are shrunk while they are decoded, unless exact decoding is requested, which changes their view 0
-slightly. A small image is the same either way, and its row has view 0; for a large one each way of decoding
-has a view number of its own (`DECODE_VIEW_IDS`).
-
 A file with the same path and state (size, times, inode) as before has the same content, and is not opened
 again. One that changed a moment ago is not recorded, as it may change again within a tick of a coarse clock.
 """
@@ -44,11 +40,9 @@ from prolip.io.files import cache_dir
 from prolip.io.reading import open_regular
 from prolip.io.writing import check_place, make_folders
 
-_VERSION = 3  # increases with any change to what a row means: decoding, views, layout
+_VERSION = 4  # increases with any change to what a row means: decoding, views, layout
 _TIMEOUT = 20.0  # seconds to wait for a file that another process has locked
 _SETTLED = 2.0  # seconds after which a change has a time of its own, on any file system
-# View 0 of large images, decoded exactly and shrunk; far from the numbers of training views.
-DECODE_VIEW_IDS = {True: 2**31 - 1, False: 2**31 - 2}
 _SCHEMA = f"""
 PRAGMA synchronous = NORMAL;
 PRAGMA page_size = 32768;
@@ -83,13 +77,13 @@ class FeatureStore:
         for file in list(getattr(self, "_tables", ())):
             self._close(file)
 
-    def space(self, encoder: Encoder, exact: bool | None = False) -> Space:
-        """Open the features of this encoder, of images decoded exactly or quickly; None reads either."""
+    def space(self, encoder: Encoder) -> Space:
+        """Open the features of this encoder."""
         require_images(encoder, "a store of features")
         described = [_VERSION, encoder.fingerprint, encoder.preprocess.config(), encoder.width]
         self.refresh()
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-        return Space(self, digest[:20], encoder.width, exact)
+        return Space(self, digest[:20], encoder.width)
 
     def refresh(self) -> None:
         """List the files of the store again."""
@@ -206,8 +200,8 @@ class FeatureStore:
 class Space:
     """The stored features of one encoder, by content and view."""
 
-    def __init__(self, store: FeatureStore, name: str, width: int, exact: bool | None = False) -> None:
-        self.store, self.name, self.width, self.exact = store, name, width, exact
+    def __init__(self, store: FeatureStore, name: str, width: int) -> None:
+        self.store, self.name, self.width = store, name, width
 
     def __len__(self) -> int:
         counts = self.store.select("SELECT count(*) FROM features WHERE space = ?", self.name)
@@ -215,23 +209,19 @@ class Space:
 
     def get(self, key: bytes, view: int) -> np.ndarray | None:
         """Return the row [width] of an image and view, or None."""
-        views = [view, view, view]
-        if view == 0:
-            ids = DECODE_VIEW_IDS.values() if self.exact is None else [DECODE_VIEW_IDS[self.exact]] * 2
-            views[1:] = ids
-        query = 'SELECT view, "values", crc FROM features WHERE space = ? AND key = ? AND view IN (?, ?, ?)'
-        for number, values, crc in self.store.select(query, self.name, key, *views):
+        query = 'SELECT "values", crc FROM features WHERE space = ? AND key = ? AND view = ?'
+        for values, crc in self.store.select(query, self.name, key, view):
             if (
                 isinstance(values, bytes)
                 and len(values) == 4 * self.width
-                and crc == _crc(self.name, key, number, values)
+                and crc == _crc(self.name, key, view, values)
             ):
                 return np.frombuffer(values, np.float32)
             self.store.note_damaged_row()
         return None
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: np.ndarray) -> None:
-        """Write rows [R, width], all or none; for view 0 see `DECODE_VIEW_IDS`."""
+        """Write rows [R, width], all or none."""
         features = np.ascontiguousarray(features, dtype=np.float32)
         if features.shape != (len(keys), self.width) or len(views) != len(keys):
             raise InputError(f"expected [{len(keys)}, {self.width}] features, got {list(features.shape)}")

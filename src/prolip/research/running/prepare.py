@@ -168,9 +168,7 @@ class _Encoded:
                 self.progress(f"{self.benchmark.name} {split}", done, total)
 
         paths = [images.images[i] for i in indices]
-        found = extract(
-            self.encoder, paths, views=views, store=self.store, progress=tick, exact_decode=True
-        )  # as the paper's figures are measured
+        found = extract(self.encoder, paths, views=views, store=self.store, progress=tick)
         self.hashes[split] = dict(zip(indices, found.hashes, strict=True))
         return EncodedSplit(images.labels, found.features, np.array(indices, np.int64))
 
