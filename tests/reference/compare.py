@@ -15,7 +15,7 @@ from prolip.methods.base import Shape
 from prolip.research.catalogue.published import PROJECTIONS, published
 from prolip.solvers.threads import single_thread
 from reference import closed_forms as forms
-from reference import recipes
+from reference import newer, recipes
 from reference.problems import Problem, augmented, whu
 
 LIMITS = {"logits": 1e-2, "points": 0.3, "millions": 0.005}  # the paper prints two decimals of a million
@@ -59,8 +59,19 @@ CHECKS = (
     Check("tip_adapter", FORMULA, forms.tip_adapter),
     Check("tip_adapter_f", STEPS, recipes.tip_adapter_f),
     Check("tip_adapter_f_star", "LP++'s authors' steps and search", recipes.tip_adapter_f_star),
+    Check("tip_adapter, searched", "Tip-Adapter's search", newer.tip_adapter_searched),
+    Check("tip_adapter_f_star, shared", "LP++'s program as it runs", newer.tip_adapter_f_star_shared),
+    Check("clap_tip_adapter_f", "CLAP's authors' steps", newer.clap_tip_adapter_f),
     Check("gda", FORMULA, forms.gda),
+    Check("gda, grid", "the authors' search", newer.gda_grid),
     Check("proker", FORMULA, forms.proker),
+    Check("proker, grid", "the authors' search", newer.proker_grid),
+    Check("proker, imagenet", "the authors' constants", newer.proker_imagenet),
+    Check("timo", "the authors' steps and search", newer.timo),
+    Check("ape", FORMULA, newer.ape),
+    Check("tip_x", FORMULA, newer.tip_x),
+    Check("ss_text", FORMULA, newer.ss_text),
+    Check("wise_ft", "CLAP's authors' steps, half of the way", newer.wise_ft),
     Check("prolip+task_res, Adam", STEPS, recipes.prolip_and_task_res),
     Check("prolip+tip_adapter_f, Adam", STEPS, recipes.prolip_and_tip_adapter_f),
     Check("test-time ProLIP", FORMULA, recipes.test_time),

@@ -55,7 +55,9 @@ def list_methods(
         columns = ["method", "open-class", "trains", "parameters", "needs"]
         table(None, columns, [[m["name"], *_facts(m)] for m in found], right=9)
         return
-    table(None, ["method", "what it is"], [[m["name"], m["summary"]] for m in found], right=9)
+    for title, research in ((None, False), ("For experiments", True)):
+        rows = [[m["name"], m["summary"]] for m in found if methods.get(m["name"]).research == research]
+        table(title, ["method", "what it is"], rows, right=9)
     hint(f"\nOptions of one: [bold]{escape(program())} methods NAME[/]")
 
 

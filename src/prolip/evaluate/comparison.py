@@ -153,7 +153,7 @@ def cached_feature_methods(task: Task) -> list[Candidate]:
     found = [DEFAULT] if task.black_box else [DEFAULT, ON_FEATURES]
     for name, kind in methods.available().items():
         redundant = task.black_box and kind.redundant_on_black_box
-        if not (kind.trains_tower or redundant or name == DEFAULT.method):
+        if not (kind.trains_tower or kind.research or redundant or name == DEFAULT.method):
             found.append(Candidate(name))
     return found
 

@@ -82,6 +82,7 @@ class Method(ABC):
     open_class: ClassVar[bool] = False  # whether the fitted model can classify further classes
     size: ClassVar[str]  # how many numbers are trained, as the paper's "# params" column writes it
     needs: ClassVar[Capability] = Capability.EMBEDDINGS  # of the model
+    research: ClassVar[bool] = False  # for experiments: `prolip compare` leaves it out
     trains_tower: ClassVar[bool] = False  # a fit takes minutes, and is not cross-validated
     reads_images: ClassVar[bool] = False  # it runs the image tower: features are not enough
     redundant_on_black_box: ClassVar[bool] = False  # another method is the same where there is no head

@@ -34,7 +34,7 @@ from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
 
 ALPHA_GRID = tuple(10.0**e for e in (-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2))
-AUTHORS_GRID = tuple(10.0**e for e in range(-4, 3))
+DECADES = tuple(10.0**e for e in range(-4, 3))
 ONE_SHOT_ALPHA = 0.03
 
 
@@ -82,7 +82,7 @@ class GDA(Method):
             weight, bias = discriminants(part.task)
             f = unit_features(part.task.linear, part.x)
             pairs.append((task.scale * products(f, part.task.text.rows), products(f, weight) + bias))
-        grid = AUTHORS_GRID if authors else ALPHA_GRID
+        grid = DECADES if authors else ALPHA_GRID
         columns = [[zero + alpha * own for zero, own in pairs] for alpha in grid]
         return splits.choose(self, "alpha", grid, columns, by_accuracy=authors)
 
@@ -104,11 +104,15 @@ def discriminants(task: Task) -> tuple[Array, Array]:
     Less what all classes have in common, which is large: float32 then keeps the differences.
     """
     x, y = task.rows()
-    unit = unit_features(task.linear, x)
-    f = unit.astype(np.float64)
+    return discriminants_of(unit_features(task.linear, x), y, task.classes)
+
+
+def discriminants_of(samples: Array, y: Array, classes: int) -> tuple[Array, Array]:
+    """The same of samples [n, D] with labels [n]."""
+    f = samples.astype(np.float64)
     n, dim = f.shape
-    images = np.bincount(y, minlength=task.classes)
-    means = one_hot_sum(f, y, task.classes) / np.maximum(images, 1)[:, None]
+    images = np.bincount(y, minlength=classes)
+    means = one_hot_sum(f, y, classes) / np.maximum(images, 1)[:, None]
     centred = f - means[y]
     if np.vdot(centred, centred) <= 1e-12 * n:
         centred = f - f.mean(axis=0)
@@ -118,5 +122,5 @@ def discriminants(task: Task) -> tuple[Array, Array]:
     origin = f.mean(axis=0)
     means -= origin
     weight = dim * np.linalg.solve(system, means.T).T
-    bias = -math.log(task.classes) - weight @ origin - 0.5 * (weight * means).sum(axis=1)
-    return weight.astype(unit.dtype), bias.astype(unit.dtype)
+    bias = -math.log(classes) - weight @ origin - 0.5 * (weight * means).sum(axis=1)
+    return weight.astype(samples.dtype), bias.astype(samples.dtype)

@@ -27,7 +27,7 @@ from prolip.methods.base import REGISTERED, Method, check_type
 
 # Packages whose modules register methods, in the order in which a name is looked up. A package lists its
 # modules in MODULES, or all of them are imported.
-PACKAGES = ("prolip.methods", "prolip.research.towers")
+PACKAGES = ("prolip.methods", "prolip.research.methods", "prolip.research.towers")
 ENTRY_POINTS = "prolip.methods"  # a group: name of a method = its place
 SUMS = "prolip.methods.composition"  # the module of sums of methods
 PLACE = re.compile(r"\w+(?:\.\w+)*:\w+")

@@ -5,10 +5,13 @@
 keys K [n, D] are the unit embeddings of the support images (the mean over views), values V their one-hot
 labels. Three methods:
 
-    tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet
+    tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet; "auto"
+                         searches both (theirs: 200 betas and 20 alphas, ranges by dataset)
     tip_adapter_f        keys are trained, alpha = beta = 1, as the paper compares it
     tip_adapter_f_star   keys trained at beta = 1 and each alpha of 0, 1, .., 9; the best of the ten is kept,
-                         and alpha and beta are searched with its keys: 200 x 200 values from 0.1 to 50
+                         and alpha and beta are searched with its keys: 200 x 200 values from 0.1 to 50.
+                         As LP++'s program runs, the ten trainings share their keys, so that each continues
+                         from the last and the keys of the last are used: `shared_keys`
 
 Training is the authors': AdamW (rate 1e-3, eps 1e-4, weight decay 0.01), 20 epochs in batches of 256, a
 cosine. It has no penalty, hence no minimum to go to. tip_adapter_f keeps the best epoch on a validation set.
@@ -43,7 +46,7 @@ from prolip.methods.registry import register
 from prolip.methods.selection import Score, Split, Splits, Tuning
 from prolip.solvers.adam import Steps
 
-SEARCH_GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta
+BETAS_TRIED = 200  # that are searched
 STARTS = tuple(float(alpha) for alpha in range(10))  # that the keys of tip_adapter_f_star are trained at
 
 
@@ -87,6 +90,8 @@ class TipAdapter(LogitBiasMethod):
     ----------
     alpha, beta
         Weight and sharpness of the cache: numbers, or "auto" for both (searched).
+    max_alpha, max_beta, alphas
+        Where the search ends, and how many alphas it tries.
     seed
         Random seed for folds and batches.
     """
@@ -98,6 +103,9 @@ class TipAdapter(LogitBiasMethod):
     alpha: str | float = 1.17
     beta: str | float = 1.0
     seed: int = 0
+    max_alpha: float = 50.0
+    max_beta: float = 50.0
+    alphas: int = 200
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
@@ -118,7 +126,8 @@ class TipAdapter(LogitBiasMethod):
         if not splits.parts:
             start = selection.fallback(self, "alpha", _number(self.alpha), "alpha = beta = 1")
             return replace(start, method=replace(start.method, beta=_number(self.beta)))  # type: ignore[type-var]
-        alphas, betas = _values(self.alpha, SEARCH_GRID), _values(self.beta, SEARCH_GRID)
+        alphas = _values(self.alpha, search_values(self.max_alpha, self.alphas))
+        betas = _values(self.beta, search_values(self.max_beta, BETAS_TRIED))
         pairs = list(zip(splits.parts, keys, strict=True))
         right = np.sum(selection.in_parallel(lambda pair: count_right(*pair, alphas, betas), pairs), axis=0)
         beta, alpha = np.unravel_index(right.argmax(), right.shape)
@@ -191,9 +200,16 @@ class TipAdapterF(TipAdapter):
 
     def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
         """Keys trained from the support images, and a report of the training."""
+        return self.train_keys(task, context)
+
+    def train_keys(
+        self, task: Task, context: FitContext, start: Array | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Keys trained from `start`, or the support images."""
         term = self.bias(task, exact=False)
         steps = Steps(self.lr, self.epochs, decay=0.01, batch=self.batch, seed=self.seed)
-        trained = Sum(task, [term]).train(steps, best_epoch(term, context.validation), context.progress)
+        judge, first = best_epoch(term, context.validation), None if start is None else [start]
+        trained = Sum(task, [term]).train(steps, judge, context.progress, first)
         return trained.parameters[0][0], trained.report()
 
     def uses_validation(self) -> bool:
@@ -204,13 +220,20 @@ class TipAdapterF(TipAdapter):
 @register
 @dataclass(frozen=True)
 class TipAdapterFStar(TipAdapterF):
-    """Trained keys, searched alpha and beta."""
+    """Trained keys, searched alpha and beta.
+
+    Parameters
+    ----------
+    shared_keys
+        Whether each training continues from the last, as LP++'s program runs.
+    """
 
     name: ClassVar[str] = "tip_adapter_f_star"
     summary: ClassVar[str] = "Tip-Adapter-F*: trained keys, alpha and beta searched"
 
     alpha: str | float = "auto"
     beta: str | float = "auto"
+    shared_keys: bool = False
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Train at each of the first alphas, keep the best, and search alpha and beta with its keys."""
@@ -227,9 +250,22 @@ class TipAdapterFStar(TipAdapterF):
         fitted = Cache(task, _number(self.alpha), _number(self.beta)).fitted([keys])
         return replace(fitted, report=report)
 
+    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
+        """Keys trained from the support images; where shared, at each of the first alphas in turn."""
+        if not self.shared_keys:
+            return super().keys_of(task, context)
+        keys: Array | None = None
+        report: dict[str, Any] = {}
+        for alpha in STARTS:
+            keys, report = replace(self, alpha=alpha, beta=1.0).train_keys(task, context, keys)
+        assert keys is not None
+        return keys, report
+
     def _start(self, splits: Splits) -> tuple[TipAdapterFStar, list[Array]]:
         """With the alpha whose trained keys do best on held-out images (of equals the first); those keys."""
         best, kept, found = -1.0, replace(self, alpha=_number(self.alpha), beta=_number(self.beta)), []
+        if self.shared_keys:
+            return kept, kept.keys_of_parts(splits.parts)
         for alpha in _values(self.alpha, STARTS) if splits.parts else ():
             at = replace(kept, alpha=alpha)
             keys = at.keys_of_parts(splits.parts)
@@ -239,27 +275,41 @@ class TipAdapterFStar(TipAdapterF):
 
 
 def count_right(part: Split, keys: Array, alphas: Sequence[float], betas: Sequence[float]) -> Array:
-    """How many held-out images are right, [betas, alphas].
-
-    At one beta, an image is right where z_y + alpha c_y > z_k + alpha c_k for every other class k: between
-    the largest alpha that some k asks for, and the smallest that some k allows.
-    """
-    task, every = part.task, np.arange(len(part.y))
+    """How many held-out images are right, [betas, alphas]."""
+    task = part.task
     f = unit_features(task.linear, part.x)
-    zero, nearness = task.scale * products(f, task.text.rows), keys @ f.T - 1
-    ahead = zero[every, part.y, None] - zero  # [m, K]
-    ahead[every, part.y] = np.inf
-    right, tried = [], np.array(alphas)[:, None]
-    for beta in betas:
-        cached = by_class(np.exp(beta * nearness), task.y, task.classes)
-        gain = cached[every, part.y, None] - cached
-        with np.errstate(divide="ignore", invalid="ignore"):
-            turn = -ahead / gain
-        least = np.where(gain > 0, turn, -np.inf).max(axis=1)
-        most = np.where(gain < 0, turn, np.inf).min(axis=1)
-        least[((gain == 0) & (ahead <= 0)).any(axis=1)] = np.inf
-        right.append(((least < tried) & (tried < most)).sum(axis=1))
-    return np.array(right)
+    ahead, nearness = lead(task.scale * products(f, task.text.rows), part.y), keys @ f.T - 1
+    caches = (by_class(np.exp(beta * nearness), task.y, task.classes) for beta in betas)
+    return np.array([count_by_alpha(ahead, cached, part.y, alphas) for cached in caches])
+
+
+def lead(logits: Array, y: Array) -> Array:
+    """How far the true class of each image is ahead of every other, [m, K]; of itself, by infinity."""
+    every = np.arange(len(y))
+    ahead = logits[every, y, None] - logits
+    ahead[every, y] = np.inf
+    return ahead
+
+
+def count_by_alpha(ahead: Array, cached: Array, y: Array, alphas: Sequence[float]) -> Array:
+    """How many images are right by zero-shot + alpha x cached [m, K], for each alpha.
+
+    An image is right where z_y + alpha c_y > z_k + alpha c_k for every other class k: between the largest
+    alpha that some k asks for, and the smallest that some k allows.
+    """
+    gain = cached[np.arange(len(y)), y, None] - cached
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turn = -ahead / gain
+    least = np.where(gain > 0, turn, -np.inf).max(axis=1)
+    most = np.where(gain < 0, turn, np.inf).min(axis=1)
+    least[((gain == 0) & (ahead <= 0)).any(axis=1)] = np.inf
+    tried = np.array(alphas)[:, None]
+    return ((least < tried) & (tried < most)).sum(axis=1)
+
+
+def search_values(largest: float, count: int) -> tuple[float, ...]:
+    """Values from 0.1 up to the largest, as Tip-Adapter's authors and those after them space them."""
+    return tuple(0.1 + i * (largest - 0.1) / count for i in range(count))
 
 
 def _values(given: str | float, grid: Sequence[float]) -> Sequence[float]:

@@ -16,7 +16,15 @@ import prolip
 from prolip import methods
 from prolip.research.protocols.run import Run
 
-_SOURCES = ("core", "solvers", "methods", "evaluate", "data/sampling.py", "research/protocols")
+_SOURCES = (
+    "core",
+    "solvers",
+    "methods",
+    "evaluate",
+    "data/sampling.py",
+    "research/methods",
+    "research/protocols",
+)
 _LIBRARIES = ("numpy", "scipy", "onnxruntime")
 _TOWER_SOURCES = ("encoders", "features", "research/towers")
 _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "peft", "pillow")

@@ -83,6 +83,7 @@ class TowerMethod(Method):
     """A method whose gradients go through the text tower or the image tower."""
 
     trains_tower: ClassVar[bool] = True
+    research: ClassVar[bool] = True
 
     seed: int  # options that every subclass has,
     view_area: float  # and those that train on images
