@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import threading
+import time
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
@@ -42,6 +43,15 @@ class Client:
         query = {"name": name, "group": group, **({} if label is None else {"label": label})}
         status, _, body = self.raw("POST", f"/api/images?{urlencode(query)}", data)
         return status, json.loads(body)
+
+    def until(self, ready):
+        """The project, once `ready` says so of it."""
+        for _ in range(600):
+            _, found = self.json("GET", "/api/project")
+            if ready(found):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"never came: {found['figures']}")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder, self.faults, self.requests, self.cut = Path(folder), set(), [], set()
+        self.pause = 0.05  # seconds after each fifth of a file, where it is "slow"
 
     @property
     def address(self):
@@ -112,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         for place in range(start, len(content), step):
             self.wfile.write(content[place : place + step])
             self.wfile.flush()
-            time.sleep(0.05 if "slow" in faults else 0)
+            time.sleep(self.server.pause if "slow" in faults else 0)
         return None
 
 

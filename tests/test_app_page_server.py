@@ -23,7 +23,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
-from prolip.app import trainer
+from prolip.app import encoding, trainer
 from prolip.app.guard import Access
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
@@ -42,16 +42,6 @@ def page(tmp_path, offline):
             yield Client(port)
 
 
-def until(page, ready):
-    """The project, once `ready` says so of it."""
-    for _ in range(600):
-        _, found = page.json("GET", "/api/project")
-        if ready(found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"never came: {found['figures']}")
-
-
 def train(page, count=4):
     """Three classes of colours; their ids by name."""
     ids = {}
@@ -60,9 +50,7 @@ def train(page, count=4):
         for i in range(count):
             status, _ = page.upload(png(blotch(colour, 10 * k + i)), ids[name])
             assert status == 200
-    until(
-        page, lambda found: found["waiting"] == 0 and len(found["figures"].get("held_out", ())) == 3 * count
-    )
+    page.until(lambda found: found["waiting"] == 0 and len(found["figures"].get("held_out", ())) == 3 * count)
     return ids
 
 
@@ -91,29 +79,89 @@ def test_from_images_to_predictions_to_an_export_that_agrees(page, tmp_path, off
 def test_a_wrong_label_is_found_and_corrected(page):
     ids = train(page, 5)
     odd = page.upload(png(blotch(COLOURS["red"], 77)), ids["green"])[1]["image"]
-    found = until(page, lambda found: odd in found["figures"].get("label_errors", ()))
+    found = page.until(lambda found: odd in found["figures"].get("label_errors", ()))
     assert found["figures"]["held_out"][odd][0] == ids["red"]
     page.json("POST", "/api/label", {"images": [odd], "label": ids["red"]})
-    found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
+    found = page.until(lambda found: found["figures"]["revision"] == found["revision"])
     assert odd not in found["figures"]["label_errors"]
     assert found["figures"]["held_out"][odd][0] == ids["red"]
+
+
+def test_label_errors_are_those_of_check(page, photos, prolip):
+    """Of the same files: `check` lists exactly what the page marks."""
+    ids = {}
+    odd = {"green": (200, 40, 40), "blue": (40, 180, 40)}
+    for name in COLOURS:
+        folder = photos / "train" / name
+        if name in odd:
+            blotch(odd[name], 900).save(folder / "odd.png")
+        ids[name] = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        for path in sorted(folder.iterdir()):
+            page.upload(path.read_bytes(), ids[name], name=f"{name}/{path.name}")
+    found = page.until(lambda found: len(found["figures"].get("held_out", ())) == 20)
+    names = {key: name for name, key in ids.items()}
+    marked = {
+        (found["images"][key]["name"], names[suggestion])
+        for key, suggestion in found["figures"]["label_errors"].items()
+    }
+    listed = json.loads(prolip("check", photos / "train", "--json")[1])["findings"]
+    wrong = [row for row in listed if row["kind"] == "wrong-label"]
+    assert marked == {("/".join(row["path"].split("/")[-2:]), row["suggestion"]) for row in wrong}
+    assert ("green/odd.png", "red") in marked
+
+
+def test_figures_are_those_of_fit(page, photos, offline):
+    clf = FewShotClassifier(offline, store=False).fit(photos / "train")
+    for name in COLOURS:
+        key = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        for path in sorted((photos / "train" / name).iterdir()):
+            page.upload(path.read_bytes(), key)
+    found = page.until(
+        lambda found: len(found["figures"].get("held_out", ())) == 18 and found["slow"].get("curve")
+    )
+    expected = clf.model_.confidence.figures
+    assert found["figures"]["accuracy"] == pytest.approx(expected.accuracy)
+    assert found["figures"]["interval"] == pytest.approx(expected.accuracy_interval)
+    assert found["figures"]["zero_shot_accuracy"] == pytest.approx(expected.zero_shot_accuracy)
+    assert found["slow"]["curve"]["now"]["accuracy"] == pytest.approx(expected.accuracy)
+
+
+def test_unlabelled_images_are_found_by_words_and_by_an_image(page):
+    ids = train(page)
+    kept = {
+        page.upload(png(blotch(colour, 500 + i)))[1]["image"]: name
+        for name, colour in COLOURS.items()
+        for i in range(3)
+    }
+    page.until(lambda found: found["waiting"] == 0)
+    first, second, third, *rest = page.json("POST", "/api/search", {"words": "green"})[1]["images"]
+    assert {kept[first], kept[second], kept[third]} == {"green"}
+    assert len(rest) == 6
+    like = next(image for image, name in kept.items() if name == "blue")
+    found = page.json("POST", "/api/search", {"like": like})[1]["images"]
+    assert like not in found
+    assert {kept[image] for image in found[:2]} == {"blue"}
+    page.json("POST", "/api/label", {"images": found[:2], "label": ids["blue"]})
+    assert len(page.json("POST", "/api/search", {"like": found[0]})[1]["images"]) == 7
+    for nothing in ({}, {"words": " "}, {"like": "0" * 64}):
+        assert page.json("POST", "/api/search", nothing)[0] == 400
 
 
 def test_unlabelled_images_get_predictions_and_a_queue(page):
     ids = train(page)
     kept = [page.upload(png(blotch(COLOURS["green"], 50 + i)))[1]["image"] for i in range(3)]
-    found = until(page, lambda found: set(found["slow"].get("queue", ())) == set(kept))
+    found = page.until(lambda found: set(found["slow"].get("queue", ())) == set(kept))
     assert {found["figures"]["predictions"][image][0] for image in kept} == {ids["green"]}
     assert found["slow"]["duplicates"] == [] or all(len(group) > 1 for group in found["slow"]["duplicates"])
 
 
 def test_words_for_a_class_count(page, tmp_path):
     ids = train(page)
-    before = page.json("GET", "/api/project")[1]["figures"]["classes"][ids["red"]]["zero_shot_accuracy"]
+    before = page.json("GET", "/api/project")[1]["figures"]["zero_shot_accuracy"]
     page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
-    found = until(page, lambda found: found["figures"]["revision"] == found["revision"])
+    found = page.until(lambda found: found["figures"]["revision"] == found["revision"])
     assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
-    assert found["figures"]["classes"][ids["red"]]["zero_shot_accuracy"] <= before
+    assert found["figures"]["zero_shot_accuracy"] < before
     _, _, packed = page.raw("GET", "/api/export/prolip")
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
     clf = FewShotClassifier.load(tmp_path / "out" / "p-prolip")
@@ -153,14 +201,14 @@ def test_features_that_cannot_be_written_are_learned_from_and_every_page_says_so
         raise ProlipError("no space left on the disk")
 
     monkeypatch.setattr(Space, "add", full)
-    monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(encoding, "RETRY_PAUSE", 0.01)
     ids = train(page)
     found = page.json("GET", "/api/project")[1]
     assert found["figures"]["ready"]
     assert "no space left" in found["trouble"]
     monkeypatch.undo()
     page.upload(png(blotch(COLOURS["red"], 99)), ids["red"])
-    until(page, lambda found: found["waiting"] == 0 and found["trouble"] == "")
+    page.until(lambda found: found["waiting"] == 0 and found["trouble"] == "")
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "Vögel \u202e 'and' \"more\"", "..."])

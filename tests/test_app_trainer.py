@@ -8,7 +8,7 @@ import pytest
 
 from app_server import png
 from pictures import COLOURS, blotch
-from prolip.app import edits, trainer
+from prolip.app import edits, encoding, trainer
 from prolip.app.project import Project
 
 
@@ -35,7 +35,7 @@ class Recorder:
             time.sleep(0.01)
 
     def wait_until_trained(self):
-        self.wait(lambda: not self.trainer.waiting() and self.fits()[-1:] and self.is_current())
+        self.wait(lambda: not self.trainer.encoded.waiting() and self.fits()[-1:] and self.is_current())
 
     def is_current(self):
         return self.trainer.figures["revision"] == self.project.revision
@@ -84,15 +84,15 @@ def test_an_image_that_is_added_after_a_while_is_encoded_first_too(recorder, mon
 def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder, monkeypatch):
     images = recorder.add("red", range(3)) + recorder.add("green", range(20, 23))
     recorder.wait_until_trained()
-    real, entered, go = trainer.extract, threading.Event(), threading.Event()
+    real, entered, go = encoding.extract, threading.Event(), threading.Event()
 
     def slow(*arguments, **options):
         entered.set()
         assert go.wait(60)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(trainer, "extract", slow)
-    monkeypatch.setattr(trainer, "ENCODE_BATCH", 1)
+    monkeypatch.setattr(encoding, "extract", slow)
+    monkeypatch.setattr(encoding, "ENCODE_BATCH", 1)
     new = recorder.add("red", range(50, 52))
     assert entered.wait(60)
     recorder.project.commit(lambda state: edits.label_images(state, [images[0]], "2"))
@@ -106,7 +106,7 @@ def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder,
 
 def test_a_long_drop_shows_figures_on_the_way(recorder, monkeypatch):
     monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.01)
-    monkeypatch.setattr(trainer, "ENCODE_BATCH", 2)
+    monkeypatch.setattr(encoding, "ENCODE_BATCH", 2)
     before = len(recorder.fits())
     recorder.add("red", range(6))
     recorder.add("green", range(20, 26))

@@ -48,25 +48,30 @@ def search(
     listed = as_images(images)
     source = ImageSource.of(encoder, reading)
     found = source.features(listed, progress=progress)
-    embeddings = embed(encoder, found.features[0], fitted)
-    scores = embeddings @ query(source, words, like, fitted)
-    order = np.argsort(-scores, kind="stable")[:top]
-    return [SearchResult(found.kept[i], listed[found.kept[i]], float(scores[i])) for i in order]
+    example = None if like is None else source.features([like]).features[0, 0]
+    ranked = rank(encoder, found.features[0], words, example, fitted)[:top]
+    return [SearchResult(found.kept[i], listed[found.kept[i]], score) for i, score in ranked]
+
+
+def rank(
+    encoder: Encoder, x: Array, words: str | None, like: Array | None, fitted: Projected | None = None
+) -> list[tuple[int, float]]:
+    """Rank features [n, width] by words, or by the features [width] of an example, or by the mean of both.
+
+    Returns indices and cosines, the nearest first.
+    """
+    rows = []
+    if words is not None:
+        rows.append(text_row(encoder, words))
+    if like is not None:
+        rows.append(embed(encoder, like[None], fitted)[0])
+    scores = embed(encoder, x, fitted) @ unit_rows(np.mean(rows, axis=0, keepdims=True))[0]
+    return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
 
 
 def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
     """Return unit embeddings [n, D] of features [n, width]."""
     return unit_rows(encoder.head(x)) if fitted is None else fitted.embed(x)
-
-
-def query(source: ImageSource, words: str | None, like: Any, fitted: Projected | None = None) -> Array:
-    """Return the direction [D] of words and of an image: the mean, where both are given."""
-    encoder, rows = source.encoder, []
-    if words is not None:
-        rows.append(text_row(encoder, words))
-    if like is not None:
-        rows.append(embed(encoder, source.features([like]).features[0], fitted)[0])
-    return unit_rows(np.mean(rows, axis=0, keepdims=True))[0]
 
 
 def text_row(encoder: Encoder, words: str, prompts: Sequence[str] = PROMPTS) -> Array:

@@ -5,7 +5,7 @@ Everything here is a function from one snapshot of a project to JSON. Images and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ import numpy as np
 from prolip.api.grow import learning_curve
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
+from prolip.api.search import rank
+from prolip.app.encoding import EncodedProject
 from prolip.app.state import State
-from prolip.core import UsageError
+from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array
-from prolip.evaluate import metrics
 from prolip.evaluate.duplicates import groups, near_duplicates, open_signature
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.suggestions import suggest
+from prolip.export.write import formats
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
@@ -70,14 +72,9 @@ def training_figures(snapshot: TrainedSnapshot, before: Mapping[str, Any]) -> di
     if model is None:
         return {"type": "figures", "revision": snapshot.revision, "ready": False, "classes": {}}
     figures = model.confidence.figures
-    zero_shot = metrics.per_class_accuracy(model.zero_shot().logits(training.x), training.y)
     per_class = figures.per_class or [None] * len(training.classes)
     classes = {
-        key: {
-            "accuracy": per_class[k],
-            "before": before.get("classes", {}).get(key, {}).get("accuracy"),
-            "zero_shot_accuracy": zero_shot[k],
-        }
+        key: {"accuracy": per_class[k], "before": before.get("classes", {}).get(key, {}).get("accuracy")}
         for k, key in enumerate(training.classes)
     }
     held_out, label_errors = _held_out(snapshot, model)
@@ -88,11 +85,15 @@ def training_figures(snapshot: TrainedSnapshot, before: Mapping[str, Any]) -> di
         "ready": True,
         "classes": classes,
         "accuracy": figures.accuracy,
+        "interval": figures.accuracy_interval,
+        "too_few": figures.too_few,
+        "zero_shot_accuracy": figures.zero_shot_accuracy,  # of the same images
         "before": before.get("accuracy"),
         "flips": count_flips(before.get("held_out", {}), held_out, labels),
         "held_out": held_out,
         "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
         "predictions": _predictions(snapshot, model),
+        "targets": ["prolip", *formats(model.fitted, model.encoder)],
     }
 
 
@@ -136,6 +137,35 @@ def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, li
     found = predict(model, x, PredictOptions(reject=True))
     rows = zip(images, found.best, found.confidence, found.is_rejected, strict=True)
     return {key: [snapshot.training.classes[k], round(float(p), 4), no] for key, k, p, no in rows}
+
+
+def search(
+    encoded: EncodedProject,
+    trained: TrainedSnapshot,
+    images: Sequence[str],
+    words: str | None = None,
+    like: str | None = None,
+) -> list[str]:
+    """Rank those of the images that are encoded by words, or by another image; the nearest first.
+
+    The adapted projection is used where there is one.
+    """
+    known = [key for key in images if key in encoded.features and key != like]
+    if not (words and words.strip()) and like is None:
+        raise UsageError("write what to search for")
+    if like is not None and like not in encoded.features:
+        raise UsageError("this image is not encoded yet: try again in a moment")
+    if not known:
+        return []
+    fitted = trained.model.fitted if trained.model and trained.model.encoder is encoded.encoder else None
+    ranked = rank(
+        encoded.encoder,
+        np.stack([encoded.features[key] for key in known]),
+        words,
+        None if like is None else encoded.features[like],
+        fitted if isinstance(fitted, Projected) else None,
+    )
+    return [known[i] for i, _ in ranked]
 
 
 # Slow figures. Each takes seconds for a large project.

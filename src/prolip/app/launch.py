@@ -77,7 +77,7 @@ def open_app(
         project = stack.enter_context(Project.open(folder, encoder))
         port = bound.getsockname()[1]
         access = Access.at(host, port, secret, page_server.OPEN_PATHS)
-        page = page_server.PageServer(project, encoder, access)
+        page = page_server.PageServer(project, encoder, access, device)
         link = f"{http_server.local_url(host, port)}#token={quote(secret, safe='')}"
 
         def on_start() -> None:

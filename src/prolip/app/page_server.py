@@ -25,9 +25,10 @@ from prolip.api import save
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.app import edits
+from prolip.app.base_models import BaseModels
 from prolip.app.batcher import Batcher
 from prolip.app.events import Events
-from prolip.app.figures import TrainedSnapshot
+from prolip.app.figures import TrainedSnapshot, search
 from prolip.app.guard import Access, Guard, read_body
 from prolip.app.images import PREVIEW_SIDE, THUMBNAIL_SIDE, UPLOAD_LIMIT, thumbnail
 from prolip.app.project import Project
@@ -38,25 +39,26 @@ from prolip.app.workers import LargeImageQueue, WorkerPool
 from prolip.core import UsageError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
-from prolip.export.checkpoint import LIBRARIES
 from prolip.io.reading import read_bytes
 from prolip.io.writing import temporary
 
 STATIC = Path(__file__).parent / "static"
 OPEN_PATHS = ("/static/", "/api/session")
 BLOCK = 1 << 20
+MAX_FOUND = 500  # images in the response to a search
 IMMUTABLE = {"cache-control": "private, max-age=31536000, immutable"}  # an image's id is its content
 
 
 class PageServer:
     """The handlers of one open project."""
 
-    def __init__(self, project: Project, encoder: Encoder, access: Access) -> None:
-        self.project, self.encoder, self.access = project, encoder, access
+    def __init__(self, project: Project, encoder: Encoder, access: Access, device: str = "auto") -> None:
+        self.project, self.access = project, access
         self.events, self._batcher = Events(), Batcher(encoder)
         self._pool, self._image_pool = WorkerPool(), WorkerPool()  # edits do not wait for images
         self._large_images = LargeImageQueue()
         self.trainer = Trainer(project, encoder, self.events.publish)
+        self.base_models = BaseModels(project, self.trainer, self.events.publish, device)
         project.subscribe(self._on_change)
 
     def application(self) -> Guard:
@@ -78,6 +80,10 @@ class PageServer:
             Route("/api/remove", self.remove, methods=["POST"]),
             Route("/api/undo", self.undo, methods=["POST"]),
             Route("/api/try", self.predict, methods=["POST"]),
+            Route("/api/search", self.search, methods=["POST"]),
+            Route("/api/models", self.list_models),
+            Route("/api/model", self.choose_model, methods=["POST"]),
+            Route("/api/model", self.cancel_model, methods=["DELETE"]),
             Route("/api/export/{target}", self.export),
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan)
@@ -88,6 +94,7 @@ class PageServer:
         self.events.attach()
         self.trainer.start()
         yield
+        self.base_models.cancel()
         for each in (self.trainer, self._batcher, self._image_pool, self._pool):
             each.close()
 
@@ -109,23 +116,23 @@ class PageServer:
     async def everything(self, request: Request) -> Response:
         """Return all that a page shows when it is opened."""
         project, trainer, state = self.project, self.trainer, self.project.state
+        encoded = trainer.encoded
         return JSONResponse(
             {
                 "revision": project.revision,
                 "name": project.name,
                 "folder": str(project.folder),
-                "model": project.model,
                 "version": prolip.__version__,
+                **self.base_models.as_json(),
                 "templates": list(trainer.recipe.templates),
                 "classes": {key: asdict(row) for key, row in state.classes.items()},
                 "images": {key: asdict(row) for key, row in state.images.items()},
                 "undo": project.can_undo,
                 "figures": trainer.figures,
                 "slow": trainer.slow,
-                "waiting": len(trainer.waiting()),
-                "bad": trainer.bad,
+                "waiting": len(encoded.waiting()),
+                "bad": encoded.bad,
                 "trouble": trainer.trouble,
-                "targets": export_targets(self.encoder),
             }
         )
 
@@ -223,16 +230,45 @@ class PageServer:
         """Classify an image; it is not added to the project."""
         data = await read_body(request, UPLOAD_LIMIT)
         trained = self.trainer.trained
-        postprocess = partial(predictions, trained, _require_model(trained))
+        model = _require_model(trained)
+        if self._batcher.encoder is not model.encoder:
+            asyncio.get_running_loop().run_in_executor(None, self._batcher.close)
+            self._batcher = Batcher(model.encoder)
+        batcher, postprocess = self._batcher, partial(predictions, trained, model)
         found = await self._large_images.run(
-            lambda max_pixels: asyncio.wrap_future(self._batcher.submit(data, postprocess, max_pixels))
+            lambda max_pixels: asyncio.wrap_future(batcher.submit(data, postprocess, max_pixels))
         )
         return JSONResponse(found)
+
+    async def search(self, request: Request) -> Response:
+        """Rank images without a label by words, or by an image of the project; the nearest first."""
+        fields = await read_object(request)
+        words, like = text_field(fields, "words"), text_field(fields, "like")
+        images = self.project.state.members(None)
+        found = await self._pool.run(search, self.trainer.encoded, self.trainer.trained, images, words, like)
+        return JSONResponse({"images": found[:MAX_FOUND]})
+
+    # Base models
+
+    async def list_models(self, request: Request) -> Response:
+        """Return the base models that can be chosen."""
+        return JSONResponse(await self._pool.run(self.base_models.rows))
+
+    async def choose_model(self, request: Request) -> Response:
+        """Begin to change to another base model; events report the progress."""
+        name = text_field(await read_object(request), "name") or ""
+        await self._pool.run(self.base_models.choose, name)
+        return JSONResponse({})
+
+    async def cancel_model(self, request: Request) -> Response:
+        """Cancel the change to another base model, or dismiss its result."""
+        self.base_models.cancel()
+        return JSONResponse({})
 
     async def export(self, request: Request) -> Response:
         """Return the model as a .zip with a model card; it is checked as it is written."""
         target, model = request.path_params["target"], _require_model(self.trainer.trained)
-        if target not in export_targets(self.encoder):
+        if target not in self.trainer.figures["targets"]:
             raise HTTPException(404, f"there is no export called {target[:40]!r} for this model")
         name = f"{file_name(self.project.name)}-{target}"
         packed, size = await self._pool.run(pack, model, target, self.project.folder, name)
@@ -244,12 +280,6 @@ class PageServer:
 def file_name(name: str) -> str:
     """Replace what some system does not allow in a file name: keep letters and digits of any script, - . _"""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "project"
-
-
-def export_targets(encoder: Encoder) -> list[str]:
-    """List the formats that a model of this encoder can be exported to."""
-    has_library = encoder.library is not None
-    return ["prolip", "onnx", "adapter", *(LIBRARIES if has_library else ())]
 
 
 def predictions(trained: TrainedSnapshot, model: AdaptedModel, x: Array) -> list[dict[str, Any]]:
@@ -268,8 +298,8 @@ def pack(model: AdaptedModel, target: str, folder: Path, name: str) -> tuple[IO[
         else:
             save.export(model, made / name, [target])
         with zipfile.ZipFile(packed, "w") as archive:  # not compressed: weights do not shrink
-            for file in sorted((made / name).iterdir()):
-                archive.write(file, f"{name}/{file.name}")
+            for file in sorted(file for file in (made / name).rglob("*") if file.is_file()):
+                archive.write(file, file.relative_to(made).as_posix())
     size = packed.tell()
     packed.seek(0)
     return packed, size

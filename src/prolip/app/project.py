@@ -101,14 +101,18 @@ class Project:
         found = cls.base_model(folder)
         about, is_new = folder / "project.json", not (folder / "project.json").is_file()
         model = found if encoder is None else BaseModel(encoder.name, encoder.fingerprint)
-        content = to_json({"format": FORMAT, "model": model.name, "fingerprint": model.fingerprint})
         if is_new:
-            write_bytes(about, content, durable=True)
+            _write_about(about, model)
         _require_no_links(folder)
         with Journal.open(folder) as journal:
             if model != found and not is_new:
-                write_bytes(about, content, durable=True)
+                _write_about(about, model)
             yield cls(folder, model.name, journal)
+
+    def set_model(self, encoder: Encoder) -> None:
+        """Make another encoder the base model."""
+        _write_about(self.folder / "project.json", BaseModel(encoder.name, encoder.fingerprint))
+        self.model = encoder.name
 
     @property
     def name(self) -> str:
@@ -203,6 +207,11 @@ class Project:
                 self.image(image).unlink(missing_ok=True)
                 self.thumbnail(image).unlink(missing_ok=True)
             history.forget_images(unused)
+
+
+def _write_about(path: Path, model: BaseModel) -> None:
+    content = {"format": FORMAT, "model": model.name, "fingerprint": model.fingerprint}
+    write_bytes(path, to_json(content), durable=True)
 
 
 def _require_plain(path: Path) -> None:

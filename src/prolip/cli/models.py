@@ -22,41 +22,24 @@ def list_models(ctx: click.Context) -> None:
     """Print the table, unless a subcommand follows."""
     if ctx.invoked_subcommand is not None:
         return
-    from prolip.encoders import MODELS
-    from prolip.encoders.pretrained import is_here, read_speed
+    from prolip.encoders.pretrained import list_models as describe
 
-    found: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "title": model.title,
-            "megabytes": model.megabytes,
-            "licence": model.licence,
-            "downloaded": is_here(name),
-            "images_per_second": read_speed(name),
-            "precision": model.precision,
-            "width": model.width,
-            "repository": model.repository,
-        }
-        for name, model in MODELS.items()
-    ]
+    found = describe()
     if OUTPUT.get().json:
         print_json(found)
         return
-    offline = [
-        ["offline", "two small networks, not CLIP", "installed", "-", "yes", _rate(read_speed("offline"))]
-    ]
     rows = [
         [
             model["name"],
             model["title"],
-            f"{model['megabytes']} MB",
-            model["licence"],
+            f"{model['megabytes']} MB" if model["megabytes"] else "installed",
+            model["licence"] or "-",
             "yes" if model["downloaded"] else "no",
             _rate(model["images_per_second"]),
         ]
         for model in found
     ]
-    table(None, ["name", "model", "download", "licence", "here", "images/s"], offline + rows, right=5)
+    table(None, ["name", "model", "download", "licence", "here", "images/s"], rows, right=5)
     hint(
         "Download one with [bold]prolip models get clip[/], "
         "then [bold]prolip fit photos/ -o my-model --model clip[/]."

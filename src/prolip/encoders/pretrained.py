@@ -61,6 +61,33 @@ _TABLE = Path(__file__).with_suffix(".json").read_text("utf-8")
 MODELS = {name: PretrainedModel(**about) for name, about in json.loads(_TABLE).items()}
 
 
+def list_models() -> list[dict[str, Any]]:
+    """List `offline` and the models that have a short name, and what is known about them here."""
+    offline = {
+        "name": "offline",
+        "title": "two small networks, not CLIP",
+        "megabytes": 0,
+        "licence": None,
+        "free": True,
+        "downloaded": True,
+    }
+    pretrained = [
+        {
+            "name": name,
+            "title": model.title,
+            "megabytes": model.megabytes,
+            "licence": model.licence,
+            "free": model.free,
+            "downloaded": is_here(name),
+            "precision": model.precision,
+            "width": model.width,
+            "repository": model.repository,
+        }
+        for name, model in MODELS.items()
+    ]
+    return [{**row, "images_per_second": read_speed(row["name"])} for row in (offline, *pretrained)]
+
+
 class DownloadRequiredError(ModelError):
     """A model is not on this machine, and nobody said that it may be downloaded."""
 

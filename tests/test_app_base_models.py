@@ -1,0 +1,113 @@
+"""Another base model for a project: downloaded from a hub on this machine, compared, and left again."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `app` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+
+from app_server import TOKEN, Client, png, running
+from graph_models import WIDTH, write_graphs
+from hub_server import serving
+from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier
+from prolip.app.guard import Access
+from prolip.app.launch import load_encoder
+from prolip.app.page_server import OPEN_PATHS, PageServer
+from prolip.app.project import Project
+from prolip.encoders import MODELS
+from prolip.encoders.pretrained import PretrainedModel, find_files, find_source
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub that has the model `tiny`, whose licence is not free."""
+    write_graphs(tmp_path / "hub" / "owner" / "tiny")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    for name in ("tiny", "missing"):
+        about = PretrainedModel(name, f"owner/{name}", "fp32", 24, "research use", WIDTH, free=False)
+        monkeypatch.setitem(MODELS, name, about)
+    with serving(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        yield hub
+
+
+@pytest.fixture
+def page(hub, tmp_path, offline):
+    """A running page with three classes of colours."""
+    with Project.open(tmp_path / "p") as project:
+
+        def make(port):
+            return PageServer(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
+
+        with running(make) as port:
+            page = Client(port)
+            for k, (name, colour) in enumerate(COLOURS.items()):
+                key = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+                for i in range(4):
+                    page.upload(png(blotch(colour, 10 * k + i)), key)
+            page.until(lambda found: len(found["figures"].get("held_out", ())) == 12)
+            yield page
+
+
+def choose(page, name):
+    assert page.json("POST", "/api/model", {"name": name})[0] == 200
+    return page.until(lambda found: found["change"] is None or found["change"]["step"] in ("done", "failed"))
+
+
+def test_a_model_is_downloaded_compared_used_and_left(page, hub, tmp_path, offline, monkeypatch):
+    rows = {row["name"]: row for row in page.json("GET", "/api/models")[1]}
+    assert rows["offline"]["downloaded"]
+    assert (rows["tiny"]["downloaded"], rows["tiny"]["free"], rows["tiny"]["megabytes"]) == (False, False, 24)
+    assert hub.requests == []
+
+    found = choose(page, "tiny")
+    before, after = found["change"]["before"], found["change"]["after"]
+    assert (found["model"], before["model"], after["model"]) == ("tiny", "offline", "tiny")
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
+    labels = [name for name in COLOURS for _ in range(4)]
+    for one in (before, after):
+        clf = FewShotClassifier(one["model"], store=False).fit(images, labels)
+        assert one["accuracy"] == pytest.approx(clf.model_.confidence.figures.accuracy)
+        assert one["images"] == 12
+    unseen = png(blotch(COLOURS["blue"], 99))
+    assert page.raw("POST", "/api/try", unseen)[0] == 200
+    assert load_encoder(tmp_path / "p").name == "tiny", "the project opens with it again"
+
+    page.upload(png(blotch(COLOURS["red"], 77)), "1")
+    page.until(lambda found: len(found["figures"]["held_out"]) == 13)
+    real, encoded = offline.encode, []
+    monkeypatch.setattr(offline, "encode", lambda pixels: (encoded.append(len(pixels)), real(pixels))[1])
+    hub.requests.clear()
+    found = choose(page, "offline")
+    assert (found["model"], found["change"]["before"]["images"]) == ("offline", 13)
+    assert found["waiting"] == 0
+    assert hub.requests == []
+    assert sum(encoded) == 1, "features of both models are kept"
+    assert page.raw("POST", "/api/try", unseen)[0] == 200
+    page.json("DELETE", "/api/model")
+    assert page.json("GET", "/api/project")[1]["change"] is None
+
+
+def test_a_download_is_cancelled(page, hub):
+    write_graphs(hub.folder / "owner" / "tiny", padding=8_000_000)
+    hub.faults.add("slow")
+    hub.pause = 0.3
+    page.json("POST", "/api/model", {"name": "tiny"})
+    page.until(lambda found: found["change"]["step"] == "download" and found["change"]["done"] > 0)
+    page.json("DELETE", "/api/model")
+    found = page.json("GET", "/api/project")[1]
+    assert (found["change"], found["model"]) == (None, "offline")
+    assert find_files(find_source("tiny")) is None
+    hub.faults.clear()
+    assert choose(page, "tiny")["model"] == "tiny"
+
+
+def test_a_model_that_cannot_be_had_is_reported_and_the_old_one_stays(page):
+    found = choose(page, "missing")
+    assert found["change"]["step"] == "failed"
+    assert "missing" in found["change"]["error"]
+    assert found["model"] == "offline"
+    assert page.raw("POST", "/api/try", png(blotch(COLOURS["blue"], 99)))[0] == 200
+    for unknown in ("nosuch", "hf:owner/model", "/etc", ""):
+        assert page.json("POST", "/api/model", {"name": unknown})[0] == 400
