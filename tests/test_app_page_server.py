@@ -138,12 +138,14 @@ def test_unlabelled_images_are_found_by_words_and_by_an_image(page):
     assert {kept[first], kept[second], kept[third]} == {"green"}
     assert len(rest) == 6
     like = next(image for image, name in kept.items() if name == "blue")
-    found = page.json("POST", "/api/search", {"like": like})[1]["images"]
-    assert like not in found
-    assert {kept[image] for image in found[:2]} == {"blue"}
+    found = page.json("POST", "/api/search", {"like": [like]})[1]["images"]
+    assert found[0] == like
+    assert {kept[image] for image in found[:3]} == {"blue"}
     page.json("POST", "/api/label", {"images": found[:2], "label": ids["blue"]})
-    assert len(page.json("POST", "/api/search", {"like": found[0]})[1]["images"]) == 7
-    for nothing in ({}, {"words": " "}, {"like": "0" * 64}):
+    both = page.json("POST", "/api/search", {"words": "blue", "like": found[:2]})[1]["images"]
+    assert len(both) == 7, "those with a label are not searched, but may be examples"
+    assert both[0] == found[2]
+    for nothing in ({}, {"words": " "}, {"like": ["0" * 64]}, {"like": []}):
         assert page.json("POST", "/api/search", nothing)[0] == 400
 
 

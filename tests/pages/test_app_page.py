@@ -38,9 +38,8 @@ DROP = """(element, files) => {
 
 
 @contextmanager
-def program(folder, port=0, token=TOKEN):
+def program(folder, port=0, token=TOKEN, command="from prolip.cli import main; main()"):
     """`prolip app` as a user starts it; yields the process and its address."""
-    command = "from prolip.cli import main; main()"
     arguments = ["app", str(folder), "--port", str(port), "--token", token, "--no-browser"]
     run = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True)
     try:
@@ -125,7 +124,7 @@ def bars(page):
 
 def test_train_correct_label_and_export(page, tmp_path):
     train(page)
-    expect(page.locator("#score")).to_contain_text("100\u00a0% held-out accuracy")
+    expect(page.locator("#score")).to_contain_text("100.0\u00a0% held-out accuracy")
 
     # An image in the wrong class is noticed, and moved by one click.
     drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
@@ -413,6 +412,105 @@ def test_a_cell_of_the_confusion_matrix_shows_its_images_and_they_move(page):
     dialog.get_by_label("Move the selected images to").select_option(label="red")
     expect(card(page, "red").locator("[data-count]")).to_contain_text("5 images")
     expect(dialog).to_be_hidden()
+
+
+def test_an_empty_class_is_filled_by_a_search_and_more_like_this(page):
+    for name in COLOURS:
+        add_class(page, name)
+    drop(page.locator("label-queue .panel"), [each for name in COLOURS for each in blotches(name, 6)])
+    expect(page.locator("#queue-tiles .tile")).to_have_count(18)
+    expect(page.locator("app-header .busy")).to_be_hidden()
+    page.get_by_label("Search images without a class").fill("a blue picture")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("the nearest to “a blue picture” first")).to_be_visible()
+    selected = page.locator("#queue-tiles .tile[aria-selected=true]")
+    expect(selected).to_have_count(0)
+    blue = [page.locator(f"#queue-tiles .tile[title^='{i}.png']") for i in (12, 15)]  # names are by place
+    for each in blue:
+        each.click()
+    expect(selected).to_have_count(2)
+    page.get_by_role("button", name="More like these").click()
+    expect(page.get_by_text("the nearest to these images first")).to_be_visible()
+    expect(selected).to_have_count(2)
+    for i in range(2, 6):
+        page.locator("#queue-tiles .tile").nth(i).click()
+    page.get_by_role("button", name="All 6 are blue").click()
+    expect(card(page, "blue").locator("[data-count]")).to_contain_text("6 images")
+    titles = card(page, "blue").locator(".tile").evaluate_all("all => all.map((one) => one.title)")
+    assert sorted(int(title.split(".")[0]) for title in titles) == list(range(12, 18))
+
+    # By the name of a class, from its card, and back to all.
+    card(page, "red").get_by_role("button", name="Find").click()
+    expect(page.locator("#queue-tiles .tile").first).to_be_focused()
+    expect(page.locator("label-queue .keys .primary")).to_contain_text("red")
+    page.get_by_role("button", name="Show all", exact=True).click()
+    expect(page.get_by_text("12 images without a class, the most useful first")).to_be_visible()
+
+
+def test_a_click_enlarges_an_image(page):
+    add_class(page, "red")
+    drop(card(page, "red"), [each.resize((900, 700)) for each in blotches("red", 2)])
+    card(page, "red").locator(".tile").first.click()
+    image = page.locator("image-dialog .large img")
+    expect(image).to_be_visible()
+    small = image.bounding_box()
+    page.get_by_role("button", name="Enlarge").click()
+    large = image.bounding_box()
+    assert small["width"] > 500
+    assert large["width"] > 1.4 * small["width"]
+    assert image.evaluate("one => one.naturalWidth") == 900
+    page.get_by_role("button", name="Show the other images").click()
+    expect(page.get_by_role("dialog").locator(".tile")).to_have_count(2)
+
+
+HUB_MODEL = """
+from prolip.encoders import MODELS
+from prolip.encoders.pretrained import PretrainedModel
+MODELS["clip"] = PretrainedModel("Tiny", "owner/tiny", "fp32", 1, "MIT", 24)
+from prolip.cli import main
+main()
+"""
+
+
+def test_another_base_model_is_downloaded_compared_and_left(browser, tmp_path, monkeypatch):
+    from graph_models import write_graphs
+    from hub_server import serving
+
+    write_graphs(tmp_path / "hub" / "owner" / "tiny", padding=8_000_000)
+    with serving(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        hub.faults.add("slow")
+        hub.pause = 0.4
+        with (
+            program(tmp_path / "project", command=HUB_MODEL) as (_, address),
+            opened(browser, address) as page,
+        ):
+            train(page)
+            change = page.locator("model-change")
+            page.get_by_role("button", name="Model: offline").click()
+            dialog = page.get_by_role("dialog")
+            expect(dialog).to_contain_text("1 MB to download · licence: MIT")
+            expect(dialog.get_by_role("button", name="In use: offline")).to_be_disabled()
+            expect(dialog).to_contain_text("Not free for every use")
+            assert page.evaluate(AUDIT) == []
+            dialog.get_by_role("button", name="Download and use: clip", exact=True).click()
+            expect(change).to_contain_text("Downloading clip")
+            expect(change).to_contain_text("of 32 MB")
+            change.get_by_role("button", name="Cancel").click()
+            expect(change).to_be_hidden()
+            hub.faults.clear()
+            page.get_by_role("button", name="Model: offline").click()
+            dialog.get_by_role("button", name="Download and use: clip", exact=True).click()
+            expect(change).to_contain_text("with clip; it was 100.0\u00a0%")
+            expect(change).to_contain_text("with offline, on the same 12 images")
+            expect(page.get_by_role("button", name="Model: clip")).to_be_visible()
+            assert page.evaluate(AUDIT) == []
+            change.get_by_role("button", name="Go back to offline").click()
+            expect(page.get_by_role("button", name="Model: offline")).to_be_visible()
+            expect(page.locator("#score")).to_contain_text("100.0\u00a0% held-out accuracy")
+            change.get_by_role("button", name="Keep offline").click()
+            expect(change).to_be_hidden()
 
 
 def test_figures_follow_a_label_within_a_second(page):

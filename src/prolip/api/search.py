@@ -48,7 +48,7 @@ def search(
     listed = as_images(images)
     source = ImageSource.of(encoder, reading)
     found = source.features(listed, progress=progress)
-    example = None if like is None else source.features([like]).features[0, 0]
+    example = None if like is None else source.features([like]).features[0]
     ranked = rank(encoder, found.features[0], words, example, fitted)[:top]
     return [SearchResult(found.kept[i], listed[found.kept[i]], score) for i, score in ranked]
 
@@ -56,7 +56,7 @@ def search(
 def rank(
     encoder: Encoder, x: Array, words: str | None, like: Array | None, fitted: Projected | None = None
 ) -> list[tuple[int, float]]:
-    """Rank features [n, width] by words, or by the features [width] of an example, or by the mean of both.
+    """Rank features [n, width] by words, or by the features [m, width] of examples, or by the mean of both.
 
     Returns indices and cosines, the nearest first.
     """
@@ -64,7 +64,7 @@ def rank(
     if words is not None:
         rows.append(text_row(encoder, words))
     if like is not None:
-        rows.append(embed(encoder, like[None], fitted)[0])
+        rows.append(unit_rows(embed(encoder, like, fitted).mean(axis=0, keepdims=True))[0])
     scores = embed(encoder, x, fitted) @ unit_rows(np.mean(rows, axis=0, keepdims=True))[0]
     return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
 

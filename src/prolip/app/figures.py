@@ -144,17 +144,17 @@ def search(
     trained: TrainedSnapshot,
     images: Sequence[str],
     words: str | None = None,
-    like: str | None = None,
+    like: Sequence[str] = (),
 ) -> list[str]:
-    """Rank those of the images that are encoded by words, or by another image; the nearest first.
+    """Rank those of the images that are encoded by words, or by examples, or by both; the nearest first.
 
     The adapted projection is used where there is one.
     """
-    known = [key for key in images if key in encoded.features and key != like]
-    if not (words and words.strip()) and like is None:
-        raise UsageError("write what to search for")
-    if like is not None and like not in encoded.features:
-        raise UsageError("this image is not encoded yet: try again in a moment")
+    known = [key for key in images if key in encoded.features]
+    examples = [encoded.features[key] for key in like if key in encoded.features]
+    words = words if words and words.strip() else None
+    if words is None and not examples:
+        raise UsageError("write what to search for, or choose an image that is encoded")
     if not known:
         return []
     fitted = trained.model.fitted if trained.model and trained.model.encoder is encoded.encoder else None
@@ -162,7 +162,7 @@ def search(
         encoded.encoder,
         np.stack([encoded.features[key] for key in known]),
         words,
-        None if like is None else encoded.features[like],
+        np.stack(examples) if examples else None,
         fitted if isinstance(fitted, Projected) else None,
     )
     return [known[i] for i, _ in ranked]

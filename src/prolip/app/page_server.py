@@ -241,9 +241,9 @@ class PageServer:
         return JSONResponse(found)
 
     async def search(self, request: Request) -> Response:
-        """Rank images without a label by words, or by an image of the project; the nearest first."""
+        """Rank images without a label by words, or by images of the project; the nearest first."""
         fields = await read_object(request)
-        words, like = text_field(fields, "words"), text_field(fields, "like")
+        words, like = text_field(fields, "words"), list_field(fields, "like") if "like" in fields else []
         images = self.project.state.members(None)
         found = await self._pool.run(search, self.trainer.encoded, self.trainer.trained, images, words, like)
         return JSONResponse({"images": found[:MAX_FOUND]})

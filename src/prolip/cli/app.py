@@ -19,7 +19,9 @@ host = option(
     "folder", "[PROJECT]", "Folder of the project; ~/prolip-project by default.", type=PATH, required=False
 )
 @option(
-    "--model", show_default="the project's, or offline", help="offline, open_clip:ARCH/TAG or hf:ID-or-PATH."
+    "--model",
+    show_default="the project's, or offline",
+    help="The base model (see `prolip models`); the page has a menu of them.",
 )
 @host
 @option("--port", type=PORT, default=8765, help="Port to listen at; 0 takes a free one.")

@@ -3,6 +3,8 @@ import { connect, call, store } from "./store.js";
 import "./components/toast-line.js";
 import "./components/connection-banner.js";
 import "./components/app-header.js";
+import "./components/model-menu.js";
+import "./components/model-change.js";
 import "./components/image-dialog.js";
 import "./components/class-card.js";
 import "./components/class-grid.js";

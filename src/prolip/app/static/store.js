@@ -13,7 +13,8 @@ class Store extends EventTarget {
   progress = { done: 0, total: 0 };
   undo = "";
   trouble = ""; // what the server cannot do, as a message
-  about = { name: "", model: "", folder: "", templates: ["{}"], targets: [] };
+  about = { name: "", model: "", folder: "", templates: ["{}"] };
+  change = null; // to another base model
   pending = 0; // images being uploaded
 
   // Redraw once a frame, however many events arrive.
@@ -33,6 +34,10 @@ class Store extends EventTarget {
 
   name(id) {
     return this.classes.get(id)?.name ?? "?";
+  }
+
+  get unlabelled() {
+    return [...this.images.values()].some((row) => row.label === null);
   }
 
   members(label) {
@@ -60,6 +65,7 @@ class Store extends EventTarget {
       bad: all.bad,
       undo: all.undo,
       trouble: all.trouble,
+      change: all.change,
     });
     this.figures.classes ??= {};
     this.about = {
@@ -67,7 +73,6 @@ class Store extends EventTarget {
       model: all.model,
       folder: all.folder,
       templates: all.templates,
-      targets: all.targets,
       version: all.version,
     };
     this.progress = { done: this.images.size - all.waiting, total: this.images.size };
@@ -81,6 +86,8 @@ class Store extends EventTarget {
     else if (event.type === "slow") this.slow = event;
     else if (event.type === "progress") Object.assign(this, { progress: event, bad: event.bad });
     else if (event.type === "trouble") this.trouble = event.message;
+    else if (event.type === "model" && event.model !== this.about.model) return void this.load();
+    else if (event.type === "model") this.change = event.change;
     this.changed();
   }
 
@@ -151,6 +158,8 @@ export const actions = {
   label: (images, label) => change("/api/label", { images, label }),
   remove: (images) => change("/api/remove", { images }),
   undo: () => change("/api/undo"),
+  chooseModel: (name) => change("/api/model", { name }),
+  cancelModel: () => change("/api/model", {}, "DELETE"),
 };
 
 // Listen to events. Browsers reconnect by themselves after a network failure, but not after a refusal.

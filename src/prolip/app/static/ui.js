@@ -29,6 +29,11 @@ export function toast(message, kind = "") {
   document.dispatchEvent(new CustomEvent("toast", { detail: { message, kind } }));
 }
 
+// Show the images without a class that are nearest to words or to an image, in the label queue.
+export function findImages(detail) {
+  document.dispatchEvent(new CustomEvent("find", { detail }));
+}
+
 // Items in groups by a key, as a Map (Map.groupBy is newer than the browsers that we support).
 export function groupBy(items, key) {
   const groups = new Map();

@@ -16,9 +16,11 @@ app-header .busy { display: flex; align-items: center; gap: 8px; min-width: 150p
 app-header progress { width: 110px; height: 8px; accent-color: var(--accent); }
 app-header .right { margin-left: auto; }
 @media (max-width: 860px) {
-  app-header { padding: 8px 12px; gap: 4px 14px; flex-wrap: nowrap; }
-  app-header .model { display: none; }
-  app-header h1 { display: none; }
+  app-header { padding: 8px 12px; gap: 4px 14px; }
+  app-header .score { flex: 1 1 100%; }
+  app-header .title { order: 1; }
+  app-header .right { order: 2; }
+  app-header :is(h1, .interval) { display: none; }
   app-header .score strong { font-size: 1.35rem; }
 }
 `);
@@ -26,7 +28,6 @@ app-header .right { margin-left: auto; }
 class AppHeader extends HTMLElement {
   connectedCallback() {
     this.title_ = h("h1");
-    this.model = h("div", { class: "muted small model" });
     this.strong = h("strong", { class: "number" });
     this.about = h("span", { class: "small muted" });
     this.score = h(
@@ -41,7 +42,7 @@ class AppHeader extends HTMLElement {
     this.busy = h("div", { class: "busy" }, this.bar, this.task);
     this.undo = h("button", { type: "button", id: "undo", onclick: actions.undo }, "Undo");
     this.append(
-      h("div", {}, this.title_, this.model),
+      h("div", { class: "title" }, this.title_, h("model-menu")),
       this.score,
       this.busy,
       h("div", { class: "right" }, this.undo),
@@ -59,8 +60,7 @@ class AppHeader extends HTMLElement {
   update() {
     const { figures, progress, pending } = store;
     this.title_.textContent = store.about.name || "prolip";
-    this.model.textContent = store.about.model ? `${store.about.model} model, on this machine` : "";
-    this.strong.textContent = figures.ready ? percent(figures.accuracy) : "";
+    this.strong.textContent = figures.ready && !figures.too_few ? percent(figures.accuracy, 1) : "";
     this.score.dataset.revision = figures.revision;
     this.about.replaceChildren(...this.sentence(figures));
     const left = progress.total - progress.done;
@@ -79,9 +79,19 @@ class AppHeader extends HTMLElement {
     if (!figures.ready) return ["Not trained yet: add images to two classes."];
     if (figures.accuracy === null || figures.accuracy === undefined)
       return ["Trained. With two images of each class, its accuracy can be measured."];
-    const parts = [`held-out accuracy (${plural(Object.keys(figures.held_out).length, "image")}) `];
-    const by = Math.round(100 * figures.accuracy) - Math.round(100 * (figures.before ?? figures.accuracy));
-    if (by)
+    const count = Object.keys(figures.held_out).length;
+    const interval = `95\u00a0% interval ${figures.interval.map((end) => percent(end)).join(" to ")}`;
+    if (figures.too_few)
+      return [
+        `${Math.round(count * figures.accuracy)} of ${count} held-out images are correct: ` +
+          `too few to measure the accuracy (${interval}).`,
+      ];
+    const parts = [
+      "held-out accuracy ",
+      h("span", { class: "interval" }, `(${interval}, ${plural(count, "image")}) `),
+    ];
+    const by = (100 * (figures.accuracy - (figures.before ?? figures.accuracy))).toFixed(1);
+    if (Number(by))
       parts.push(h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)} `));
     const { right, wrong } = figures.flips;
     if (right || wrong)

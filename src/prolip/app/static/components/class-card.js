@@ -1,7 +1,7 @@
 // A class: its name, its images, its accuracy, and the words that the model reads for it.
 import { chooser, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { h, percent, plural, reconcile, style, toast } from "../ui.js";
+import { findImages, h, percent, plural, reconcile, style, toast } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import "./web-cam.js";
@@ -23,8 +23,8 @@ class-card .meter { height: 6px; border-radius: 3px; background: var(--sunken); 
 class-card .meter div {
   height: 100%; background: var(--accent); border-radius: 3px; transition: width .25s;
 }
-class-card .tiles { grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); }
-class-card .add { display: flex; gap: 6px; }
+class-card .tiles { grid-template-columns: repeat(auto-fill, minmax(76px, 1fr)); }
+class-card .add { display: flex; flex-wrap: wrap; gap: 6px; }
 class-card .add button { flex: 1 1 auto; justify-content: center; padding: 5px 6px; }
 class-card .more { aspect-ratio: 1; justify-content: center; padding: 0; min-height: 0; }
 class-card .empty {
@@ -62,6 +62,11 @@ class ClassCard extends HTMLElement {
     this.tiles = h("div", { class: "tiles" });
     this.empty = h("div", { class: "empty" }, "Drop photos or a folder here, or paste");
     this.camera = h("div", { class: "stack", hidden: true });
+    this.find = h(
+      "button",
+      { type: "button", title: "Search the images without a class", onclick: () => this.findMore() },
+      "Find",
+    );
     this.append(
       h("div", { class: "head" }, this.key, h("div", { class: "grow" }, this.name), this.figure),
       this.meter,
@@ -75,6 +80,7 @@ class ClassCard extends HTMLElement {
         chooser("Photos", (files) => upload(files, id)),
         chooser("Folder", (files) => upload(files, id), { folder: true }),
         h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera"),
+        this.find,
       ),
       this.more(),
     );
@@ -104,6 +110,12 @@ class ClassCard extends HTMLElement {
     );
   }
 
+  findMore() {
+    const id = this.dataset.key;
+    const { name, text } = store.classes.get(id);
+    findImages({ words: text || name, like: store.members(id), label: id });
+  }
+
   async rename() {
     const wanted = this.name.value;
     if (!(await actions.editClass(this.dataset.key, { name: wanted })))
@@ -121,20 +133,23 @@ class ClassCard extends HTMLElement {
     this.key.textContent = place;
     this.key.hidden = place > 9;
     if (document.activeElement !== this.name) this.name.value = row.name;
-    this.figure.textContent =
-      figures.accuracy === null || figures.accuracy === undefined ? "" : percent(figures.accuracy);
+    const measured = ![null, undefined].includes(figures.accuracy) && !store.figures.too_few;
+    this.figure.textContent = measured ? percent(figures.accuracy) : "";
     this.fill.style.width = `${100 * (figures.accuracy ?? 0)}%`;
     this.meter.hidden = !this.figure.textContent;
     this.count.replaceChildren(...this.counted(members, figures));
     this.empty.hidden = members.length > 0;
+    this.find.hidden = !store.unlabelled;
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
     const prompt = store.about.templates[0].replace("{}", row.text || row.name);
+    const { accuracy, too_few, zero_shot_accuracy: zero } = store.figures;
     this.reads.textContent =
-      `The model reads “${prompt}”` +
-      (figures.zero_shot_accuracy === undefined
+      `The model reads “${prompt}”. ` +
+      (zero === null || zero === undefined || too_few
         ? ""
-        : `; zero-shot accuracy with these words: ${percent(figures.zero_shot_accuracy)}.`);
+        : `The words of all classes alone (zero-shot) get ${percent(zero)} of all held-out images right, ` +
+          `words and images together ${percent(accuracy)}.`);
     const others = store.classIds().filter((other) => other !== id);
     this.merge.replaceChildren(
       h("option", { value: "" }, "Merge into …"),

@@ -4,17 +4,18 @@ import { actions, store } from "../store.js";
 import { groupBy, h, reconcile, style, toast } from "../ui.js";
 
 style(`
-class-grid { display: grid; gap: 14px; }
-class-grid .cards {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(270px, 100%), 1fr)); gap: 14px;
+class-grid {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(280px, 100%), 1fr)); gap: 14px;
   align-items: start;
 }
+class-grid .cards { display: contents; }
+class-grid .cards:empty + .new { grid-column: 1 / -1; }
 class-grid .new {
   display: grid; gap: 10px; border: 2px dashed var(--line); border-radius: var(--radius);
   padding: 14px;
 }
 class-grid .new.over { border-color: var(--accent); background: var(--tint); }
-class-grid .guide { padding: 18px 20px; }
+class-grid .guide { padding: 18px 20px; grid-column: 1 / -1; }
 class-grid .guide ol { margin: 6px 0 0; padding-left: 20px; }
 class-grid .guide li { margin: 3px 0; }
 `);

@@ -7,11 +7,11 @@ import { tile } from "./image-tile.js";
 style(`
 duplicate-list { display: block; margin-top: 14px; }
 duplicate-list .groups {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(330px, 100%), 1fr)); gap: 10px;
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(330px, 100%), 1fr)); gap: 10px;
 }
 duplicate-list .group { display: grid; gap: 8px; padding: 10px; }
 duplicate-list .strip { display: flex; gap: 6px; overflow: hidden; }
-duplicate-list .strip .tile { width: 64px; flex: none; }
+duplicate-list .strip .tile { width: 96px; flex: none; }
 `);
 
 const SHOWN = 6;

@@ -18,6 +18,7 @@ const FORMATS = {
   adapter: ["Adapter", "a few MB beside the base model"],
   hf: ["Hugging Face", "loads with transformers' from_pretrained"],
   open_clip: ["open_clip", "loads with local-dir:"],
+  web: ["Web page", "runs in any browser, without a server"],
 };
 
 class ExportMenu extends HTMLElement {
@@ -36,7 +37,7 @@ class ExportMenu extends HTMLElement {
       ),
     );
     store.addEventListener("update", () =>
-      reconcile(this.list, store.about.targets, (target) => {
+      reconcile(this.list, store.figures.targets ?? [], (target) => {
         const [name, about] = FORMATS[target] ?? [target, ""];
         const link = h(
           "a",

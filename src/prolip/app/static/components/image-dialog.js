@@ -1,33 +1,37 @@
 // Images of a class, of a cell of the confusion matrix, or of a group: look at, select, move or remove them.
 import { actions, largeUrl, store } from "../store.js";
-import { h, percent, plural, reconcile, style } from "../ui.js";
+import { findImages, h, percent, plural, reconcile, style } from "../ui.js";
 import { Selection } from "./selection.js";
 import { describeTile, tile } from "./image-tile.js";
 
 style(`
-image-dialog dialog {
-  border: 1px solid var(--line); border-radius: 14px; background: var(--surface); color: var(--text);
-  width: min(980px, calc(100vw - 24px)); max-height: calc(100vh - 32px); padding: 0;
-}
-image-dialog dialog::backdrop { background: #000a; }
+image-dialog dialog { width: min(1400px, calc(100vw - 24px)); }
 image-dialog .head, image-dialog .foot {
   display: flex; flex-wrap: wrap; gap: 8px; align-items: center; padding: 12px 16px;
 }
 image-dialog h2 { margin: 0; flex: 1 1 auto; overflow-wrap: anywhere; }
 image-dialog .body {
-  display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 14px; padding: 0 16px;
+  display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 14px; padding: 0 16px;
 }
-image-dialog .scroll { overflow: auto; max-height: 58vh; padding: 4px; }
+image-dialog .scroll { overflow: auto; max-height: 70vh; padding: 4px; }
 image-dialog .large { margin: 0; }
+image-dialog .large button { all: unset; display: block; width: 100%; cursor: zoom-in; border-radius: 10px; }
+image-dialog .large button:focus-visible { outline: 3px solid var(--accent); }
 image-dialog .large img {
-  width: 100%; max-height: 50vh; object-fit: contain; background: var(--sunken); border-radius: 10px;
+  display: block; width: 100%; height: 62vh; object-fit: contain; background: var(--sunken);
+  border-radius: 10px;
 }
+image-dialog :is(.single, .whole) .body { grid-template-columns: minmax(0, 1fr); }
+image-dialog :is(.single, .whole) .scroll { display: none; }
+image-dialog .whole .large img { height: 76vh; }
+image-dialog .whole .large button { cursor: zoom-out; }
 image-dialog figcaption { font-size: .9rem; padding-top: 6px; overflow-wrap: anywhere; }
 @media (max-width: 700px) {
   image-dialog .body { grid-template-columns: 1fr; }
   image-dialog .large { order: -1; }
-  image-dialog .large img { max-height: 30vh; }
-  image-dialog .scroll { max-height: 34vh; }
+  image-dialog .large img { height: 38vh; }
+  image-dialog .whole .large img { height: 56vh; }
+  image-dialog .scroll { max-height: 26vh; }
 }
 `);
 
@@ -42,6 +46,7 @@ class ImageDialog extends HTMLElement {
     });
     this.image = h("img", { alt: "" });
     this.caption = h("figcaption");
+    this.zoom = h("button", { type: "button", onclick: () => this.enlarge() }, this.image);
     this.move = h("select", {
       id: "move-to",
       "aria-label": "Move the selected images to",
@@ -53,6 +58,7 @@ class ImageDialog extends HTMLElement {
       { type: "button", onclick: () => actions.remove(this.selection.selected()) },
       "Remove",
     );
+    this.like = h("button", { type: "button", onclick: () => this.findAlike() }, "More like this");
     const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
     this.dialog = h(
       "dialog",
@@ -62,9 +68,9 @@ class ImageDialog extends HTMLElement {
         "div",
         { class: "body" },
         h("div", { class: "scroll" }, this.grid),
-        h("figure", { class: "large" }, this.image, this.caption),
+        h("figure", { class: "large" }, this.zoom, this.caption),
       ),
-      h("div", { class: "foot" }, this.count, this.move, remove),
+      h("div", { class: "foot" }, this.count, this.like, this.move, remove),
     );
     this.selection = new Selection(this.grid, () => this.update());
     this.append(this.dialog);
@@ -74,9 +80,21 @@ class ImageDialog extends HTMLElement {
   open(title, images, first) {
     Object.assign(this, { titled: title, listed: images });
     this.selection.set(first ? [first] : images().slice(0, 1));
+    this.enlarge(false);
     this.update();
     this.dialog.showModal();
     this.grid.querySelector("[tabindex='0']")?.focus();
+  }
+
+  // Show the image alone, as large as the window allows, or the others beside it again.
+  enlarge(whole = !this.dialog.classList.contains("whole")) {
+    this.dialog.classList.toggle("whole", whole);
+    this.zoom.setAttribute("aria-label", whole ? "Show the other images" : "Enlarge");
+  }
+
+  findAlike() {
+    this.dialog.close();
+    findImages({ like: this.selection.selected() });
   }
 
   moveTo() {
@@ -89,6 +107,8 @@ class ImageDialog extends HTMLElement {
     const images = this.listed().filter((id) => store.images.has(id));
     if (!images.length) return this.dialog.close();
     this.heading.textContent = `${this.titled()} (${images.length})`;
+    this.dialog.classList.toggle("single", images.length === 1);
+    this.like.hidden = !store.unlabelled;
     const focused = this.grid.contains(document.activeElement);
     reconcile(
       this.grid,
@@ -98,7 +118,8 @@ class ImageDialog extends HTMLElement {
     );
     this.selection.update(images, focused);
     const chosen = this.selection.selected();
-    this.count.textContent = `${plural(chosen.length, "image")} selected; Shift or Ctrl selects several`;
+    this.count.textContent =
+      images.length > 1 ? `${plural(chosen.length, "image")} selected; Shift or Ctrl selects several` : "";
     const classes = store.classIds().map((id) => h("option", { value: id }, store.name(id)));
     this.move.replaceChildren(
       h("option", { value: "" }, "Move to …"),

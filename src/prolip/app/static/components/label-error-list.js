@@ -7,10 +7,10 @@ import { tile } from "./image-tile.js";
 style(`
 label-error-list { display: block; }
 label-error-list .errors {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(330px, 100%), 1fr)); gap: 10px;
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(330px, 100%), 1fr)); gap: 10px;
 }
 label-error-list .error {
-  display: grid; grid-template-columns: 84px minmax(0, 1fr); gap: 12px; align-items: center; padding: 10px;
+  display: grid; grid-template-columns: 128px minmax(0, 1fr); gap: 12px; align-items: center; padding: 10px;
 }
 label-error-list .error .row { margin-top: 8px; }
 label-error-list p { overflow-wrap: anywhere; }

@@ -1,7 +1,8 @@
-// Images without a class, those most worth a label first. Keys 1 to 9 label them, Shift selects several.
+// Images without a class, those most worth a label first, or those that a search found. Keys 1 to 9 label them.
 import { chooser, dropTarget, upload } from "../files.js";
-import { actions, store } from "../store.js";
+import { actions, change, store } from "../store.js";
 import { groupBy, h, percent, plural, reconcile, style } from "../ui.js";
+import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import { Selection } from "./selection.js";
 
@@ -9,7 +10,7 @@ style(`
 label-queue { display: grid; gap: 12px; }
 label-queue .panel { display: grid; gap: 12px; }
 label-queue .over { border-color: var(--accent); background: var(--tint); }
-label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(104px, 1fr)); gap: 10px; }
+label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); gap: 10px; }
 label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
 label-queue .prediction {
@@ -18,18 +19,51 @@ label-queue .prediction {
 }
 label-queue .prediction span:first-child { overflow: hidden; text-overflow: ellipsis; }
 label-queue .prediction span:empty { display: none; }
+label-queue .keys {
+  position: sticky; bottom: 0; max-height: 30vh; overflow: auto; padding: 6px 0; background: var(--surface);
+}
 label-queue .keys button kbd { margin-right: 2px; }
+label-queue .keys .primary { order: -1; }
 label-queue .keys button { max-width: 220px; }
 label-queue .keys span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 `);
 
-const SHOWN = 24;
+const SHOWN = 30;
 const STEADY = 6; // images at the head that do not move while the user labels
 const SURE = 0.9;
 
 class LabelQueue extends HTMLElement {
   connectedCallback() {
-    this.about = h("p", { class: "muted small" });
+    this.about = h("p", { class: "muted small", role: "status" });
+    this.words = h("input", {
+      type: "search",
+      maxlength: "300",
+      "aria-label": "Search images without a class",
+      placeholder: "Search these images by words",
+    });
+    this.clear = h("button", { type: "button", onclick: () => this.showFound(null) }, "Show all");
+    this.search = h(
+      "form",
+      {
+        class: "row",
+        role: "search",
+        onsubmit: (event) => (event.preventDefault(), this.find({ words: this.words.value })),
+      },
+      h("div", { class: "grow" }, this.words),
+      h("button", { type: "submit" }, "Search"),
+      this.clear,
+    );
+    this.all = h("button", { type: "button", onclick: () => this.selection.all() });
+    this.look = h(
+      "button",
+      { type: "button", onclick: () => this.enlarge(this.selection.current()) },
+      "Enlarge",
+    );
+    this.like = h(
+      "button",
+      { type: "button", onclick: () => this.find({ like: this.selection.selected() }) },
+      "More like this",
+    );
     this.grid = h("div", {
       class: "tiles",
       role: "listbox",
@@ -51,6 +85,7 @@ class LabelQueue extends HTMLElement {
     const panel = h(
       "div",
       { class: "panel" },
+      this.search,
       this.about,
       this.grid,
       this.keys,
@@ -59,6 +94,9 @@ class LabelQueue extends HTMLElement {
         { class: "row" },
         chooser("Add photos …", (files) => upload(files, null)),
         chooser("Add a folder …", (files) => upload(files, null), { folder: true }),
+        this.all,
+        this.look,
+        this.like,
         this.sure,
         this.out,
       ),
@@ -69,12 +107,47 @@ class LabelQueue extends HTMLElement {
     });
     this.append(panel);
     document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("find", async ({ detail }) => {
+      await this.find(detail);
+      this.scrollIntoView({ block: "start" });
+      this.grid.querySelector("[tabindex='0']")?.focus({ preventScroll: true });
+    });
     store.addEventListener("update", () => this.update());
   }
 
-  // The server's order, without images labelled since, and with those added since.
+  // Search by words, by images, or by both; `label` is the class that is searched for, if it is known.
+  async find({ words = "", like = [], label = this.found?.label }) {
+    const found = await change("/api/search", { words, like });
+    if (!found) return;
+    const examples = like.filter((id) => store.images.get(id)?.label === null);
+    const rest = found.images.filter((id) => !examples.includes(id));
+    const title = words ? `“${words}”` : like.length > 1 ? "these images" : store.images.get(like[0])?.name;
+    this.words.value = words;
+    this.showFound({ title, label, images: [...examples, ...rest] }, examples);
+  }
+
+  // Show the images that a search found, its examples selected; null shows all.
+  showFound(found, selected = []) {
+    this.found = found;
+    this.selection.many = Boolean(found);
+    this.selection.set(selected);
+    if (!found) this.words.value = "";
+    this.update();
+  }
+
+  enlarge(id) {
+    const shown = this.shown;
+    openImages(
+      () => "Images without a class",
+      () => shown.filter((each) => store.images.get(each)?.label === null),
+      id,
+    );
+  }
+
+  // What a search found, or the server's order with images that were added since; without those labelled since.
   order() {
     const open = new Set(store.members(null));
+    if (this.found) return this.found.images.filter((id) => open.has(id));
     const head = (this.used ? (this.shown ?? []) : []).filter((id) => open.has(id)).slice(0, STEADY);
     head.forEach((id) => open.delete(id));
     const known = (store.slow.queue ?? []).filter((id) => open.delete(id));
@@ -82,12 +155,16 @@ class LabelQueue extends HTMLElement {
   }
 
   update() {
+    if (this.found && !store.unlabelled) return this.showFound(null);
     const all = this.order();
     const shown = (this.shown = all.slice(0, SHOWN));
-    if (!this.used && shown.length) this.selection.set([shown[0]]);
-    this.about.textContent = all.length
-      ? `${plural(all.length, "image")} without a class, the most useful first. Press a number to label.`
-      : "Drop a folder of unlabelled images here: the most useful come first, and a key labels each.";
+    if (!this.used && !this.found && shown.length) this.selection.set([shown[0]]);
+    const about = this.found
+      ? `Images without a class, the nearest to ${this.found.title} first. Click the right ones, then their class.`
+      : all.length
+        ? `${plural(all.length, "image")} without a class, the most useful first. Press a number to label.`
+        : "Drop a folder of unlabelled images here: the most useful come first, and a key labels each.";
+    if (this.about.textContent !== about) this.about.textContent = about;
     const focused = this.grid.contains(document.activeElement); // before its tile may be removed
     reconcile(
       this.grid,
@@ -98,14 +175,21 @@ class LabelQueue extends HTMLElement {
     this.selection.update(shown, focused);
     this.drawKeys();
     const sure = this.surePredictions();
-    this.sure.hidden = !sure.length;
+    this.search.hidden = !store.unlabelled;
+    this.clear.hidden = this.all.hidden = !this.found;
+    this.all.textContent = `Select all ${shown.length}`;
+    this.sure.hidden = !sure.length || Boolean(this.found);
     this.sure.textContent = `Label ${plural(sure.length, "sure prediction")} (${percent(SURE)} or more)`;
-    this.keys.hidden = this.out.hidden = !all.length;
+    this.keys.hidden = this.out.hidden = this.look.hidden = this.like.hidden = !all.length;
+    const count = this.selection.selected().length;
+    this.out.disabled = this.like.disabled = !count;
+    this.like.textContent = count > 1 ? "More like these" : "More like this";
   }
 
   tile(id) {
     const element = tile(id, (event) => this.selection.click(id, event), "option");
     element.append(h("span", { class: "prediction muted" }));
+    element.addEventListener("dblclick", () => this.enlarge(id));
     return element;
   }
 
@@ -139,6 +223,8 @@ class LabelQueue extends HTMLElement {
         button.firstChild.textContent = place;
         button.firstChild.hidden = place > 9;
         button.lastChild.textContent = count > 1 ? `All ${count} are ${store.name(id)}` : store.name(id);
+        button.classList.toggle("primary", this.found?.label === id);
+        button.disabled = !count;
       },
     );
   }

@@ -1,7 +1,8 @@
-// Selection of tiles as in a file manager: click, Ctrl, Shift, arrows. One tile has the focus.
+// Selection of tiles as in a file manager: click, Ctrl, Shift, arrows. One tile has the focus. With `many`,
+// as in a photo picker: a click selects or deselects a tile, and none need be selected.
 export class Selection {
   constructor(grid, onchange) {
-    Object.assign(this, { grid, onchange, ids: [], picked: new Set(), at: null, anchor: null });
+    Object.assign(this, { grid, onchange, ids: [], picked: new Set(), at: null, anchor: null, many: false });
     grid.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -30,8 +31,8 @@ export class Selection {
     }
     this.ids = ids;
     this.picked = new Set([...this.picked].filter((id) => ids.includes(id)));
-    if (!this.picked.size && this.at !== null) this.picked.add(this.at);
-    if (this.at === null && ids.length) this.set([ids[0]]);
+    if (this.at === null && ids.length) this.at = this.anchor = ids[0];
+    if (!this.picked.size && this.at !== null && !this.many) this.picked.add(this.at);
     this.draw(focused && this.moved);
     this.moved = false;
   }
@@ -47,11 +48,17 @@ export class Selection {
 
   click(id, event) {
     if (event.shiftKey) this.range(this.anchor ?? id, id);
-    else if (event.ctrlKey || event.metaKey) {
-      this.picked.has(id) && this.picked.size > 1 ? this.picked.delete(id) : this.picked.add(id);
+    else if (event.ctrlKey || event.metaKey || this.many) {
+      const others = this.many || this.picked.size > 1;
+      this.picked.has(id) && others ? this.picked.delete(id) : this.picked.add(id);
       this.anchor = id;
     } else this.set([id]);
     this.at = id;
+    this.onchange();
+  }
+
+  all() {
+    this.picked = new Set(this.ids);
     this.onchange();
   }
 
@@ -75,7 +82,8 @@ export class Selection {
     else {
       const place = this.ids.indexOf(this.at) + step;
       const next = this.ids[Math.min(Math.max(place, 0), this.ids.length - 1)];
-      event.shiftKey ? this.range(this.anchor ?? this.at, next) : this.set([next]);
+      if (event.shiftKey) this.range(this.anchor ?? this.at, next);
+      else if (!this.many) this.set([next]);
       this.at = next;
       this.grid.querySelector(`[data-key="${next}"]`)?.focus();
     }
