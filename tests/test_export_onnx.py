@@ -130,3 +130,15 @@ def test_a_full_disk_leaves_nothing(offline, models, tmp_path, monkeypatch):
     with pytest.raises(WriteError):
         export(tmp_path / "out", offline, models["zero_shot"], CONFIG, ["onnx"])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["hf", "open_clip"])
+def test_a_format_that_a_model_cannot_have_is_refused_before_anything_is_read_or_written(
+    prolip, colour_model, tmp_path, to
+):
+    colour_model.save(tmp_path / "m")
+    code, out, err = prolip(
+        "export", tmp_path / "m", "--to", to, "-o", tmp_path / "out", "--eval", tmp_path / "no-such-folder"
+    )
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert not (tmp_path / "out").exists()

@@ -232,6 +232,26 @@ def test_a_strangers_base_is_not_opened_unless_the_user_says_so(hub):
     assert hub == ["hf:my/copy", "hf:my/copy", "hf:/etc", "hf:/etc"]
 
 
+def test_a_downloaded_base_model_needs_no_word_of_the_user(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder = tmp_path / "hub" / "models--some--clip"
+    snapshot = folder / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0" * 40)
+    (snapshot / "config.json").write_text("{}")
+    with pytest.raises(UsageError):  # its weights would be downloaded
+        load_base("model", "hf:some/clip", "b")
+    (snapshot / "model.safetensors").write_bytes(b"")
+    names = ["hf:some/clip", "clip", "siglip2-b16@int8", "onnx:some/clip"]  # loading these downloads nothing
+    for name in names:
+        load_base("model", name, "b")
+    assert hub == names
+    for name in ("hf:other/clip", "hf:..", f"hf:{snapshot}", "onnx:some/clip:../..", "onnx:./some", "onnx:/a"):
+        with pytest.raises(UsageError):
+            load_base("model", name, "b")
+
+
 def test_no_folder_at_all(tmp_path):
     with pytest.raises(SavedModelError) as raised:
         read_model(tmp_path / "nowhere")

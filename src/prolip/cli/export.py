@@ -35,10 +35,11 @@ def export(
     $ prolip export my-model --to hf --to open_clip -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
     """
-    from prolip.export.write import check_request
+    from prolip.export.write import check_formats, check_request
 
     check_request(out, list(to), force)
     clf = saved.load(options.ImageInput(device))
+    check_formats(clf.fitted_, clf.model_.encoder, to)
     evaluation = None
     if evaluate is not None:
         with bar("encoding") as progress:

@@ -1,9 +1,10 @@
 """Load the base model of a saved model, only where that is safe.
 
 A saved model names its base: a hub's id, or a path. An untrusted file could name anything, and loading would
-download or open it. So a base is loaded if its weights are installed with this package (`offline`), if it was
-used here before with the same weights, or if the user allows it: by naming it (`base`), or by trusting the
-file (`trust_base`). Bases that were used here are recorded in the cache folder.
+download or open it. So a base is loaded if its weights are installed with this package (`offline`), if it is
+a model of the hub that the user has downloaded, if it was used here before with the same weights, or if the
+user allows it: by naming it (`base`), or by trusting the file (`trust_base`). Bases that were used here are
+recorded in the cache folder.
 """
 
 import hashlib
@@ -55,8 +56,8 @@ def load_base(
 
 
 def is_known(name: str, fingerprint: str) -> bool:
-    """Whether a base model is installed with this package, or was used here before with these weights."""
-    return encoders.is_packaged(name) or _note(name, fingerprint).is_file()
+    """Whether a base model is installed, downloaded, or was used here before with these weights."""
+    return encoders.is_packaged(name) or _note(name, fingerprint).is_file() or encoders.is_downloaded(name)
 
 
 def remember(encoder: Encoder) -> None:

@@ -46,13 +46,18 @@ class Checkpoint:
     preprocess: Preprocess  # the same in ours
 
 
-def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
-    """Return the checkpoint that an encoder was loaded from, with some of its tensors replaced."""
+def require_library(encoder: Encoder) -> None:
+    """Refuse an encoder that is not a model of a library."""
     if encoder.library is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
             'export it to="onnx" or to="adapter"'
         )
+
+
+def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
+    """Return the checkpoint that an encoder was loaded from, with some of its tensors replaced."""
+    require_library(encoder)
     model, anatomy = encoder.model, encoder.anatomy  # type: ignore[attr-defined]
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}

@@ -13,7 +13,7 @@ from prolip.core.errors import ModelError, check_name
 from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
-from prolip.export.checkpoint import LIBRARIES
+from prolip.export.checkpoint import LIBRARIES, require_library
 from prolip.export.fold import Folded, fold
 from prolip.io.onnx_graph import Graph
 from prolip.io.writing import check_place, follow, write_bytes, write_folder
@@ -107,6 +107,14 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
     if not to:
         raise UsageError(f"name a format to export to: {', '.join(TARGETS)}")
     check_empty(path, force)
+
+
+def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str]) -> None:
+    """Refuse formats that an adapted model cannot have, before anything is written."""
+    if any(target in LIBRARIES for target in to):
+        require_library(encoder)
+    if any(target in (*LIBRARIES, "adapter") for target in to):
+        fold(fitted, encoder)
 
 
 def check_empty(path: Path, force: bool) -> None:
