@@ -262,5 +262,7 @@ def test_grow_commands(prolip, colour_model, saved, more, tmp_path):
     code, out, err = prolip("curve", saved, "--json")
     assert code == 0, err
     assert json.loads(out)["now"]["shots"] == 4
+    assert prolip("curve", saved, "-o", tmp_path / "curve.html")[0] == 0  # without matplotlib
+    assert 'data-chart="learningCurve"' in (tmp_path / "curve.html").read_text()
     code, _, err = prolip("add", saved)
     assert (code, "nothing to add" in err) == (2, True)

@@ -47,7 +47,7 @@ def test_out_of_fold_logits_replace_those_of_the_model(colour_model):
 
 
 def test_one_held_out_accuracy_for_one_model(prolip, offline, tmp_path):
-    """fit, compare, curve, report, check and predictions together print the same figure."""
+    """Every command, page, value and file has the same figure."""
     rng = np.random.default_rng(0)
     for k, colour in enumerate([(150, 120, 120), (120, 150, 120), (120, 120, 150)]):
         folder = tmp_path / "photos" / f"colour {k}"
@@ -70,7 +70,19 @@ def test_one_held_out_accuracy_for_one_model(prolip, offline, tmp_path):
     assert run("report", model, "-o", tmp_path / "report.html")["accuracy"] == held_out
     assert run("report", model, photos, "-o", tmp_path / "report.html")["accuracy"] == held_out
     assert run("check", photos)["accuracy"] == held_out
+    shown = f"{100 * held_out:.1f}"
+    assert f"{round(18 * held_out)} of 18 held-out" in prolip("fit", photos, "-o", model, "--force")[1]
+    assert f"{shown}\u00a0%" in (tmp_path / "report.html").read_text()
+    for command in ("compare", "check"):
+        page = tmp_path / f"{command}.html"
+        run(command, photos, "--report", page)
+        assert shown in page.read_text()
     clf = FewShotClassifier.load(model)
+    clf.save(tmp_path / "card", card=True)
+    assert f"| this model | **{shown} %** |" in (tmp_path / "card" / "README.md").read_text()
+    assert clf.confidence_.figures.accuracy == clf.report().figures.accuracy == held_out
+    assert clf.check(photos).accuracy == clf.learning_curve().now.accuracy == held_out
+    assert clf.compare(photos, candidates=["zero_shot"]).scores[0].accuracy == held_out
     x = np.concatenate([clf.model_.support.task.x[0] + 0.01 * i for i in range(3)])
     assert predict(clf.model_, x, PredictOptions(transductive=True)).evidence.before == held_out
 

@@ -247,7 +247,7 @@ def test_a_downloaded_base_model_needs_no_word_of_the_user(hub, monkeypatch, tmp
     for name in names:
         load_base("model", name, "b")
     assert hub == names
-    for name in ("hf:other/clip", "hf:..", f"hf:{snapshot}", "onnx:some/clip:../..", "onnx:./some", "onnx:/a"):
+    for name in ("hf:other/clip", "hf:..", f"hf:{snapshot}", "onnx:some/clip:../..", "onnx:./some"):
         with pytest.raises(UsageError):
             load_base("model", name, "b")
 

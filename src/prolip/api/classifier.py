@@ -323,13 +323,16 @@ class FewShotClassifier:
     def evaluate(
         self, images: Any, labels: Any = None, *, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Compute `prolip.evaluate.Figures` on labelled images, as a dict.
+        """Compute `prolip.evaluate.Figures` on labelled images, as a dict; figures of each class by its name.
 
         `calibration_error_before` is that at temperature 1, before calibration; `calibration_error_floor`
         that of a perfectly calibrated model on as many images. `rejected` is the fraction that `predict` with
         `reject` would reject. `duplicates` is the number of images that the model was fitted on.
         """
-        return self._figures(images, labels, progress)
+        found = self._figures(images, labels, progress)
+        classes = found.pop("classes")
+        by_class = {name: dict(zip(classes, found[name], strict=True)) for name in ("per_class", "counts")}
+        return {**found, **by_class}
 
     def _figures(self, images: Any, labels: Any, progress: Progress | None) -> dict[str, Any]:
         from prolip.api.evaluate import figures, predict_labelled

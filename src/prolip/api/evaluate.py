@@ -94,6 +94,12 @@ class Report(Tabular):
             for i in wrong
         ]
 
+    def plot(self, axes: Any = None) -> Any:
+        """Plot the confusion matrix with matplotlib, in new axes if none are given; return the axes."""
+        from prolip.evaluate.plots import plot_confusion
+
+        return plot_confusion(self.classes, self.confusion, axes)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return images, accuracy and the most frequent wrong prediction of each class."""
         rows = []

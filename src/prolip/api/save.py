@@ -164,6 +164,8 @@ def export(
     require_images(model.encoder, "an export")
     if evaluation is not None and not evaluation:
         raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
+    if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):
+        evaluation = {**evaluation, "per_class": [per_class.get(name) for name in model.classes]}
     config = {**describe(model), "evaluation": evaluation}
     return write(as_path(path, "path"), model.encoder, model.fitted, config, to, force=force)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, report_skipped, say, table
-from prolip.cli.parameters import PLOT, POSITIVE, argument, command, option
+from prolip.cli.parameters import POSITIVE, FilePath, argument, command, option
 
 
 @command("add")
@@ -59,24 +59,30 @@ def add(
 
 @command("curve")
 @options.saved_model
-@option("--out", "-o", type=PLOT, help="Draw the curve: a .png, .pdf or .svg file.")
+@option(
+    "--out", "-o", type=FilePath(".html", ".png", ".pdf", ".svg"),
+    help="Draw the curve: an .html file, or a .png, .pdf or .svg file with matplotlib.",
+)  # fmt: skip
 @options.device
 def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None:
     """Estimate the accuracy with more images per class.
 
     Measures the accuracy with fewer images per class, inside those of the model, and extrapolates.
 
-    $ prolip curve my-model -o curve.png
+    $ prolip curve my-model -o curve.html
     """
-    from prolip.evaluate.curve_plot import draw_curve, plot_format
+    from prolip.evaluate.plots import draw_curve, plot_format
     from prolip.io.writing import write_bytes
+    from prolip.report import curve_page
 
-    style = "" if out is None else plot_format(out)
+    page = out is not None and out.suffix.lower() == ".html"
+    style = "" if out is None or page else plot_format(out)
     clf = saved.load(options.ImageInput(device, no_store=True))
     with bar("fitting", "fits") as progress:
         found = clf.learning_curve(progress=progress)
     if out is not None:
-        write_bytes(out, draw_curve(found, style))
+        title = saved.path.resolve().name
+        write_bytes(out, curve_page(found, title=title).encode() if page else draw_curve(found, style))
     if OUTPUT.get().json:
         print_json({**found.report(), "out": None if out is None else str(out)})
         return

@@ -130,6 +130,12 @@ class Comparison(Tabular):
             for each in self.scores
         ]
 
+    def plot(self, axes: Any = None) -> Any:
+        """Plot the accuracies with matplotlib, in new axes if none are given; return the axes."""
+        from prolip.evaluate.plots import plot_comparison
+
+        return plot_comparison(self, axes)
+
     def title(self, score: CandidateScore) -> str:
         """Return the name of a candidate, with its model if there are several."""
         return _title(score, len(self.models) > 1)

@@ -235,11 +235,12 @@ def _compare(alone: Array, joint: Array, images: Array, task: Task, gaussians: G
     error = float(np.sqrt(np.square(shares * (gains - gain)).sum()))
     before, after = (metrics.accuracy(logits, y) for logits in (alone, joint))
     of = "" if len(y) == task.n else f" on {len(y)} of {task.n} images"
+    used = gain >= MARGIN * error
     why = (
-        f"held-out accuracy{of} {before:.1%} alone, {after:.1%} together; the log-likelihood of the labels "
-        f"changes by {gain:+.3f}, standard error {error:.3f}"
+        f"held-out accuracy{of} {100 * before:.1f} % alone, {100 * after:.1f} % together; the probabilities "
+        f"of the labels {'rise' if used else 'do not rise'} beyond chance"
     )
-    evidence = Evidence(gain >= MARGIN * error, why, len(y), before, after, gain, error)
+    evidence = Evidence(used, why, len(y), before, after, gain, error)
     return _Evaluation(evidence, HeldOutPredictions(joint, y, images), temperatures[1])
 
 
@@ -248,7 +249,8 @@ def _evaluate_one_shot(pool: _Pool, task: Task, gaussians: Gaussians) -> _Evalua
     correct = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
     count = int((~np.isnan(correct)).sum())
     share = float(np.nansum(correct)) / max(count, 1)
-    why = f"the clusters of the pool recognise {share:.0%} of {count} labelled images without seeing them"
+    known = f"{100 * share:.0f} % of {count} labelled images"
+    why = f"the clusters of the pool recognise {known} without seeing them"
     nothing = HeldOutPredictions(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
     return _Evaluation(Evidence(share >= 0.5, why, count, None, share), nothing)
 

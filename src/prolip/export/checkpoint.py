@@ -46,23 +46,24 @@ class Checkpoint:
     preprocess: Preprocess  # the same in ours
 
 
-def require_library(encoder: Encoder) -> None:
-    """Refuse an encoder that is not a model of a library."""
+def require_library(encoder: Encoder) -> str:
+    """Return the library that an encoder is a model of; refuse one that has none."""
     if encoder.library is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
             'export it to="onnx" or to="adapter"'
         )
+    return encoder.library
 
 
 def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
     """Return the checkpoint that an encoder was loaded from, with some of its tensors replaced."""
-    require_library(encoder)
+    library = require_library(encoder)
     model, anatomy = encoder.model, encoder.anatomy  # type: ignore[attr-defined]
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}
     return Checkpoint(
-        encoder.library,
+        library,
         anatomy.config,
         state,
         anatomy.tokenizer,

@@ -85,8 +85,8 @@ class TooManyBadImages(InputError):  # noqa: N818
     def __init__(self, bad: list[tuple[str, str]], images: int, fraction: float) -> None:
         listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
         super().__init__(
-            f"{len(bad)} of {images} images cannot be read, more than {fraction:.0%}: repair or remove them "
-            f"({listed}{'; ...' if len(bad) > 3 else ''})"
+            f"{len(bad)} of {images} images cannot be read, more than {100 * fraction:.0f} %: repair or "
+            f"remove them ({listed}{'; ...' if len(bad) > 3 else ''})"
         )
         self.bad = bad
 

@@ -2,6 +2,6 @@
 
 from prolip.report.check_page import check_page
 from prolip.report.comparison_page import comparison_page
-from prolip.report.model_page import model_page
+from prolip.report.model_page import curve_page, model_page
 
-__all__ = ["check_page", "comparison_page", "model_page"]
+__all__ = ["check_page", "comparison_page", "curve_page", "model_page"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prolip.core.errors import InputError
-from prolip.evaluate.curve_plot import plot_format
+from prolip.evaluate.plots import plot_format
 from prolip.io.writing import write_atomic
 from prolip.research.catalogue.experiment import Line
 from prolip.research.catalogue.lines import power
