@@ -53,7 +53,7 @@ def test_one_held_out_accuracy_for_one_model(prolip, offline, tmp_path):
         folder = tmp_path / "photos" / f"colour {k}"
         folder.mkdir(parents=True)
         for i in range(6):
-            blotch(np.array(colour) + rng.normal(0, 40, 3), 10 * k + i).save(folder / f"{i}.png")
+            blotch(np.array(colour) + rng.normal(0, 25, 3), 10 * k + i).save(folder / f"{i}.png")
 
     def run(*arguments):
         code, out, err = prolip(*arguments, "--json")
