@@ -3,8 +3,12 @@
 import csv
 import dataclasses
 import functools
+import gzip
+import hashlib
 import io
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +21,7 @@ from scipy import stats
 
 from pictures import blotch
 from prolip import methods
-from prolip.core import Head, UsageError
+from prolip.core import Head, InputError, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.data.sampling import sample_support
 from prolip.encoders import Encoder, Preprocess
@@ -36,9 +40,11 @@ from prolip.research.reporting import figures, write_rows
 from prolip.research.reporting.build_table import build, compare, parameters
 from prolip.research.reporting.results import NotRunError, Results
 from prolip.research.reporting.table import render, rich_tables
-from prolip.research.running.encoded_file import is_intact, read_encoded
+from prolip.research.running.encoded_file import DamagedFileError, is_intact, read_encoded
+from prolip.research.running.estimate import Timings, guess_seconds
+from prolip.research.running.pack import Pack, write_pack
 from prolip.research.running.plan import NoDatasetsError, Plan, make_plan, missing_methods
-from prolip.research.running.prepare import prepare
+from prolip.research.running.prepare import encode_datasets, prepare
 from prolip.research.running.result_key import result_key
 from prolip.research.running.result_store import ResultStore, ResultStoreError, RunResult
 from prolip.research.running.run import dry_run, local_pool, run_jobs, run_plan
@@ -198,6 +204,67 @@ def test_encoded_datasets_come_back_from_their_files(photos):
         assert len(dataset.splits["test"].labels) == 12
         assert dataset.texts["own"].features.shape == (1, 3, 6)
     assert np.array_equal(mapped.splits["train"].x, copied.splits["train"].x)
+
+
+# Packs of features
+
+
+def test_a_pack_runs_without_images_and_gives_the_same_table(photos, tmp_path):
+    """Features are rounded to float16, which changes few of the predictions: here none."""
+    plan = plan_on(photos, views=1)
+    pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    run_plan(plan, photos.parent, tmp_path / "images.sqlite", jobs=0)
+    shutil.rmtree(photos)
+    opened = Pack.open(tmp_path / "pack")
+    assert opened == pack
+    again = make_plan(SMALL, None, **opened.selection("small"))
+    assert again == plan
+    assert run_plan(again, opened, tmp_path / "pack.sqlite", jobs=2).done == len(plan.runs)
+    results = [Results.read("small", tmp_path / f"{name}.sqlite") for name in ("images", "pack")]
+    first, second = ([row.cells[:2] for row in build(found).rows] for found in results)
+    assert first == second
+    split = opened.read("photos").dataset.splits["train"]
+    assert split.x.dtype == np.float16
+    assert split.take(split.indices[:2].tolist())[0].dtype == np.float32
+
+
+def test_a_pack_lists_its_images_files_and_licences(photos, tmp_path):
+    plan = plan_on(photos, lines=("zero_shot", "prolip"), views=1)
+    write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    about = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    photos_about = about["about"]["photos"]
+    for name, checksum in photos_about["files"].items():
+        assert hashlib.sha256((tmp_path / "pack" / name).read_bytes()).hexdigest() == checksum
+    assert photos_about["licence"] == "not known"
+    assert about["precision"] == "float16"
+    splits = json.loads(gzip.decompress((tmp_path / "pack" / "splits" / "photos.json.gz").read_bytes()))
+    train = read_dataset("photos", photos.parent).splits["train"]
+    for (path, label, name), image, expected in zip(splits["train"], train.images, train.labels, strict=True):
+        assert ((Path(train.root) / path).resolve(), label) == (image.resolve(), expected)
+        assert name == train.classes[label]
+    text = b"".join(file.read_bytes() for file in (tmp_path / "pack").rglob("*") if file.is_file())
+    assert str(tmp_path).encode() not in text  # nothing of the machine
+
+
+def test_a_damaged_pack_is_refused(photos, tmp_path):
+    plan = plan_on(photos, lines=("prolip",), views=1)
+    pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    file = pack.file("photos")
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DamagedFileError):
+        prepare(plan, pack)
+    (tmp_path / "pack" / "pack.json").write_text('{"kind": "prolip features"}')
+    with pytest.raises(InputError):
+        Pack.open(tmp_path / "pack")
+
+
+def test_lines_that_need_images_do_not_run_from_a_pack(photos):
+    plan = make_plan(experiment("full_tuning"), None, datasets=("dtd",), lines=("zero_shot", "full"))
+    assert [line.key for line in plan.experiment.lines] == ["zero_shot"]
+    with pytest.raises(UsageError):
+        make_plan(experiment("full_tuning"), None, datasets=("dtd",), lines=("full",))
 
 
 # The store
@@ -409,13 +476,32 @@ def test_a_dry_run_counts_what_is_done_and_times_the_rest(photos, tmp_path):
     assert then.seconds == 2 * 8.0 / 2
 
 
+def test_every_line_runs_with_the_first_seed_before_the_others_do(tmp_path):
+    runs = [Run(method, seed=seed) for method in ("zero_shot", "prolip") for seed in (1, 2)]
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        plan = store.add_plan(made_up_plan(*runs), list("abcd"))
+        assert store.claim(plan, 4) == ["a", "c", "b", "d"]
+
+
+def test_what_was_not_timed_is_guessed_in_proportion():
+    """Runs took three times the guess: so will the others."""
+    small, large = (Run("prolip", dataset=name, shots=16, model="RN50") for name in ("eurosat", "imagenet"))
+    timings = Timings()
+    assert timings.estimate([(large, 2)]) == 2 * guess_seconds(large) > 50 * guess_seconds(small)
+    timings.add(small, 6 * guess_seconds(small), count=2)
+    assert timings.knows(dataclasses.replace(small, seed=9))
+    assert timings.estimate([(small, 1), (large, 1)]) == pytest.approx(
+        3 * (guess_seconds(small) + guess_seconds(large))
+    )
+
+
 def test_the_time_left_is_estimated_by_the_runs_of_the_same_line(tmp_path):
     """Three quick runs are done and one slow one: two slow ones are left."""
     runs = [Run(method, seed=k) for method in ("zero_shot", "prolip") for k in range(3)]
     with ResultStore(tmp_path / "r.sqlite") as store:
         plan = store.add_plan(made_up_plan(*runs), list("abcdef"))
         assert store.status(plan).seconds_left is None
-        store.claim(plan, 4)
+        store.claim(plan, 6)
         for key, seconds in zip("abcd", (1.0, 1.0, 1.0, 9.0), strict=True):
             store.finish(key, {}, None, seconds)
         status = store.status(plan)

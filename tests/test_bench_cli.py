@@ -59,6 +59,26 @@ def test_off_a_terminal_a_table_is_as_wide_as_it_is(prolip, ran, monkeypatch):
     assert "continued" in prolip("bench", "table", "validation_free", "--results", ran)[1]
 
 
+def test_pack_then_run_from_it(prolip, photos, tmp_path):
+    words = ("validation_free", "--datasets", "photos", "--seeds", "1", "--shots", "1", "2", "--methods",
+             "zero_shot", "prolip", "prograd")  # fmt: skip
+    pack = ("bench", "pack", *words, "--data", photos.parent, "-o", tmp_path / "pack", "--json")
+    code, out, err = prolip(*pack)
+    assert code == 0, err
+    assert json.loads(out)["datasets"] == ["photos"]
+    assert prolip(*pack)[0] == 2  # it exists
+    run = ("bench", "run", "validation_free", "--pack", tmp_path / "pack", "--methods", "zero_shot", "prolip",
+           "prograd", "--jobs", "0", "--results", tmp_path / "r.sqlite")  # fmt: skip
+    code, _, err = prolip(*run, "--json")
+    assert code == 0, err
+    assert "ProGrad" in err
+    assert (
+        "2 shots" not in prolip("bench", "failures", "validation_free", "--results", tmp_path / "r.sqlite")[1]
+    )
+    code, _, err = prolip(*run, "--seeds", "7")
+    assert (code, "other shots, seeds" in err) == (1, True)
+
+
 def test_compare_and_rows(prolip, ran, tmp_path):
     shown = prolip("bench", "compare", "validation_free", "--results", ran, "--against", "zero_shot")[1]
     assert "difference to Zero-shot" in shown

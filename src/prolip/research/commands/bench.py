@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prolip.cli.console import LINE_SECONDS, OUTPUT, bar, console, print_json, say, table, warn
+from prolip.cli.options import device, features_store
 from prolip.cli.parameters import PATH, PLOT, Group, argument, command, flag, option
 from prolip.research.commands.bench_options import (
     Machine,
@@ -26,6 +27,7 @@ from prolip.research.commands.bench_options import (
 
 if TYPE_CHECKING:
     from prolip.research.reporting.table import Table
+    from prolip.research.running.pack import Pack
     from prolip.research.running.plan import Plan
     from prolip.research.running.result_store import PlanStatus
 
@@ -66,9 +68,12 @@ def list_experiments(name: str | None) -> None:
 @experiment
 @selection
 @machine
+@option("--pack", type=PATH, help="Run on the features of `prolip bench pack`, without images.")
 @flag("--retry", help="Run failed runs again.")
 @flag("--dry-run", help="Print how many runs there are and how long they take, and run nothing.")
-def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run: bool) -> None:
+def run(
+    name: str, selection: Selection, machine: Machine, pack: Path | None, retry: bool, dry_run: bool
+) -> None:
     """Run an experiment. It can be stopped at any time; the next run continues it.
 
     $ prolip bench run validation_free --data ~/data
@@ -76,19 +81,70 @@ def run(name: str, selection: Selection, machine: Machine, retry: bool, dry_run:
     """
     from prolip.data.files import existing
     from prolip.research.catalogue import experiment as find
+    from prolip.research.running.pack import Pack
     from prolip.research.running.plan import make_plan
 
     with _hints(name):
-        plan = make_plan(find(name), existing(machine.data), **selection.plan_options())
-    for missing in plan.unavailable:
-        warn(f"{missing} is not available in this installation: its lines are skipped")
+        if pack is None:
+            source: Path | Pack = existing(machine.data)
+            plan = make_plan(find(name), existing(machine.data), **selection.plan_options())
+        else:
+            source = Pack.open(existing(pack))
+            chosen = {option: value for option, value in selection.plan_options().items() if value}
+            plan = make_plan(find(name), None, **{**source.selection(name), **chosen})
+    for missing, why in plan.unavailable.items():
+        warn(f"skipped: {missing}, because {why}")
     if dry_run:
         _print_dry_run(plan, machine)
     else:
-        _run(plan, machine, retry)
+        _run(plan, source, machine, retry)
 
 
-def _run(plan: Plan, machine: Machine, retry: bool) -> None:
+@command("pack", cls=SeveralValues)
+@experiment
+@selection
+@option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
+@option("--out", "-o", type=PATH, required=True, help="New folder for the pack.")
+@device
+@features_store
+def write_features(
+    name: str, selection: Selection, data: Path, out: Path, device: str, store: Path | None
+) -> None:
+    """Write the features that an experiment needs, by one encoder, to run it elsewhere without images.
+
+    Features are float16, of one view unless --views says more: with ten, those of ImageNet take gigabytes.
+
+    $ prolip bench pack validation_free --model ViT-B/16 --data ~/data -o pack
+    $ prolip bench run validation_free --pack pack
+    """
+    from prolip.core.errors import UsageError
+    from prolip.data.files import existing
+    from prolip.features import FeatureStore
+    from prolip.research.catalogue import experiment as find
+    from prolip.research.running.pack import write_pack
+    from prolip.research.running.plan import make_plan
+    from prolip.research.running.prepare import encode_datasets
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists: name a new folder")
+    options = selection.plan_options()
+    with _hints(name):
+        plan = make_plan(find(name), existing(data), **{**options, "views": options["views"] or 1})
+    if len(plan.models) > 1:
+        raise UsageError(f"a pack has one encoder: --model {' or '.join(plan.models)}")
+    with _progress("encoding", "images") as encoded:
+
+        def progress(what: str, done: int, total: int) -> None:
+            encoded(done, total, f"encoding {what}: {done} of {total} images", "")
+
+        write_pack(out, plan, encode_datasets(plan, data, device, FeatureStore(store), progress))
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    if OUTPUT.get().json:
+        print_json({"pack": str(out), "datasets": list(plan.datasets), "bytes": size})
+    say(f"{len(plan.datasets)} datasets, {size / 1e6:,.0f} MB: {out}")
+
+
+def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None:
     """Run a plan, and print a summary and its table."""
     from prolip.features import FeatureStore
     from prolip.research.running.run import run_plan
@@ -104,7 +160,7 @@ def _run(plan: Plan, machine: Machine, retry: bool) -> None:
 
         status = run_plan(
             plan,
-            machine.data,
+            source,
             results,
             jobs=machine.jobs,
             ray=machine.ray,
@@ -268,15 +324,9 @@ def failures(name: str, results: Path) -> None:
 
 bench = Group("bench", help="Run the paper's experiments again: tables and figures.")
 for subcommand in (
-    list_experiments,
-    run,
-    show_table,
-    compare_lines,
-    write_rows,
-    plot,
-    failures,
+    list_experiments, run, write_features, show_table, compare_lines, write_rows, plot, failures,
     show_published,
-):
+):  # fmt: skip
     bench.add_command(subcommand)
 
 

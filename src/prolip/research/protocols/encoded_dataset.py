@@ -46,14 +46,18 @@ class EncodedSplit:
         rows = self.rows(chosen)
         if views > len(self.x):
             raise NotEncodedError(f"the run needs {views} views, {len(self.x)} are encoded")
-        return self.x[:views, rows], np.array([self.labels[i] for i in chosen])
+        x = self.x[:views, rows]
+        x = x.astype(np.float32) if x.dtype == np.float16 else x  # features of a pack
+        return x, np.array([self.labels[i] for i in chosen])
 
     def rows(self, chosen: Sequence[int]) -> Array:
         """Return the rows of `x` that hold these images of the split."""
         wanted = np.asarray(chosen, np.int64)
         rows = np.searchsorted(self.indices, wanted).clip(max=max(0, len(self.indices) - 1))
         if not len(self.indices) or not np.array_equal(self.indices[rows], wanted):
-            raise NotEncodedError("some of the drawn images have no features: prepare the dataset again")
+            raise NotEncodedError(
+                "some of the drawn images have no features: those of other shots, seeds or protocols"
+            )
         return rows
 
     def all(self) -> tuple[Array, Array]:

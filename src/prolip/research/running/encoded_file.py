@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from prolip.io.files import sha256_tensors
 from prolip.io.reading import open_regular, parse_json
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
+from prolip.research.protocols.run import Run
 
 _PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
 # Errors of a damaged file, whatever the damage.
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-_DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
+_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
 
 
 class DamagedFileError(InputError):
@@ -36,19 +38,90 @@ def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]
     return {name: tensor for name, tensor in named.items() if tensor is not None}
 
 
-def write_encoded(dataset: EncodedDataset, path: Path) -> None:
+def draw_images(dataset: EncodedDataset, run: Run) -> dict[str, list[int]]:
+    """Return the images that a run trains and validates on, by split; none if it cannot draw them."""
+    try:
+        drawn = run.draw(dataset)
+    except InputError:
+        return {}  # the run will fail with this error, and the others go on
+    both = drawn.validation_split == "train"
+    train = [*drawn.train, *drawn.validation] if both else drawn.train
+    return {"train": train, "val": [] if both else drawn.validation}
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """An encoded dataset, and what its features were made of."""
+
+    dataset: EncodedDataset
+    hashes: dict[str, Array]  # the SHA-256 of each encoded image [m, 32], by split
+    origin: str  # the encoder, its preprocessing and its scale, as JSON
+    _digests: dict[Any, str] = field(default_factory=dict)
+
+    def digest(self, run: Run) -> str:
+        """Return a digest of all that the run reads of this dataset; many runs share a draw."""
+        key = run.template, run.protocol, run.validation, run.shots, run.seed
+        if key not in self._digests:
+            digest = hashlib.sha256(self.test_digest(run.template).encode())
+            for split, indices in draw_images(self.dataset, run).items():
+                labels = [self.dataset.splits[split].labels[i] for i in indices] if indices else []
+                digest.update(f"{split}:{json.dumps([indices, labels])}".encode())
+                if indices:
+                    digest.update(self.hashes[split][self.dataset.splits[split].rows(indices)].tobytes())
+            self._digests[key] = digest.hexdigest()
+        return self._digests[key]
+
+    def test_digest(self, template: str) -> str:
+        """Return a digest of the encoder, the texts and the test images."""
+        if template not in self._digests:
+            test, texts = self.dataset.splits["test"], {template: self.dataset.text(template)}
+            digest = hashlib.sha256(f"{self.origin} {test.x.dtype} {json.dumps(test.labels)}".encode())
+            digest.update(sha256_tensors(model_tensors(self.dataset.head, texts).items()).encode())
+            digest.update(self.hashes["test"].tobytes())
+            self._digests[template] = digest.hexdigest()
+        return self._digests[template]
+
+    def content(self) -> str:
+        """Return a digest of everything in it."""
+        digest = hashlib.sha256(json.dumps([self.test_digest(name) for name in self.dataset.texts]).encode())
+        for name, split in self.dataset.splits.items():
+            digest.update(f"{name}:{len(split.x)}:{split.indices.tolist()}:{self.dataset.paths}".encode())
+            digest.update(self.hashes[name].tobytes())
+        return digest.hexdigest()
+
+    def features_only(self) -> "Encoding":
+        """Return it with features in float16, and without what only this machine has: encoder and paths."""
+        splits = {
+            name: replace(split, x=split.x.astype(np.float16)) for name, split in self.dataset.splits.items()
+        }
+        return Encoding(replace(self.dataset, splits=splits, encoder="", paths={}), self.hashes, self.origin)
+
+
+def write_encoding(encoding: Encoding, path: Path) -> None:
     """Write an encoded dataset atomically."""
+    dataset = encoding.dataset
     tensors = model_tensors(dataset.head, dataset.texts)
     for name, split in dataset.splits.items():
         tensors[f"{name}.x"], tensors[f"{name}.indices"] = split.x, split.indices
         tensors[f"{name}.labels"] = np.array(split.labels, np.int64)
+        tensors[f"{name}.hashes"] = encoding.hashes[name]
     projection = next(iter(dataset.texts.values())).projection
     config = {name: getattr(dataset, name) for name in _PLAIN}
-    config |= {"texts": sorted(dataset.texts), "splits": list(dataset.splits)}
+    config |= {"texts": sorted(dataset.texts), "splits": list(dataset.splits), "origin": encoding.origin}
     config["residual"] = dataset.head is not None and dataset.head.residual
     config["text_residual"] = projection is not None and projection.residual
     text = json.dumps(config)
     write_tensors(path, tensors, {"dataset": text, "sha256": _checksum(text, tensors)})
+
+
+def read_encoding(path: Path) -> Encoding:
+    """Read an encoded dataset, after a check of its checksum."""
+    if not is_intact(path):
+        raise DamagedFileError(f"{path} is missing or damaged: copy it again")
+    tensors, metadata = _map(path)
+    config = parse_json(metadata["dataset"])
+    dataset = _restore(tensors, config, "auto")
+    return Encoding(dataset, {name: tensors[f"{name}.hashes"] for name in dataset.splits}, config["origin"])
 
 
 def is_intact(path: Path) -> bool:

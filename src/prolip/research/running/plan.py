@@ -17,6 +17,7 @@ from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
 from prolip.research.protocols.run import Run, lists_to_tuples
+from prolip.research.running.result_key import runs_a_tower
 
 
 class NoDatasetsError(InputError):
@@ -70,7 +71,7 @@ def missing_methods(experiment: Experiment) -> dict[str, str]:
 
 def make_plan(
     experiment: Experiment,
-    root: Path,
+    root: Path | None,
     *,
     datasets: Sequence[str] = (),
     models: Sequence[str] = (),
@@ -84,11 +85,13 @@ def make_plan(
     """Plan an experiment on the datasets in `root`; what is not given is the experiment's own.
 
     `datasets` are names, or folders of images in `root`; `lines` are keys, labels or methods of lines, and a
-    method that has no line gets one with its default options.
+    method that has no line gets one with its default options. Without `root` there are features only: lines
+    that need images are left out.
     """
     if not experiment.lines:
         raise UsageError(f"{experiment.name} has nothing to run: prolip bench table {experiment.name}")
-    datasets = tuple(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
+    if root is not None:
+        datasets = tuple(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
     if not datasets:
         raise NoDatasetsError(f"none of the datasets of {experiment.name} is in {root}")
     models = models or (experiment.models if all(name in DATASETS for name in datasets) else ("offline",))
@@ -99,18 +102,25 @@ def make_plan(
         check_name("validation", validation, ("none", *VALIDATION_RULES))
         experiment = dataclasses.replace(experiment, validation=validation)
     unavailable = missing_methods(experiment)
+    if root is None:
+        unavailable |= {
+            line.label: f"{line.label} needs images"
+            for line in experiment.lines
+            if line.method not in unavailable
+            and runs_a_tower(line.method, line.protocol or experiment.protocol)
+        }
     chosen = [
         line
         for line in _select(experiment, lines)
         if (line.views or 1) <= views
-        and not {line.method, line.protocol or experiment.protocol} & unavailable.keys()
+        and not {line.label, line.method, line.protocol or experiment.protocol} & unavailable.keys()
     ]
     if not chosen:
         why = "; ".join(unavailable.values()) or f"its lines have more than {views} views"
         raise UsageError(f"no line of {experiment.name} can be run: {why}")
     plan = Plan(
         dataclasses.replace(experiment, lines=tuple(chosen)),
-        datasets,
+        tuple(datasets),
         tuple(models),
         tuple(shots) or experiment.shots,
         tuple(seeds) or experiment.seeds,

@@ -1,14 +1,13 @@
-"""Encode the images that the runs of a plan need, once for all runs.
+"""Encode the images that the runs of a plan need, once for all runs; or take them from a pack of features.
 
 Only drawn images are encoded: of a training split, the images of the support sets. An encoded dataset is
 written to a file, which workers map into memory. The key of a run's result covers its inputs: the encoder,
 the content and labels of its support, validation and test images, and the texts.
 """
 
-import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,12 @@ from prolip.core import InputError
 from prolip.data import DEFAULT
 from prolip.encoders import Encoder
 from prolip.features import FeatureStore, extract
-from prolip.io.files import cache_dir, sha256_tensors
+from prolip.io.files import cache_dir
 from prolip.research.datasets import Benchmark, read_dataset
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run
-from prolip.research.running.encoded_file import is_intact, model_tensors, write_encoded
+from prolip.research.running.encoded_file import Encoding, draw_images, is_intact, write_encoding
+from prolip.research.running.pack import Pack
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import result_key
 from prolip.research.running.workers import Job
@@ -35,36 +35,53 @@ PAIRED = ("imagenet",)
 
 def prepare(
     plan: Plan,
-    root: Path,
+    source: Path | Pack,
     *,
     device: str = "auto",
     store: FeatureStore | None = None,
     progress: EncodingProgress | None = None,
 ) -> list[Job]:
-    """Encode what the runs of a plan need, from the datasets below `root`; return their jobs in order."""
+    """Encode what the runs of a plan need, from the datasets in a folder, or find it in a pack.
+
+    Return the jobs of the runs, in order.
+    """
+    encodings, files = {}, {}
+    if isinstance(source, Pack):
+        for dataset in _datasets(plan.runs):
+            encodings[source.encoder, dataset] = source.read(dataset)
+            files[source.encoder, dataset] = str(source.file(dataset))
+    else:
+        for encoder, encoding, _ in encode_datasets(plan, source, device, store, progress):
+            path = cache_dir() / "bench" / f"{encoding.dataset.name}-{encoding.content()[:24]}.safetensors"
+            if not is_intact(path):
+                write_encoding(encoding, path)
+            key = encoder, encoding.dataset.name
+            encodings[key], files[key] = encoding, str(path)
+    jobs = []
+    for run in plan.runs:
+        targets = (encodings[run.encoder, target].test_digest(run.template) for target in run.targets)
+        inputs = "\n".join([encodings[run.encoder, run.dataset].digest(run), *targets])
+        jobs.append(Job(result_key(run, inputs), run, tuple(files[run.encoder, d] for d in run.datasets)))
+    return jobs
+
+
+def encode_datasets(
+    plan: Plan,
+    root: Path,
+    device: str = "auto",
+    store: FeatureStore | None = None,
+    progress: EncodingProgress | None = None,
+) -> Iterator[tuple[str, Encoding, Benchmark]]:
+    """Yield each encoder by name, each dataset of a plan, encoded by it, and the images behind it."""
     store = store or FeatureStore()
     benchmarks = {name: read_dataset(name, root) for name in _datasets(plan.runs)}
-    jobs: dict[int, Job] = {}
     for name in dict.fromkeys(run.encoder for run in plan.runs):
         encoder = encoders.load(name, device)
-        runs = {place: run for place, run in enumerate(plan.runs) if run.encoder == name}
-        encoded = {
-            dataset: _Encoded(
-                encoder,
-                benchmarks[dataset],
-                plan.templates,
-                [run for run in runs.values() if dataset in run.datasets],
-                store,
-                progress,
-            )
-            for dataset in _datasets(runs.values())
-        }
-        files = {dataset: str(one.write()) for dataset, one in encoded.items()}
-        for place, run in runs.items():
-            targets = (encoded[target].test_digest(run.template) for target in run.targets)
-            inputs = "\n".join([encoded[run.dataset].digest(run), *targets])
-            jobs[place] = Job(result_key(run, inputs), run, tuple(files[d] for d in run.datasets))
-    return [jobs[place] for place in range(len(plan.runs))]
+        runs = [run for run in plan.runs if run.encoder == name]
+        for dataset in _datasets(runs):
+            mine = [run for run in runs if dataset in run.datasets]
+            benchmark = benchmarks[dataset]
+            yield name, _encode(encoder, benchmark, plan.templates, mine, store, progress), benchmark
 
 
 def _datasets(runs: Iterable[Run]) -> list[str]:
@@ -78,131 +95,77 @@ def _labels_only(benchmark: Benchmark) -> EncodedDataset:
     return EncodedDataset(benchmark.name, benchmark.names, None, 1.0, {}, splits, paired, labels)
 
 
-class _Encoded:
-    """One dataset by one encoder: the images that its runs draw, and the test images."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        benchmark: Benchmark,
-        templates: tuple[str, ...],
-        runs: Sequence[Run],
-        store: FeatureStore,
-        progress: EncodingProgress | None,
-    ) -> None:
-        self.encoder, self.benchmark, self.store, self.progress = encoder, benchmark, store, progress
-        self.hashes: dict[str, dict[int, bytes]] = {}  # of the encoded images, by split and index
-        self._draws: dict[tuple[str, str, int | None, int], dict[str, list[int]]] = {}
-        self._test_digests: dict[str, str] = {}
-        self._labels = _labels_only(benchmark)
-        splits = self._encode_all([run for run in runs if run.dataset == benchmark.name])
-        prompts = {"own": templates or benchmark.templates, "photo": DEFAULT}
-        used = {run.template: prompts[run.template] for run in sorted(runs, key=lambda run: run.template)}
-        self.dataset = replace(
-            self._labels,
-            head=encoder.head,
-            scale=encoder.scale,
-            texts={name: encoder.text(benchmark.names, prompts) for name, prompts in used.items()},
-            splits=splits,
-            encoder=encoder.name,
-            templates=used,
-            paths={
-                name: [str(benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
-                for name, split in splits.items()
-            },
-        )
-
-    def _encode_all(self, runs: Sequence[Run]) -> dict[str, EncodedSplit]:
-        """Encode the union of the runs' draws, and the test images."""
-        drawn: dict[str, set[int]] = {"train": set(), "val": set()}
-        repeated: set[int] = set()  # shots for which a class has too few images
-        for run in runs:
-            for split, indices in self._draw(run).items():
-                drawn[split].update(indices)
-                if len(set(indices)) < len(indices):
-                    repeated.add(run.shots or 0)
-        if repeated:
-            several = ", ".join(map(str, sorted(repeated)))
-            warnings.warn(
-                f"{self.benchmark.title} has classes with fewer than {min(repeated)} images: for {several} "
-                "shots some are drawn more than once, as the authors do",
-                stacklevel=2,
-            )
-        self._require("test")
-        views = range(max((run.views for run in runs), default=1))
-        needed = {
-            "train": (sorted(drawn["train"]), views),
-            "val": (sorted(drawn["val"]), (0,)),
-            "test": (range(len(self.benchmark.splits["test"])), (0,)),
-        }
-        return {name: self._encode(name, *needed[name]) for name in needed if name in self.benchmark.splits}
-
-    def _draw(self, run: Run) -> dict[str, list[int]]:
-        """Return the images that a run trains and validates on, by split; many runs share a draw."""
-        key = run.protocol, run.validation, run.shots, run.seed
-        if key not in self._draws:
-            self._require("train")
-            try:
-                drawn = run.draw(self._labels)
-            except InputError:
-                self._draws[key] = {}  # the run will fail with this error, and the others go on
-            else:
-                both = drawn.validation_split == "train"
-                train = [*drawn.train, *drawn.validation] if both else drawn.train
-                self._draws[key] = {"train": train, "val": [] if both else drawn.validation}
-        return self._draws[key]
-
-    def _require(self, split: str) -> None:
-        if not len(self.benchmark.splits.get(split, ())):
-            raise InputError(f"{self.benchmark.title} has no {split} images here")
-
-    def _encode(self, split: str, indices: Sequence[int], views: Sequence[int]) -> EncodedSplit:
-        """Encode some images of a split."""
-        images = self.benchmark.splits[split]
+def _encode(
+    encoder: Encoder,
+    benchmark: Benchmark,
+    templates: tuple[str, ...],
+    runs: Sequence[Run],
+    store: FeatureStore,
+    progress: EncodingProgress | None,
+) -> Encoding:
+    """Encode one dataset by one encoder: the images that its runs draw, and the test images."""
+    labels = _labels_only(benchmark)
+    splits, hashes = {}, {}
+    for split, (indices, views) in _needed(benchmark, labels, runs).items():
+        images = benchmark.splits[split]
+        splits[split] = EncodedSplit.without_features(images.labels, encoder.width)
+        hashes[split] = np.empty((0, 32), np.uint8)
         if not indices:
-            self.hashes[split] = {}
-            return EncodedSplit.without_features(images.labels, self.encoder.width)
+            continue
 
-        def tick(done: int, total: int) -> None:
-            if self.progress is not None:
-                self.progress(f"{self.benchmark.name} {split}", done, total)
+        def tick(done: int, total: int, split: str = split) -> None:
+            if progress is not None:
+                progress(f"{benchmark.name} {split}", done, total)
 
         paths = [images.images[i] for i in indices]
-        found = extract(self.encoder, paths, views=views, store=self.store, progress=tick)
-        self.hashes[split] = dict(zip(indices, found.hashes, strict=True))
-        return EncodedSplit(images.labels, found.features, np.array(indices, np.int64))
+        found = extract(encoder, paths, views=views, store=store, progress=tick)
+        splits[split] = EncodedSplit(images.labels, found.features, np.array(indices, np.int64))
+        hashes[split] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(len(indices), -1)
+    prompts = {"own": templates or benchmark.templates, "photo": DEFAULT}
+    used = {run.template: prompts[run.template] for run in sorted(runs, key=lambda run: run.template)}
+    dataset = replace(
+        labels,
+        head=encoder.head,
+        scale=encoder.scale,
+        texts={name: encoder.text(benchmark.names, prompts) for name, prompts in used.items()},
+        splits=splits,
+        encoder=encoder.name,
+        templates=used,
+        paths={
+            name: [str(benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
+            for name, split in splits.items()
+        },
+    )
+    origin = [encoder.fingerprint, encoder.preprocess.config(), encoder.scale]
+    return Encoding(dataset, hashes, json.dumps(origin, sort_keys=True))
 
-    def digest(self, run: Run) -> str:
-        """Return a digest of all that the run reads of this dataset."""
-        digest = hashlib.sha256(self.test_digest(run.template).encode())
-        for split, indices in self._draw(run).items():
-            labels = [self.dataset.splits[split].labels[i] for i in indices]
-            digest.update(f"{split}:{json.dumps([indices, labels])}".encode())
-            for i in indices:
-                digest.update(self.hashes[split][i])
-        return digest.hexdigest()
 
-    def test_digest(self, template: str) -> str:
-        """Return a digest of the encoder, the texts and the test images."""
-        if template not in self._test_digests:
-            config = [self.encoder.fingerprint, self.encoder.preprocess.config(), self.encoder.scale]
-            labels = self.dataset.splits["test"].labels
-            digest = hashlib.sha256(json.dumps([*config, labels], sort_keys=True).encode())
-            tensors = model_tensors(self.encoder.head, {template: self.dataset.texts[template]})
-            digest.update(sha256_tensors(tensors.items()).encode())
-            digest.update(b"".join(self.hashes["test"].values()))
-            self._test_digests[template] = digest.hexdigest()
-        return self._test_digests[template]
-
-    def write(self) -> Path:
-        """Write the dataset to a file that is named by its content; a damaged one is replaced."""
-        dataset = self.dataset
-        content = hashlib.sha256(json.dumps([self.test_digest(name) for name in dataset.texts]).encode())
-        for name, hashes in self.hashes.items():
-            views = len(dataset.splits[name].x)
-            content.update(f"{name}:{views}:{list(hashes)}:{dataset.paths[name]}".encode())
-            content.update(b"".join(hashes.values()))
-        path = cache_dir() / "bench" / f"{dataset.name}-{content.hexdigest()[:24]}.safetensors"
-        if not is_intact(path):
-            write_encoded(dataset, path)
-        return path
+def _needed(
+    benchmark: Benchmark, labels: EncodedDataset, runs: Sequence[Run]
+) -> dict[str, tuple[Sequence[int], Sequence[int]]]:
+    """Return images and views of each split: the union of the runs' draws, and the test images."""
+    drawn: dict[str, set[int]] = {"train": set(), "val": set()}
+    repeated: set[int] = set()  # shots for which a class has too few images
+    trained = [run for run in runs if run.dataset == benchmark.name]
+    for split in ("train", "test") if trained else ("test",):
+        if not len(benchmark.splits.get(split, ())):
+            raise InputError(f"{benchmark.title} has no {split} images here")
+    for run in {(run.protocol, run.validation, run.shots, run.seed): run for run in trained}.values():
+        for split, indices in draw_images(labels, run).items():
+            drawn[split].update(indices)
+            if len(set(indices)) < len(indices):
+                repeated.add(run.shots or 0)
+    if repeated:
+        several = ", ".join(map(str, sorted(repeated)))
+        warnings.warn(
+            f"{benchmark.title} has classes with fewer than {min(repeated)} images: for {several} "
+            "shots some are drawn more than once, as the authors do",
+            stacklevel=2,
+        )
+    views = range(max((run.views for run in trained), default=1))
+    needed = {
+        "train": (sorted(drawn["train"]), views),
+        "val": (sorted(drawn["val"]), (0,)),
+        "test": (range(len(benchmark.splits["test"])), (0,)),
+    }
+    return {split: found for split, found in needed.items() if split in benchmark.splits}

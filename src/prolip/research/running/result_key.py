@@ -36,14 +36,14 @@ def result_key(run: Run, inputs: str) -> str:
     return hashlib.sha256(f"{run.to_json()}\n{code_version(run)}\n{inputs}".encode()).hexdigest()
 
 
-def runs_a_tower(run: Run) -> bool:
-    """Return whether the run needs the encoder itself, and not only its features."""
-    return run.protocol.startswith("test_time_") or methods.get(run.method).trains_tower
+def runs_a_tower(method: str, protocol: str) -> bool:
+    """Return whether a run needs the encoder itself, and not only its features."""
+    return protocol.startswith("test_time_") or methods.get(method).trains_tower
 
 
 def code_version(run: Run) -> str:
     """Return a digest of the sources and libraries that decide a run's result."""
-    return _version(run.method, runs_a_tower(run), run.protocol == "manifold")
+    return _version(run.method, runs_a_tower(run.method, run.protocol), run.protocol == "manifold")
 
 
 @functools.cache

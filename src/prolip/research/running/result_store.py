@@ -29,12 +29,13 @@ from prolip.core.errors import ProlipError
 from prolip.io.reading import open_regular
 from prolip.io.writing import check_place, make_folders
 from prolip.research.protocols.run import Run
+from prolip.research.running.estimate import Timings
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version
 
 STALE = 60.0  # seconds after which a runner on another machine counts as dead
 ATTEMPTS = 3  # number of times that a run may kill its process before it counts as failed
-_VERSION = 3
+_VERSION = 4
 
 _DAMAGE = (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
@@ -64,6 +65,7 @@ CREATE TABLE IF NOT EXISTS planned (
     key TEXT NOT NULL REFERENCES runs (key),
     line TEXT NOT NULL,
     model TEXT NOT NULL,
+    turn INTEGER NOT NULL,
     PRIMARY KEY (plan, place)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting ON runs (status);
@@ -168,9 +170,14 @@ class ResultStore:
                 "ON CONFLICT DO NOTHING",
                 [(key, run.to_json(), code_version(run)) for key, run in runs],
             )
+            # Seed after seed: tables of an unfinished run have every line, and its time can be estimated.
+            turns = {seed: turn for turn, seed in enumerate(dict.fromkeys(run.seed for run in plan.runs))}
             self._db.executemany(
-                "INSERT INTO planned (plan, place, key, line, model) VALUES (?, ?, ?, ?, ?)",
-                [(number, place, key, run.line, run.model) for place, (key, run) in enumerate(runs)],
+                "INSERT INTO planned (plan, place, key, line, model, turn) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (number, place, key, run.line, run.model, turns[run.seed])
+                    for place, (key, run) in enumerate(runs)
+                ],
             )
         assert number is not None
         return number
@@ -208,26 +215,24 @@ class ResultStore:
     def status(self, plan: int) -> PlanStatus:
         """Count the runs of a plan; a run that several of its lines share counts once.
 
-        Remaining seconds are estimated by the mean of the same line, or of all lines.
+        Remaining seconds are estimated by runs that differ in the seed only, or by the size of the problem.
         """
         found = self._db.execute(
-            "SELECT line, status, count(*), sum(seconds) FROM runs JOIN "
-            "(SELECT key, min(line) AS line FROM planned WHERE plan = ? GROUP BY key) USING (key) "
-            "GROUP BY line, status",
+            "SELECT status, count(*), sum(seconds), min(run) FROM runs "
+            "WHERE key IN (SELECT key FROM planned WHERE plan = ?) "
+            "GROUP BY status, json_remove(run, '$.seed')",
             (plan,),
         ).fetchall()
         counts = dict.fromkeys(("done", "failed", "running", "waiting"), 0)
-        means: dict[str, float] = {}
-        for line, status, count, seconds in found:
+        timings, ahead = Timings(), []
+        for status, count, seconds, run in found:
             counts[status] += count
             if status == "done":
-                means[line] = (seconds or 0.0) / count
-        spent = sum(seconds or 0.0 for _, status, _, seconds in found if status in ("done", "failed"))
-        left = None
-        if means:
-            mean = sum(means.values()) / len(means)
-            ahead = [(line, n) for line, status, n, _ in found if status in ("running", "waiting")]
-            left = sum(means.get(line, mean) * n for line, n in ahead)
+                timings.add(Run.from_json(run), seconds or 0.0, count)
+            elif status != "failed":
+                ahead.append((Run.from_json(run), count))
+        spent = sum(seconds or 0.0 for status, _, seconds, _ in found if status in ("done", "failed"))
+        left = timings.estimate(ahead) if counts["done"] else None
         return PlanStatus(**counts, seconds=spent, seconds_left=left)
 
     @_translate_errors
@@ -252,7 +257,7 @@ class ResultStore:
             self._release_abandoned()
             found = self._db.execute(
                 "SELECT key FROM runs JOIN planned USING (key) WHERE plan = ? AND status = 'waiting' "
-                "GROUP BY key ORDER BY min(place) LIMIT ?",
+                "GROUP BY key ORDER BY min(turn), min(place) LIMIT ?",
                 (plan, count),
             ).fetchall()
             self._db.executemany(

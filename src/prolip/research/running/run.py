@@ -1,8 +1,6 @@
 """Run a plan: encode what it needs, store it, run what is not done. Or estimate what that would take."""
 
-import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +13,11 @@ from prolip.io.environment import cores
 from prolip.research.datasets import DATASETS
 from prolip.research.protocols.run import Run
 from prolip.research.running.encoded_file import read_encoded
+from prolip.research.running.estimate import Timings
+from prolip.research.running.pack import Pack
 from prolip.research.running.plan import Plan
 from prolip.research.running.prepare import EncodingProgress, prepare
-from prolip.research.running.result_key import code_version, runs_a_tower
+from prolip.research.running.result_key import code_version
 from prolip.research.running.result_store import PlanStatus, ResultStore
 from prolip.research.running.workers import (
     Job,
@@ -30,8 +30,6 @@ from prolip.research.running.workers import (
 
 _ALIVE_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
-# Seconds of a run where none has been timed: on features, and through a tower. Orders of magnitude.
-_GUESS, _GUESS_TOWER = 1.0, 300.0
 
 # Gets the status, runs per second, and the seconds left if they can be estimated.
 RunProgress = Callable[[PlanStatus, float, float | None], None]
@@ -39,7 +37,7 @@ RunProgress = Callable[[PlanStatus, float, float | None], None]
 
 def run_plan(
     plan: Plan,
-    root: Path,
+    source: Path | Pack,
     results: Path,
     *,
     jobs: int | None = None,
@@ -50,7 +48,7 @@ def run_plan(
     encoding: EncodingProgress | None = None,
     progress: RunProgress | None = None,
 ) -> PlanStatus:
-    """Run what is not done of a plan, on the datasets in `root`; `retry` runs failed runs again.
+    """Run what is not done of a plan, on datasets in a folder or a pack; `retry` runs failed runs again.
 
     `jobs` is the number of processes: None is one per core, 0 runs in this one. `ray` is the address of a
     cluster instead; "local" starts one here. `store` is where features are stored.
@@ -59,7 +57,7 @@ def run_plan(
     # Both before encoding, which takes long: a package or a folder can be missing.
     pool = local_pool(workers, device) if ray is None else RayPool(ray, device=device)
     with ResultStore(results) as opened:
-        prepared = prepare(plan, root, device=device, store=store, progress=encoding)
+        prepared = prepare(plan, source, device=device, store=store, progress=encoding)
         plan = replace(plan, incomplete=_incomplete(prepared))
         number = opened.add_plan(plan, [job.key for job in prepared])
         if retry:
@@ -165,22 +163,14 @@ def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
 
     A run counts as done if it is, with this code; whether its images are the same shows when it is run.
     """
-    timings: list[tuple[Run, str, float]] = []
+    found: list[tuple[Run, str, float]] = []
     if results.is_file():
         with ResultStore(results) as store:
-            timings = store.timings()
-    done = {(run.to_json(), code) for run, code, _ in timings}
-    seconds_of: dict[str, list[float]] = defaultdict(list)
-    for run, _, seconds in timings:
-        seconds_of[_kind(run)].append(seconds)
+            found = store.timings()
+    done, timings = {(run.to_json(), code) for run, code, _ in found}, Timings()
+    for run, _, seconds in found:
+        timings.add(run, seconds)
     runs = {run.to_json(): run for run in plan.runs}
     ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
-    guesses = [run for run in ahead if _kind(run) not in seconds_of]
-    total = sum(statistics.fmean(seconds_of[_kind(run)]) for run in ahead if _kind(run) in seconds_of)
-    total += sum(_GUESS_TOWER if runs_a_tower(run) else _GUESS for run in guesses)
-    return DryRun(len(runs), len(runs) - len(ahead), total / max(1, workers), len(guesses))
-
-
-def _kind(run: Run) -> str:
-    """Return what runs that take about as long have in common: all but dataset and seed."""
-    return replace(run, dataset="", seed=0).to_json()
+    seconds = timings.estimate((run, 1) for run in ahead) / max(1, workers)
+    return DryRun(len(runs), len(runs) - len(ahead), seconds, sum(not timings.knows(run) for run in ahead))

@@ -62,7 +62,7 @@ def execute(run: Run, datasets: Sequence[EncodedDataset]) -> RunOutcome:
     """Execute a run on its datasets; errors become part of the outcome."""
     started = time.perf_counter()
     try:
-        if runs_a_tower(run):
+        if runs_a_tower(run.method, run.protocol):
             _limit_torch_threads()
         source, *targets = datasets
         with single_thread():

@@ -1,0 +1,66 @@
+"""How long runs take: like others of their kind, or by the size of their problem."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from prolip.research.catalogue.published import PROJECTIONS
+from prolip.research.datasets import DATASETS
+from prolip.research.protocols.run import Run
+from prolip.research.running.result_key import runs_a_tower
+
+_FLOPS = 2e10  # a second, of one core
+_TOWER_SECONDS = 300.0  # of a run through a tower: an order of magnitude
+_EXACT_STEPS = 40  # evaluations of an exact fit
+
+
+def guess_seconds(run: Run) -> float:
+    """Guess the seconds of a run from the products of its fit and its test."""
+    if runs_a_tower(run.method, run.protocol):
+        return _TOWER_SECONDS
+    known = DATASETS.get(run.dataset)
+    classes, tested = (known.classes, known.sizes["test"]) if known else (20, 1000)
+    dim, features = PROJECTIONS.get(run.model, (512, 768))
+    support = classes * (run.shots or 64)
+    trained = run.options.get("solver") in ("adam", "sgd")
+    # One view in each step of a training, all of them in each step of an exact fit.
+    steps = run.options.get("epochs") or 300 if trained else _EXACT_STEPS * run.views
+    products = dim * (features + classes)
+    fits = max(1, len(run.grid)) if run.method != "zero_shot" else 0
+    return 0.02 + (6 * support * steps * fits + 2 * tested) * products / _FLOPS
+
+
+def kind(run: Run) -> str:
+    """Return what runs that take about as long have in common: all but the seed."""
+    return replace(run, seed=0).to_json()
+
+
+@dataclass
+class Timings:
+    """Runs that were timed. Others are guessed, in proportion to what those took."""
+
+    _counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _guessed: float = 0.0
+
+    def add(self, run: Run, seconds: float, count: int = 1) -> None:
+        """Add runs of one kind, and the seconds that they took together."""
+        self._counts[kind(run)] += count
+        self._seconds[kind(run)] += seconds
+        self._guessed += guess_seconds(run) * count
+
+    def knows(self, run: Run) -> bool:
+        """Return whether a run of the same kind was timed."""
+        return kind(run) in self._counts
+
+    def estimate(self, runs: Iterable[tuple[Run, int]]) -> float:
+        """Estimate the seconds of numbers of runs."""
+        factor = sum(self._seconds.values()) / self._guessed if self._guessed else 1.0
+        return sum(
+            count * (self._seconds[kind(run)] / self._counts[kind(run)])
+            if self.knows(run)
+            else count * guess_seconds(run) * factor
+            for run, count in runs
+        )
