@@ -2,13 +2,16 @@
 
 import errno
 import json
+import random
 import sys
 
 import numpy as np
 import onnxruntime
 import pytest
+from PIL import Image, ImageOps
 
 from pictures import COLOURS, blotch
+from prolip import FewShotClassifier
 from prolip.core import Head, ModelError, Projected, UsageError
 from prolip.core.arrays import softmax, unit_rows
 from prolip.core.fitted import Fitted
@@ -22,6 +25,7 @@ from prolip.methods.classifiers import (
     TextProjected,
 )
 from prolip.methods.composition import Combined
+from test_features import noise
 
 TEMPLATE = "a photo of a {}."
 CONFIG = {
@@ -69,11 +73,15 @@ def test_onnx_runtime_gives_the_same(offline, pixels, models, tmp_path, kind):
     fitted = models[kind]
     export(tmp_path / "out", offline, fitted, CONFIG, ["onnx"])
     x = offline.encode(pixels)
-    classifier = session(tmp_path / "out" / "classifier.onnx")
-    found = classifier.run(None, {"pixels": pixels})[0]
-    np.testing.assert_allclose(found, softmax(fitted.logits(x) / 1.25), atol=1e-4)
+    expected = softmax(fitted.logits(x) / 1.25)
+    classifier = session(tmp_path / "out" / "classifier_batch.onnx")
+    best, found, rejected = classifier.run(None, {"pixels": pixels})
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert best.tolist() == expected.argmax(axis=1).tolist()
+    assert not rejected.any()
     about = classifier.get_modelmeta().custom_metadata_map
-    assert json.loads(about["classes"]) == list(COLOURS)
+    assert json.loads(about["labels"]) == list(COLOURS)
+    assert about["version"] == "0"
     assert json.loads(about["pixels"])["size"] == 224
     assert about["base_model"] == "offline"
     assert (tmp_path / "out" / "image.onnx").exists() == isinstance(fitted, Projected)
@@ -90,6 +98,43 @@ def test_the_text_graph_reads_prompts_of_any_length_and_language(offline, models
     for some in ([0], [1], [4], [0, 1, 2, 3, 4]):  # alone, and padded
         tokens = offline.token_arrays([prompts[i] for i in some])
         np.testing.assert_allclose(graph.run(None, tokens)[0], expected[some], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Images of many sizes, shapes and kinds, in one folder per colour."""
+    root, rng = tmp_path_factory.mktemp("photos"), random.Random(0)
+    for i in range(24):
+        name = list(COLOURS)[i % 3]
+        image = blotch(COLOURS[name], i, 1200)
+        size = [(1200, 900), (300, 1100), (1000, 120), (224, 224), (37, 51), (700, 1200), (1, 30), (640, 480)]
+        image = image.crop((0, 0, *size[i % 8]))
+        exif = Image.Exif()
+        exif[0x0112] = rng.randint(1, 8)
+        (root / name).mkdir(exist_ok=True)
+        image.convert("L" if i % 5 == 0 else "RGB").save(
+            root / name / f"{i}.{'jpg' if i % 2 else 'png'}", exif=exif
+        )
+    return root
+
+
+def test_the_classifier_takes_images_as_they_are(photos, tmp_path):
+    training = {name: [blotch(colour, k) for k in range(4)] for name, colour in COLOURS.items()}
+    clf = FewShotClassifier("offline", store=False).fit(training)
+    clf.export(tmp_path / "out", to="onnx")
+    classifier = session(tmp_path / "out" / "classifier.onnx")
+    paths = sorted(photos.rglob("*.*"))
+    others = [noise(1, (320, 400)), *(images[0] for images in training.values())]
+    raw = [np.asarray(ImageOps.exif_transpose(Image.open(path)).convert("RGB")) for path in paths]
+    raw += [np.asarray(image) for image in others]
+    found = [classifier.run(None, {"image": pixels}) for pixels in raw]
+    images = [*map(str, paths), *others]
+    np.testing.assert_allclose([row[1] for row in found], clf.predict_proba(images), atol=5e-3)
+    labels = json.loads(classifier.get_modelmeta().custom_metadata_map["labels"])
+    assert [labels[row[0]] for row in found] == list(clf.predict(images))
+    rejected = [label is None for label in clf.predict(images, reject=True)]
+    assert [bool(row[2]) for row in found] == rejected
+    assert 0 < sum(rejected) < len(rejected)
 
 
 @pytest.mark.every_environment

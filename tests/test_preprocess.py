@@ -8,6 +8,7 @@ from PIL import Image
 
 from prolip.encoders import Preprocess
 from prolip.encoders.preprocess import _random_crop
+from prolip.io.onnx_graph import Graph
 
 SIZES = [(64, 64), (91, 67), (67, 91), (50, 203), (203, 51), (33, 32), (32, 35), (20, 29), (7, 400), (1, 1)]
 
@@ -28,6 +29,33 @@ def test_shortest_side_to_size_then_the_centre():
     assert found.shape == (32, 32, 3)
     assert found.dtype == np.uint8
     np.testing.assert_allclose(found[0, :, 0], 32 + 2 * np.arange(32) + 0.5, atol=0.51)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resize_to": 37},
+        {"resize_to": 37, "crop": "floor", "interpolation": "bilinear"},
+        {"interpolation": "nearest"},
+        {"resize": "longest", "fill": 77},
+        {"resize": "squash"},
+    ],
+)
+def test_a_graph_prepares_images_alike(options):
+    import onnxruntime
+
+    preprocess, graph = make(**options), Graph()
+    graph.node("Identity", preprocess.to_onnx(graph, "image"), output="pixels")
+    values = {"image": ("uint8", ("height", "width", 3))}, {"pixels": ("uint8", (1, 32, 32, 3))}
+    session = onnxruntime.InferenceSession(graph.to_bytes(*values))
+    differing = []
+    for size in [*SIZES, (300, 77), (400, 500), (999, 400), (71, 30)]:
+        image = picture(size)
+        (found,) = session.run(None, {"image": np.asarray(image)})
+        difference = np.abs(found[0].astype(int) - preprocess.centre(image))
+        assert difference.max() <= 1, size
+        differing.append((difference > 0).mean())
+    assert np.mean(differing) < 0.01
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -155,11 +155,14 @@ def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
     )
     clf.export(tmp_path / "out", to="onnx")
     onnx.checker.check_model(str(tmp_path / "out" / "classifier.onnx"), full_check=True)
-    session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier_batch.onnx")
     encoder = clf.model_.encoder
     pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
-    (probabilities,) = session.run(None, {"pixels": pixels})
+    (probabilities,) = session.run(["probabilities"], {"pixels": pixels})
     assert_close(probabilities, clf.predict_proba(pictures), atol=1e-5)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier.onnx")
+    found = [session.run(["probabilities"], {"image": np.asarray(picture)})[0] for picture in pictures]
+    assert_close(np.stack(found), clf.predict_proba(pictures), atol=5e-3)
     clf.export(tmp_path / "adapter", to="adapter")
 
 

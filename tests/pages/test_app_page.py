@@ -174,12 +174,8 @@ def test_onnx_predicts_as_the_page_does(page, tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "out" / "project-onnx" / "classifier.onnx")
     import json
 
-    from prolip.encoders.offline import OfflineEncoder
-
-    about = session.get_modelmeta().custom_metadata_map
-    classes = json.loads(about["classes"])
-    pixels = OfflineEncoder.preprocess.centre(unseen)[None]
-    (row,) = session.run(None, {"pixels": np.ascontiguousarray(pixels)})[0]
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    (row,) = session.run(["probabilities"], {"image": np.asarray(unseen)})
     assert bars(page) == {name: f"{100 * p:.0f}\u00a0%" for name, p in zip(classes, row, strict=True)}
 
 

@@ -167,7 +167,9 @@ def export(
     if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):
         evaluation = {**evaluation, "per_class": [per_class.get(name) for name in model.classes]}
     config = {**describe(model), "evaluation": evaluation}
-    return write(as_path(path, "path"), model.encoder, model.fitted, config, to, force=force)
+    rejection = model.confidence.out_of_distribution
+    place = as_path(path, "path")
+    return write(place, model.encoder, model.fitted, config, to, force=force, rejection=rejection)
 
 
 def _half(x: Array) -> Array:

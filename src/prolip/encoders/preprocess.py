@@ -6,16 +6,19 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError
+from prolip.core.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from prolip.io.onnx_graph import Graph
 
 _RESAMPLE = {
     "nearest": Image.Resampling.NEAREST,
@@ -24,6 +27,13 @@ _RESAMPLE = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
+
+# The same as attributes of ONNX's Resize.
+_RESIZE: dict[str, dict[str, Any]] = {
+    "nearest": {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
+    "bilinear": {"mode": "linear", "antialias": 1, "exclude_outside": 1},
+    "bicubic": {"mode": "cubic", "antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5},
+}
 
 # What the image processor of each model type does where its configuration says nothing.
 _PROCESSORS: dict[str, dict[str, Any]] = {
@@ -129,6 +139,56 @@ class Preprocess:
         left, top = whole((small.width - size) / 2), whole((small.height - size) / 2)
         return np.asarray(small.crop((left, top, left + size, top + size)))
 
+    def to_onnx(self, graph: Graph, image: str) -> str:
+        """Add `centre` to a graph: uint8 [H, W, 3] of any size to [1, size, size, 3].
+
+        ONNX Runtime resizes uint8 as Pillow does, with integer weights and a rounding after each pass: one
+        pixel value of 10,000 differs, by one. Newer versions of Pillow begin with the columns of tall images;
+        the graph does as the version here, as the order changes one value of five.
+        """
+        if self.interpolation == "lanczos":
+            raise UsageError("ONNX has no lanczos interpolation: this model cannot be exported as a graph")
+        node, one = graph.node, np.array([1])
+        old = node("Shape", image, end=2)  # height, width
+        if self.resize == "squash":
+            new = graph.constant(np.array([self.size] * 2))
+        elif self.resize == "longest":
+            sides, size = node("Cast", old, to=11), node("Cast", np.array([self.size]), to=11)  # 11: float64
+            ratio = node("Div", node("ReduceMax", sides, keepdims=1), size)
+            new = node("Max", node("Cast", node("Round", node("Div", sides, ratio)), to=7), one)  # 7: int64
+        else:
+            target = np.array([self.resize_to or self.size])
+            shortest = node("ReduceMin", old, keepdims=1)
+            new = node("Max", node("Div", node("Mul", old, target), shortest), target)
+        (height, width), (new_height, new_width), (less_high, less_wide) = (
+            [node("Slice", sides, np.array([i]), np.array([i + 1])) for i in (0, 1)]
+            for sides in (old, new, node("Sub", old, new))
+        )
+        steps = [(height, new_width), (new_height, new_width)]
+        if _columns_first():
+            tall = node("Greater", less_high, node("Max", node("Add", less_wide, less_wide), np.array([0])))
+            first = node("Where", tall, new_height, height)
+            steps = [(first, width), (first, new_width), (new_height, new_width)]
+        x = node("Unsqueeze", node("Transpose", image, perm=[2, 0, 1]), np.array([0]))  # [1, 3, H, W]
+        for step in steps:
+            sides = node("Concat", np.array([1, 3]), *step, axis=0)
+            x = node("Resize", x, "", "", sides, **_RESIZE[self.interpolation])
+        margin = node("Sub", new, np.array([self.size] * 2))
+        if self.resize == "longest":
+            around = node("Neg", margin)
+            before = node("Div", around, np.array([2]))
+            after, none = node("Sub", around, before), np.array([0, 0])
+            pads = node("Concat", none, before, none, after, axis=0)
+            x = node("Pad", x, pads, np.array(self.fill, np.uint8))
+        elif self.resize == "shortest":
+            start = node("Div", margin, np.array([2]))
+            if self.crop == "round":  # of a half, to the even pixel
+                odd = node("Mul", node("Mod", margin, np.array([2])), node("Mod", start, np.array([2])))
+                start = node("Add", start, odd)
+            stop = node("Add", start, np.array([self.size] * 2))
+            x = node("Slice", x, start, stop, np.array([2, 3]))
+        return node("Transpose", x, perm=[0, 2, 3, 1])
+
     def augment(self, image: Image.Image, rng: random.Random) -> np.ndarray:
         """Return a training view, uint8 [size, size, 3]; by default the paper's.
 
@@ -158,6 +218,16 @@ class Preprocess:
     def config(self) -> dict[str, Any]:
         """Return everything that determines the pixels: part of the key of stored features."""
         return asdict(self)
+
+
+@cache
+def _columns_first() -> bool:
+    """Whether this version of Pillow resizes columns before rows, of an image that shrinks more in height.
+
+    It then does so where the height shrinks by more than twice as many pixels as the width.
+    """
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 20, 3), np.uint8))
+    return noise.resize((10, 30)).tobytes() != noise.resize((10, 90)).resize((10, 30)).tobytes()
 
 
 def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import Array, as_features, one_hot_sum, unit_rows
+from prolip.io.onnx_graph import Graph
 
 FALSE_REJECT = 0.05
 MIN_QUANTILE = 0.1  # of support scores; images with lower scores weigh less
@@ -79,6 +80,14 @@ class OutOfDistribution:
         known = np.abs(self.means).sum(axis=1) > 0
         limit = self.threshold() if threshold is None else threshold
         return (self.score(x, head) < limit) & known[best]
+
+    def to_onnx(self, graph: Graph, x: str, head: Head, best: str) -> str:
+        """Add `reject` at the default threshold to a graph; return the name of its output, bool [m]."""
+        inputs = graph.columns(x, 0, len(head.weight)) if head.residual else x
+        cosines = graph.node("MatMul", graph.unit_rows(inputs), self.means.T)
+        score = graph.node("ReduceMax", cosines, np.array([1]), keepdims=0)
+        known = graph.node("Gather", np.abs(self.means).sum(axis=1) > 0, best, axis=0)
+        return graph.node("And", graph.node("Less", score, self.threshold()), known)
 
     def weights(self, x: Any, head: Head) -> Array:
         """Return weights [n] from 0 to 1: 1 if at least a tenth of the support images score lower."""

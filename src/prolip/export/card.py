@@ -196,10 +196,9 @@ from PIL import Image, ImageOps
 
 session = onnxruntime.InferenceSession("classifier.onnx")
 image = ImageOps.exif_transpose(Image.open("image.jpg")).convert("RGB")
-$prepare
-probabilities = session.run(None, {"pixels": np.asarray(image)[None]})[0][0]
-classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-print(classes[probabilities.argmax()], probabilities.max())
+best, probabilities, unknown = session.run(None, {"image": np.asarray(image)})
+labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+print("none of these" if unknown else labels[best], probabilities[best])
 """,
     ),
     "prolip_adapter.json": (
@@ -231,7 +230,7 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
     """Return Markdown for each library that can load a folder with these files."""
     labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
     template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
-    values = {"labels": labels, "template": template, "prepare": _prepare(config.get("preprocess"))}
+    values = {"labels": labels, "template": template}
     found = {
         file: f"With {title}:\n\n```python\n{Template(text).substitute(values).strip()}\n```"
         for file, (title, text) in PROGRAMS.items()
@@ -240,30 +239,3 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
     if config.get("sigmoid") and "config.json" in found:
         found["config.json"] += SIGMOID
     return list(found.values())
-
-
-def _prepare(preprocess: dict[str, Any] | None) -> str:
-    """Return lines of Python that resize and crop `image` as `Preprocess.centre` does."""
-    if preprocess is None:
-        return ""
-    size, filter_ = preprocess["size"], f"Image.{preprocess['interpolation'].upper()}"
-    if preprocess["resize"] == "squash":
-        return f"image = image.resize(({size}, {size}), {filter_})"
-    if preprocess["resize"] == "longest":
-        lines = [
-            f"ratio = max(image.size) / {size}",
-            f"small = image.resize([max(1, round(side / ratio)) for side in image.size], {filter_})",
-            f'image = Image.new("RGB", ({size}, {size}), {(preprocess["fill"],) * 3})',
-            f"image.paste(small, (({size} - small.width) // 2, ({size} - small.height) // 2))",
-        ]
-        return "\n".join(lines)
-    target = preprocess["resize_to"] or size
-    margin = "({} - {}) // 2" if preprocess["crop"] == "floor" else "round(({} - {}) / 2)"
-    left, top = (margin.format(side, size) for side in ("width", "height"))
-    lines = [
-        f"width, height = (int({target} * side / min(image.size)) for side in image.size)",
-        f"image = image.resize((width, height), {filter_})",
-        f"left, top = {left}, {top}",
-        f"image = image.crop((left, top, left + {size}, top + {size}))",
-    ]
-    return "\n".join(lines)

@@ -1,23 +1,30 @@
-"""ONNX graphs: the two encoders, and a classifier that needs nothing else.
+"""ONNX graphs: a classifier that needs nothing else, and the two encoders.
 
-    image.onnx         pixels uint8 [batch, S, S, 3]   ->  image_embeds [batch, D], unit rows
-    text.onnx          input_ids int64 [batch, L]      ->  text_embeds [batch, D], unit rows
-    classifier.onnx    pixels uint8 [batch, S, S, 3]   ->  probabilities [batch, K]
+    classifier.onnx         image uint8 [height, width, 3]    ->  label_index [], probabilities [K],
+                                                                  out_of_distribution []
+    classifier_batch.onnx   pixels uint8 [batch, S, S, 3]     ->  the same of each, [batch, ...]
+    image.onnx              pixels uint8 [batch, S, S, 3]     ->  image_embeds [batch, D], unit rows
+    text.onnx               input_ids int64 [batch, L]        ->  text_embeds [batch, D], unit rows
 
-Pixels are those of the resized and cropped image; scaling and normalisation are in the graph. The metadata of
-each file has the classes and how to resize. A graph is a tower and a head: the fitted model adds the head,
-the encoder the tower, or torch traces it (`onnx_torch.py`). Every graph is run, and its output compared,
-before it is accepted. A method without an embedding of its own has only the classifier.
+`image` is an upright RGB image of any size: resizing, cropping and normalisation are in the graph. `pixels`
+are images that are resized and cropped already. The metadata of each file has the labels, the threshold of
+out-of-distribution images and the version. A graph is a tower and a head: the fitted model adds the head, the
+encoder the tower, or torch traces it (`onnx_torch.py`). Every graph is run, and its output compared, before
+it is accepted. A method without an embedding of its own has only the classifiers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from PIL import Image
 
-from prolip.core import Fitted, Projected
+from prolip.core import Fitted, Head, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
@@ -26,6 +33,14 @@ from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
 _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
+_RESIZED = 0.01  # largest difference of a probability where the graph resizes, too
+
+
+class Rejection(Protocol):
+    """What decides which images are out-of-distribution."""
+
+    def to_onnx(self, graph: Graph, x: str, head: Head, best: str) -> str:
+        """Add the decision bool [m] for features x [m, width] whose most probable classes are best [m]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,100 +49,164 @@ class GraphSpec:
 
     name: str  # of the file
     tower: str  # "image" or "text"
-    inputs: dict[str, Array]  # arrays to try it on, by name; two of each
-    # Adds what comes after the tower's output to a graph; returns the name of the result.
-    follow: Callable[[Graph, str], str]
-    output: str  # what the result is called
-    expected: Array  # the result on `inputs`
+    inputs: dict[str, Array]  # arrays to try it on, by name: two of each, or one image
+    # Adds what comes after the tower's output, under the names of `outputs`.
+    follow: Callable[[Graph, str], None]
+    outputs: Values
+    expected: Array  # the output of floating point on `inputs`
+    tolerance: float  # its largest difference
 
     @property
-    def outputs(self) -> Values:
-        """The graph's output, as its file declares it."""
-        return {self.output: ("float32", ("batch", self.expected.shape[1]))}
+    def is_whole_image(self) -> bool:
+        """Whether the input is one image of any size."""
+        return "image" in self.inputs
 
-    def finish(self, graph: Graph, x: str) -> None:
-        """Add all that comes after the tower's output x."""
-        graph.node("Identity", self.follow(graph, x), output=self.output)
+    def input_values(self) -> Values:
+        """Return the inputs, as the file declares them."""
+        if self.is_whole_image:
+            return {"image": ("uint8", ("height", "width", 3))}
+        return {
+            name: (array.dtype.name, ("batch", "length") if array.ndim == 2 else ("batch", *array.shape[1:]))
+            for name, array in self.inputs.items()
+        }
 
 
 def write_graphs(
-    folder: Path, encoder: Encoder, fitted: Fitted, temperature: float, about: dict[str, Any]
+    folder: Path,
+    encoder: Encoder,
+    fitted: Fitted,
+    temperature: float,
+    about: dict[str, Any],
+    rejection: Rejection | None = None,
 ) -> None:
     """Write the graphs that a fitted method supports into an existing folder."""
     encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
-    for spec in _specs(encoder, fitted, temperature):
-        path = folder / spec.name
-        if encoder.writes_graphs:
-            write_bytes(path, _written(encoder, spec, about))
-        else:
-            from prolip.export.onnx_torch import write_traced
-
-            write_traced(path, encoder, spec, about)
-        check_graph(path, spec, encoder.graph_tolerance)
-
-
-def _specs(encoder: Encoder, fitted: Fitted, temperature: float) -> list[GraphSpec]:
-    size = encoder.preprocess.size
-    pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
-    x = encoder.encode(pixels)
-
-    def probabilities(graph: Graph, x: str) -> str:
-        return graph.node("Softmax", graph.node("Div", fitted.to_onnx(graph, x), temperature), axis=1)
-
-    expected = softmax(fitted.logits(x) / temperature)
     specs = [
-        GraphSpec("classifier.onnx", "image", {"pixels": pixels}, probabilities, "probabilities", expected)
+        classifier_spec(encoder, fitted, temperature, rejection, whole_image) for whole_image in (True, False)
     ]
     if isinstance(fitted, Projected):
-
-        def text_embeds(graph: Graph, x: str) -> str:
-            return graph.unit_rows(graph.head(encoder.text_head, x))
-
-        tokens = encoder.token_arrays(_PROMPTS)
-        rows = unit_rows(encoder.text_head(encoder.encode_text(_PROMPTS)))
-        specs += [
-            GraphSpec(
-                "image.onnx",
-                "image",
-                {"pixels": pixels},
-                fitted.embed_to_onnx,
-                "image_embeds",
-                fitted.embed(x),
-            ),
-            GraphSpec("text.onnx", "text", tokens, text_embeds, "text_embeds", rows),
-        ]
-    return specs
+        specs += _embedding_specs(encoder, fitted)
+    with ExitStack() as towers:
+        add_tower = _tower_writer(folder, encoder, specs, towers)
+        for spec in specs:
+            write_bytes(folder / spec.name, _written(encoder, spec, add_tower, about))
+            check_graph(folder / spec.name, spec)
 
 
-def _written(encoder: Encoder, spec: GraphSpec, about: dict[str, Any]) -> bytes:
-    """The graph of an encoder that writes its towers itself."""
+def classifier_spec(
+    encoder: Encoder, fitted: Fitted, temperature: float, rejection: Rejection | None, whole_image: bool
+) -> GraphSpec:
+    """Describe the classifier of a whole image, or of a batch of pixels."""
+    pixels = _noise(encoder)
+    image = np.asarray(Image.fromarray(pixels[0]).resize((171, 387), Image.Resampling.BICUBIC))
+    if whole_image:
+        pixels = encoder.preprocess.centre(Image.fromarray(image))[None]
+
+    def follow(graph: Graph, x: str) -> None:
+        logits = graph.node("Div", fitted.to_onnx(graph, x), temperature)
+        probabilities = graph.node("Softmax", logits, axis=1)
+        best = graph.node("ArgMax", probabilities, axis=1, keepdims=0)
+        rejected = (
+            rejection.to_onnx(graph, x, encoder.head, best)
+            if rejection is not None
+            else graph.node("Less", best, np.array(0))  # never
+        )
+        found = {"label_index": best, "probabilities": probabilities, "out_of_distribution": rejected}
+        for name, value in found.items():
+            if whole_image:
+                graph.node("Squeeze", value, np.array([0]), output=name)
+            else:
+                graph.node("Identity", value, output=name)
+
+    expected = softmax(fitted.logits(encoder.encode(pixels)) / temperature)
+    batch: tuple[int | str, ...] = () if whole_image else ("batch",)
+    return GraphSpec(
+        "classifier.onnx" if whole_image else "classifier_batch.onnx",
+        "image",
+        {"image": image} if whole_image else {"pixels": pixels},
+        follow,
+        {
+            "label_index": ("int64", batch),
+            "probabilities": ("float32", (*batch, expected.shape[1])),
+            "out_of_distribution": ("bool", batch),
+        },
+        expected[0] if whole_image else expected,
+        max(_RESIZED, encoder.graph_tolerance) if whole_image else encoder.graph_tolerance,
+    )
+
+
+def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
+    pixels, tokens = _noise(encoder), encoder.token_arrays(_PROMPTS)
+    rows = unit_rows(encoder.text_head(encoder.encode_text(_PROMPTS)))
+
+    def image_embeds(graph: Graph, x: str) -> None:
+        graph.node("Identity", fitted.embed_to_onnx(graph, x), output="image_embeds")
+
+    def text_embeds(graph: Graph, x: str) -> None:
+        graph.node("Identity", graph.unit_rows(graph.head(encoder.text_head, x)), output="text_embeds")
+
+    def spec(tower: str, inputs: dict[str, Array], follow: Any, expected: Array) -> GraphSpec:
+        outputs: Values = {f"{tower}_embeds": ("float32", ("batch", expected.shape[1]))}
+        return GraphSpec(f"{tower}.onnx", tower, inputs, follow, outputs, expected, encoder.graph_tolerance)
+
+    return [
+        spec("image", {"pixels": pixels}, image_embeds, fitted.embed(encoder.encode(pixels))),
+        spec("text", tokens, text_embeds, rows),
+    ]
+
+
+def _noise(encoder: Encoder) -> Array:
+    size = encoder.preprocess.size
+    return np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
+
+
+def _tower_writer(
+    folder: Path, encoder: Encoder, specs: list[GraphSpec], towers: ExitStack
+) -> Callable[[Graph, str], str]:
+    """Return a function that adds a tower to a graph, and returns the name of the tower's output.
+
+    Its inputs have their names in `GraphSpec.inputs`, and an image is `pixels`.
+    """
+    if not encoder.writes_graphs:
+        from prolip.export.onnx_torch import traced_towers
+
+        inputs = {spec.tower: spec.inputs for spec in specs if not spec.is_whole_image}
+        return towers.enter_context(traced_towers(folder, encoder, inputs))
+
+    def add(graph: Graph, tower: str) -> str:
+        if tower == "image":
+            return encoder.image_to_onnx(graph, "pixels")
+        names = next(spec.inputs for spec in specs if spec.tower == "text")
+        return encoder.text_to_onnx(graph, {name: name for name in names})
+
+    return add
+
+
+def _written(
+    encoder: Encoder, spec: GraphSpec, add_tower: Callable[[Graph, str], str], about: dict[str, Any]
+) -> bytes:
     graph = Graph()
-    if spec.tower == "image":
-        x = encoder.image_to_onnx(graph, "pixels")
-    else:
-        x = encoder.text_to_onnx(graph, {name: name for name in spec.inputs})
-    spec.finish(graph, x)
-    inputs: Values = {
-        name: (array.dtype.name, ("batch", "length") if array.ndim == 2 else ("batch", *array.shape[1:]))
-        for name, array in spec.inputs.items()
-    }
-    return graph.to_bytes(inputs, spec.outputs, about)
+    if spec.is_whole_image:
+        graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
+    spec.follow(graph, add_tower(graph, spec.tower))
+    return graph.to_bytes(spec.input_values(), spec.outputs, about)
 
 
-def check_graph(path: Path, spec: GraphSpec, tolerance: float) -> None:
-    """Run a graph on batches of one and of three; reject one that computes something else."""
+def check_graph(path: Path, spec: GraphSpec) -> None:
+    """Run a graph on an image, or on batches of one and of three; reject one that computes something else."""
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    (output,) = [name for name, (dtype, _) in spec.outputs.items() if dtype == "float32"]
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         batches = [
-            (rows, session.run(None, {name: array[rows] for name, array in spec.inputs.items()})[0])
-            for rows in ([0], [1, 0, 1])
+            (rows, session.run([output], {name: array[rows] for name, array in spec.inputs.items()})[0])
+            for rows in ([...] if spec.is_whole_image else [[0], [1, 0, 1]])
         ]
     except Exception as failure:  # onnxruntime's errors have no base of their own
         raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
     error = max(float(np.abs(found - spec.expected[rows]).max()) for rows, found in batches)
-    if not error <= tolerance:
+    if not error <= spec.tolerance:
         raise ModelError(f"the graph {path.name} differs from the model by {error:.1e}: it is not written")

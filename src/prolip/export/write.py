@@ -29,12 +29,14 @@ def export(
     to: Sequence[str],
     *,
     force: bool = False,
+    rejection: Any = None,
 ) -> list[str]:
     """Write an adapted model for other programs; return the names of the files.
 
     A folder that holds files is an error, unless `force`, which replaces those of the same names. `config` is
     the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are any of
-    "hf", "open_clip", "adapter" and "onnx"; several go into one folder.
+    "hf", "open_clip", "adapter" and "onnx"; several go into one folder. `rejection` decides which images are
+    out-of-distribution, if the model can.
     """
     check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
@@ -55,15 +57,19 @@ def export(
     if "onnx" in to:
         from prolip.export.onnx import write_graphs
 
-        graph = {**about, "base_model": encoder.name, "fingerprint": encoder.fingerprint}
-        writers.append(lambda folder: write_graphs(folder, encoder, fitted, temperature, graph))
+        graph = {
+            "labels": config.get("classes"), "version": config.get("prolip"),
+            **{key: value for key, value in about.items() if key not in ("classes", "prolip")},
+            "base_model": encoder.name, "fingerprint": encoder.fingerprint,
+        }  # fmt: skip
+        writers.append(lambda folder: write_graphs(folder, encoder, fitted, temperature, graph, rejection))
     written: list[str] = []
 
     def fill(folder: Path) -> None:
         for write in writers:
             write(folder)
         names = {file.name for file in folder.iterdir()}
-        described = {**config, "preprocess": encoder.preprocess.config(), "sigmoid": encoder.shows_sigmoid}
+        described = {**config, "sigmoid": encoder.shows_sigmoid}
         write_bytes(folder / "README.md", model_card(described, names, follow(path).name).encode())
         written.extend(sorted({*names, "README.md"}))
 

@@ -34,6 +34,12 @@ Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 _TYPES = {
     "float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11,
 }  # fmt: skip
+# Attributes that became inputs: the name, the operations, and the opset.
+_ATTRIBUTES_BEFORE = (
+    ("axes", ("Squeeze", "Unsqueeze", "ReduceSum"), 13),
+    ("axes", tuple(f"Reduce{kind}" for kind in ("Max", "Mean", "Min", "Prod", "L1", "L2", "SumSquare")), 18),
+    ("split", ("Split",), 18),
+)
 _EXTERNAL = 1  # data_location of a tensor whose data is in a file beside the model
 
 # Fields by message: number, name and type; * marks repeated ones.
@@ -79,7 +85,6 @@ class Graph:
     """Operations of ONNX's default set, in the order in which they are added."""
 
     def __init__(self) -> None:
-        self._opset = OPSET
         self._model = _model_class()(
             ir_version=IR_VERSION,
             producer_name="prolip",
@@ -88,15 +93,28 @@ class Graph:
         )
 
     def include(self, model: OnnxModel, values: Iterable[str]) -> None:
-        """Add what computes some values of another model, under its own names and in its opset."""
+        """Add what computes some values of another model, under its own names; older operations as of now."""
         nodes, tensors = model.parts(values)
-        self._model.graph.node.extend(nodes)
+        imports = {each.domain: each.version for each in model.proto.opset_import}
+        for node in nodes:
+            self._model.graph.node.add().CopyFrom(node)
+            self._renew(self._model.graph.node[-1], imports.get("", 1))
         self._model.graph.initializer.extend(tensors)
         self._model.ClearField("opset_import")
-        self._model.MergeFrom(
-            _model_class()(ir_version=max(model.proto.ir_version, 4), opset_import=model.proto.opset_import)
-        )
-        self._opset = next((each.version for each in model.proto.opset_import if not each.domain), 1)
+        imports[""] = max(imports.get("", 1), OPSET)
+        opsets = [{"domain": domain, "version": version} for domain, version in imports.items()]
+        version = max(model.proto.ir_version, IR_VERSION)
+        self._model.MergeFrom(_model_class()(ir_version=version, opset_import=opsets))
+
+    def _renew(self, node: Any, opset: int) -> None:
+        """Write axes and sizes as inputs, which were attributes of an operation before opset 13 or 18."""
+        for name, kinds, until in _ATTRIBUTES_BEFORE:
+            if opset < until and node.op_type in kinds:
+                if found := [each for each in node.attribute if each.name == name]:
+                    node.input.append(self.constant(np.array(found[0].ints, np.int64)))
+                    node.attribute.remove(found[0])
+                elif node.op_type == "Split" and len(node.input) == 1:
+                    node.attribute.add(**_attribute("num_outputs", len(node.output)))
 
     def constant(self, value: Any) -> str:
         """Add an array to the model, floats as float32; return its name."""
@@ -123,10 +141,7 @@ class Graph:
 
     def unit_rows(self, x: str) -> str:
         """Add the scaling of rows to length one; a zero row stays zero."""
-        if self._opset < 18:  # where axes are an attribute
-            length = self.node("ReduceL2", x, axes=[-1], keepdims=1)
-        else:
-            length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
+        length = self.node("ReduceL2", x, np.array([-1]), keepdims=1)
         return self.node("Div", x, self.node("Max", length, 1e-12))
 
     def columns(self, x: str, start: int, stop: int) -> str:
