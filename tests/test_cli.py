@@ -184,7 +184,7 @@ def test_too_many_damaged_images_and_a_damaged_class_are_errors(prolip, photos, 
     for name in ("0.png", "1.png"):
         (photos / "train" / "red" / name).write_bytes(b"not an image")
     code, _, err = prolip(*fit)
-    assert (code, "2 of 18 images cannot be read, more than 10%" in " ".join(err.split())) == (1, True)
+    assert (code, "2 of 18 images cannot be read, more than 10 %" in " ".join(err.split())) == (1, True)
     assert not (tmp_path / "model").exists()
     for k in range(2, 6):
         (photos / "train" / "red" / f"{k}.png").unlink()
@@ -339,7 +339,7 @@ def test_a_curve_is_drawn_in_the_format_of_its_name(prolip, colour_model, tmp_pa
 def test_a_curve_in_another_format_is_refused_before_any_work(prolip, tmp_path, name):
     code, _, err = prolip("curve", tmp_path / "no-model", "-o", tmp_path / name)
     assert code == 2
-    assert "does not end in .png or .pdf or .svg" in err
+    assert "does not end in .html or .png or .pdf or .svg" in err
 
 
 @pytest.mark.parametrize("count", [0, -3])
@@ -668,7 +668,7 @@ def test_streams_that_are_none_as_under_pythonw():
         ("report", "model", "-o", "page.csv"),
         ("compare", "photos", "--report", "page.svg"),
         ("reproject", "store", "model", "-o", "index.csv"),
-        ("curve", "model", "-o", "curve.html"),
+        ("curve", "model", "-o", "curve.csv"),
         ("bench", "plot", "views", "-o", "plot.html"),
     ],
     ids=" ".join,
