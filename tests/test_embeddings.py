@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from prolip import FewShotClassifier
 from prolip.core.errors import InputError
-from prolip.encoders.precomputed import Embeddings, read_embeddings
+from prolip.encoders.precomputed import read_embeddings
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -38,32 +38,10 @@ def test_npz_with_everything(tmp_path, data):
     assert_allclose(arrays.text, ensemble(data["texts"]), atol=1e-6)
 
 
-def test_makes_a_black_box_task(data):
-    arrays = read_embeddings(*data.values())
-    task = arrays.task([0, 4, 8], scale=50.0)
-    assert (task.black_box, task.n, task.classes, task.scale) == (True, 3, 3, 50.0)
-    assert task.y.tolist() == [0, 1, 2]
-    assert task.text.classes == CLASSES
-    assert_allclose(task.x[0], data["images"].astype(np.float32)[[0, 4, 8]])
-    assert arrays.task().n == len(arrays) == 9
-
-
 @pytest.mark.parametrize("names", [("x", "y", "text"), ("features", "targets", "text")])
 def test_other_names_of_the_same_things(tmp_path, data, names):
     np.savez(tmp_path / "a.npz", **dict(zip(names, data.values(), strict=False)))
-    assert read_embeddings(str(tmp_path / "a.npz")).task().classes == 3
-
-
-def test_splits(tmp_path, data):
-    np.savez(
-        tmp_path / "a.npz",
-        train_x=data["images"][:6], train_y=data["labels"][:6],
-        test_x=data["images"][6:], test_y=data["labels"][6:], text=data["texts"][0],
-    )  # fmt: skip
-    assert len(read_embeddings(tmp_path / "a.npz", split="train")) == 6
-    assert len(read_embeddings(tmp_path / "a.npz", split="test")) == 3
-    with pytest.raises(InputError, match=r"it has train_x, .*; choose a split: test, train$"):
-        read_embeddings(tmp_path / "a.npz")
+    assert_allclose(read_embeddings(str(tmp_path / "a.npz")).text, ensemble(data["texts"]), atol=1e-6)
 
 
 def test_npy_with_files_beside_it(tmp_path, data):
@@ -88,10 +66,6 @@ def test_embeddings_alone_are_enough_to_predict(tmp_path, data):
     np.save(tmp_path / "x.npy", data["images"])
     arrays = read_embeddings(tmp_path / "x.npy")
     assert (len(arrays), arrays.y, arrays.text, arrays.classes) == (9, None, None, None)
-    with pytest.raises(InputError, match="a task needs labels"):
-        arrays.task()
-    with pytest.raises(InputError, match="a task needs text rows"):
-        Embeddings(data["images"], data["labels"]).task()
 
 
 def test_what_is_given_goes_before_what_is_stored(tmp_path, data):

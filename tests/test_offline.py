@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from prolip.core import ModelError, UsageError
 from prolip.core.errors import UnknownNameError
-from prolip.encoders import efficientnet_lite, load, packaged, sentence
+from prolip.encoders import efficientnet_lite, load, pretrained, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.imagenet import imagenet_names
 from prolip.encoders.offline import fit_projection
@@ -85,7 +85,7 @@ def test_many_threads_run_the_tower_as_often_as_there_are_cores(offline, pixels,
 
     monkeypatch.setattr(tower, "_session", Session())
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: tower(np.zeros((20, 2, 2, 3), np.uint8)), range(8)))
+        list(pool.map(lambda _: tower({"pixels": np.zeros((20, 2, 2, 3), np.uint8)}), range(8)))
     assert max(most) <= cores()
 
 
@@ -182,13 +182,15 @@ def another_number(path):
 
 
 def without_checksum(path):
-    save_file(load_file(path), path)
+    arrays = load_file(path)
+    save_file({name: array for name, array in arrays.items() if name != "sha256"}, path)
 
 
 def of_another_encoder(path):
     arrays = load_file(path)
-    named = [(f"offline-other.{name}", array) for name, array in arrays.items()]
-    save_file(arrays, path, {"sha256": sha256_tensors(named)})
+    named = [(f"offline-other.{name}", array) for name, array in arrays.items() if name != "sha256"]
+    digest = np.frombuffer(bytes.fromhex(sha256_tensors(named)), np.uint8)
+    save_file({**arrays, "sha256": digest}, path)
 
 
 def without_the_mean(path):
@@ -271,16 +273,16 @@ def test_weights_are_hashed_again_once_they_change(tmp_path, monkeypatch):
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
     file, hashed = tmp_path / "weights", []
     file.write_bytes(b"one")
-    plain = packaged.sha256_file
-    monkeypatch.setattr(packaged, "sha256_file", lambda path: hashed.append(path) or plain(path))
-    first = packaged._digest(file)
-    assert packaged._digest(file) == first == hashlib.sha256(b"one").hexdigest()
+    plain = pretrained.sha256_file
+    monkeypatch.setattr(pretrained, "sha256_file", lambda path: hashed.append(path) or plain(path))
+    first = pretrained.file_sha256(file)
+    assert pretrained.file_sha256(file) == first == hashlib.sha256(b"one").hexdigest()
     assert len(hashed) == 1
     file.write_bytes(b"two")
-    assert packaged._digest(file) == hashlib.sha256(b"two").hexdigest()
-    (note,) = (tmp_path / "cache" / "checked").iterdir()
+    assert pretrained.file_sha256(file) == hashlib.sha256(b"two").hexdigest()
+    (note,) = (tmp_path / "cache" / "digests").iterdir()
     note.write_text("{")
-    assert packaged._digest(file) == hashlib.sha256(b"two").hexdigest()
+    assert pretrained.file_sha256(file) == hashlib.sha256(b"two").hexdigest()
     assert len(hashed) == 3
 
 

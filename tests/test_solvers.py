@@ -14,7 +14,7 @@ from prolip.methods.anchored import Anchored
 from prolip.solvers import adam, exact, lam_value, path
 from prolip.solvers.objective import ReducedObjective, cosine_loss, value_and_gradient
 from prolip.solvers.reduction import reduce
-from prolip.solvers.regime import Regime, choose_regime
+from prolip.solvers.threads import Regime, choose_regime
 
 REGIMES = {
     "float64": Regime(np.float64, np.float64),

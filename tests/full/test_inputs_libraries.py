@@ -11,7 +11,7 @@ from prolip.api.classifier import TrainingImagesWarning
 from prolip.api.inputs import as_images
 from prolip.api.support import ImageSource
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.data import list_images, parquet_pages, read_images
+from prolip.data import list_images, parquet, read_images
 from prolip.data import parquet as parquet_module
 from prolip.data.folders import MissingSplit
 from prolip.features import load_image
@@ -124,7 +124,7 @@ def test_a_parquet_file_is_refused_by_what_its_pages_unpack_to(
     assert table.stat().st_size < 10_000
     image = list_images(table)[3]
     assert image.load() == content
-    monkeypatch.setattr(parquet_pages, "LIMIT", 90_000)
+    monkeypatch.setattr(parquet, "LIMIT", 90_000)
     images = list_images(table)  # labels are small
     with pytest.raises(Unreadable):
         images[0].load()

@@ -144,7 +144,6 @@ class Bar:
         drawn.update(self._task, completed=done, total=total, rate=f"{rate}  {self._note}".rstrip())
 
     def _line(self, done: int, total: int) -> None:
-        """Print a line for a log, every ten seconds."""
         now = time.monotonic()
         if self._began is None:
             self._began, self._printed = (now, done), now

@@ -117,7 +117,6 @@ def fit(
 
 
 def _parse_lam(lam: str | None) -> str | float | None:
-    """Return a number, or the name of a rule."""
     try:
         return lam if lam is None else float(lam)
     except ValueError:
@@ -160,7 +159,6 @@ def _confirm(out: Path, force: bool) -> None:
 
 
 def _held_out(figures: Figures) -> str:
-    """Describe the accuracy on training images that were held out."""
     if figures.accuracy is None:
         return "unknown: no image was held out"
     low, high = figures.accuracy_interval or (0.0, 1.0)
@@ -173,7 +171,6 @@ def _held_out(figures: Figures) -> str:
 
 
 def _in_words(figures: Figures) -> str:
-    """Say what the held-out accuracy means for new images."""
     low, high = figures.accuracy_interval or (0.0, 1.0)
     span = f"{100 * low:.0f} to {100 * high:.0f}"
     if figures.too_few:
@@ -188,14 +185,12 @@ def _in_words(figures: Figures) -> str:
 
 
 def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
-    """Say whether unlabelled images were used, and why."""
     if pool is None:
         return []
     return [["unlabelled", f"{pool['images']} images {'' if pool['used'] else 'not '}used: {pool['why']}"]]
 
 
 def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
-    """Return the number of training images of each class."""
     import numpy as np
 
     task = clf.model_.support.require_task()
@@ -204,7 +199,6 @@ def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
 
 
 def _images(counts: list[tuple[Any, int]]) -> str:
-    """Describe the number of training images, and their distribution over the classes."""
     counts = sorted(counts, key=lambda pair: pair[1])
     (small, least), (large, most) = counts[0], counts[-1]
     total = sum(n for _, n in counts)
@@ -228,7 +222,6 @@ def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | 
 
 
 def _report_names(clf: FewShotClassifier, out: Path) -> None:
-    """Print what a model of class names is, and how it learns."""
     info, names = clf.info_, list(map(str, clf.classes_))
     if OUTPUT.get().json:
         classes = {"counts": [0] * len(names), "class_names": names}
@@ -244,7 +237,6 @@ def _report_names(clf: FewShotClassifier, out: Path) -> None:
 
 
 def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
-    """Print what was fitted, and how good it is."""
     from prolip.encoders.pretrained import is_here
 
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
@@ -287,7 +279,6 @@ def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
 
 
 def _describe(info: dict[str, Any]) -> str:
-    """Describe the method of a fit, and what it chose."""
     parts = [str(info["method"])]
     if info.get("lam") is not None:
         rule = info.get("lam_rule")

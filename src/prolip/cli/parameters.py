@@ -162,7 +162,6 @@ def command(name: str, cls: type[click.Command] = Command, json: bool = True) ->
 
 
 def _everywhere(hidden: bool = False) -> list[click.Parameter]:
-    """Return the options that may stand before or after the name of a command."""
     return [
         _flag("--quiet", "-q", hidden=hidden, help="Print only results, warnings and errors."),
         _flag("--verbose", "-v", hidden=hidden, help="Print more, and the traceback of an error."),

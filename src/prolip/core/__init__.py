@@ -8,9 +8,8 @@ from prolip.core.errors import (
     SavedModelError,
     UsageError,
 )
-from prolip.core.fitted import Fitted, Projected, Settings
+from prolip.core.fitted import Fitted, HeldOutPredictions, Projected, Settings
 from prolip.core.head import Head
-from prolip.core.held_out import HeldOutPredictions
 from prolip.core.task import Task
 from prolip.core.text import Text
 

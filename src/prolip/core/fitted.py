@@ -38,6 +38,18 @@ class Described:
     report: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOutPredictions:
+    """Out-of-fold predictions on the support set."""
+
+    logits: Array  # [m, K], each row by a model that did not see the image
+    y: Array  # labels [m]
+    images: Array  # indices in the support set [m]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
 class Fitted(Described, ABC):
     """A fitted classifier on features: a frozen dataclass whose fields are all that a prediction needs.
 

@@ -1,24 +1,36 @@
-"""Small built-in sets: drawn textures and numbers, and handwritten digits."""
+"""Small built-in sets: drawn textures and numbers, and handwritten digits.
 
-from collections.abc import Callable, Iterable
+A number is a digit of Pillow's own font, as on signs and labels: drawn thick or thin, then turned, slanted,
+stretched and moved at random, painted in one colour on a shaded ground of another, perhaps scratched, blurred
+and roughened.
+"""
+
+import colorsys
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from prolip.core.errors import InputError, check_name
-from prolip.data import glyphs, textures
+from prolip.data import textures
 from prolip.data.templates import templates_for
 from prolip.io.environment import require
 
 Split = Literal["train", "test"]
-Draw = Callable[[str, np.random.Generator], Image.Image]
 
 _SPLITS = ("train", "test")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _DIGITS = [f"digit {number}" for number in _NUMBERS]
 _DIGITS_FOR_TEST = 74  # of the 174 to 183 that each digit has
+_FONT_SIZE = 96
+
+# Classes and prompt templates by name.
+BUILTIN: dict[str, tuple[list[str], tuple[str, ...]]] = {
+    "textures": (list(textures.TEXTURES), templates_for("dtd")),
+    "numbers": (_DIGITS, ("a photo of the {}.",)),
+    "digits": (_DIGITS, ("a photo of a handwritten {}.",)),
+}
 
 
 @dataclass(frozen=True)
@@ -54,10 +66,22 @@ def builtin(name: str, per_class: int, seed: int = 0, split: Split = "train") ->
     check_name("split", split, _SPLITS)
     if per_class < 1:
         raise InputError(f"per_class must be at least 1, got {per_class}")
-    return BUILTIN[name](per_class, seed, split)
+    classes, templates = BUILTIN[name]
+    if name == "digits":
+        images = _handwritten(per_class, seed, split)
+    else:  # each has a random stream of its own: the first ten are the same whether ten or sixty are drawn
+        images = [
+            (textures.draw if name == "textures" else _draw_number)(
+                kind, np.random.default_rng([seed, _SPLITS.index(split), label, number])
+            )
+            for label, kind in enumerate(textures.TEXTURES if name == "textures" else "0123456789")
+            for number in range(per_class)
+        ]
+    labels = [label for label in range(len(classes)) for _ in range(per_class)]
+    return BuiltinSet(name, images, labels, classes, templates)
 
 
-def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
+def _handwritten(per_class: int, seed: int, split: Split) -> list[Image.Image]:
     bunch = require("sklearn.datasets", "sklearn", "the set of digits", "scikit-learn").load_digits()
     images: list[Image.Image] = []
     for digit in range(10):
@@ -69,7 +93,7 @@ def _digits(per_class: int, seed: int, split: Split) -> BuiltinSet:
             )
         chosen = np.random.default_rng([seed, digit]).permutation(pool)[:per_class]
         images += [_enlarge(bunch.images[i]) for i in chosen]
-    return BuiltinSet("digits", images, _labels(10, per_class), _DIGITS, ("a photo of a handwritten {}.",))
+    return images
 
 
 def _enlarge(digit: np.ndarray) -> Image.Image:
@@ -78,35 +102,53 @@ def _enlarge(digit: np.ndarray) -> Image.Image:
     return small.resize((112, 112), Image.Resampling.BICUBIC).convert("RGB")
 
 
-def _textures(per_class: int, seed: int, split: Split) -> BuiltinSet:
-    images = _draw_all(textures.draw, textures.TEXTURES, per_class, seed, split)
-    labels = _labels(len(textures.TEXTURES), per_class)
-    return BuiltinSet("textures", images, labels, list(textures.TEXTURES), templates_for("dtd"))
+def _draw_number(glyph: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
+    shape = _transform(_stroke(glyph, rng, 2 * size), rng, size)  # [S, S] in 0 .. 1
+    ground, ink = _two_colours(rng)
+    colours = ground * _shade(rng, size) + (ink - ground) * shape[..., None]  # [S, S, 3]
+    image = Image.fromarray((255 * colours.clip(0, 1)).astype(np.uint8))
+    _scratch(image, rng)
+    image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0, 1.5)))
+    noisy = np.asarray(image) + rng.normal(0, rng.uniform(2, 12), (size, size, 3))
+    return Image.fromarray(noisy.clip(0, 255).round().astype(np.uint8))
 
 
-def _numbers(per_class: int, seed: int, split: Split) -> BuiltinSet:
-    images = _draw_all(glyphs.draw, glyphs.GLYPHS, per_class, seed, split)
-    return BuiltinSet("numbers", images, _labels(10, per_class), _DIGITS, ("a photo of the {}.",))
+def _stroke(glyph: str, rng: np.random.Generator, size: int) -> Image.Image:
+    image = Image.new("L", (size, size))
+    font, width = ImageFont.load_default(_FONT_SIZE), int(rng.integers(0, 7))
+    ImageDraw.Draw(image).text((size / 2, size / 2), glyph, 255, font, anchor="mm", stroke_width=width)
+    return image
 
 
-def _draw_all(draw: Draw, kinds: Iterable[str], per_class: int, seed: int, split: Split) -> list[Image.Image]:
-    """Draw images, class after class.
-
-    Each has a random stream of its own: the first ten are the same whether ten or sixty are drawn.
-    """
-    return [
-        draw(kind, np.random.default_rng([seed, _SPLITS.index(split), label, number]))
-        for label, kind in enumerate(kinds)
-        for number in range(per_class)
-    ]
-
-
-def _labels(classes: int, per_class: int) -> list[int]:
-    return [label for label in range(classes) for _ in range(per_class)]
+def _transform(image: Image.Image, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Turn, slant, stretch and move an image; return its middle [S, S] in 0 .. 1."""
+    angle, slant = np.deg2rad(rng.uniform(-15, 15)), rng.uniform(-0.25, 0.25)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    scale = rng.uniform(0.65, 1.1) * rng.uniform(0.85, 1.2, 2)  # below 1: larger
+    matrix = turn @ np.array([[1, slant], [0, 1]]) * scale
+    away = rng.uniform(-0.08, 0.08, 2) * size
+    start = np.array(image.size) / 2 - matrix @ (np.full(2, size / 2) + away)
+    where = (*matrix[0], start[0], *matrix[1], start[1])
+    small = image.transform((size, size), Image.Transform.AFFINE, where, Image.Resampling.BILINEAR)
+    return np.asarray(small, dtype=np.float64) / 255
 
 
-BUILTIN: dict[str, Callable[[int, int, Split], BuiltinSet]] = {
-    "textures": _textures,
-    "numbers": _numbers,
-    "digits": _digits,
-}
+def _scratch(image: Image.Image, rng: np.random.Generator) -> None:
+    pen = ImageDraw.Draw(image)
+    for _ in range(int(rng.integers(0, 3))):
+        ends, colour = rng.uniform(0, image.width, 4), tuple(rng.integers(0, 256, 3).tolist())
+        pen.line(ends.tolist(), colour, int(rng.integers(1, 4)))
+
+
+def _shade(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Return light from one side, [S, S, 1] around 1."""
+    y, x = np.mgrid[:size, :size] / size - 0.5
+    angle = rng.uniform(0, 2 * np.pi)
+    return 1 + (rng.uniform(0, 0.6) * (np.cos(angle) * x + np.sin(angle) * y))[..., None]
+
+
+def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    dark = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0, 1), rng.uniform(0, 0.4))
+    light = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0, 0.6), rng.uniform(0.75, 1))
+    pair = np.array(dark), np.array(light)
+    return pair if rng.random() < 0.5 else pair[::-1]

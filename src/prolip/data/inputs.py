@@ -182,7 +182,6 @@ def _row_split(row: TableRow) -> str:
 
 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
-    """List the images of one path, whatever it is."""
     images: list[Any] = []
     if path.is_dir() or is_archive(path):
         images = list(images_below(path) if path.is_dir() else open_archive(path).images())

@@ -1,4 +1,11 @@
-"""Read Parquet tables with pyarrow: file names, or the images themselves, a group of rows at a time."""
+"""Read Parquet tables with pyarrow: file names, or the images themselves, a group of rows at a time.
+
+What a column unpacks to is checked first, by the headers of its pages: nothing checks the sizes in the file's
+footer, but a page is unpacked to exactly the size in its header. Headers are structs of Thrift's compact
+protocol:
+
+    page    1 kind   2 bytes unpacked   3 bytes packed   5 data page {2 encoding}   8 data page {4 encoding}
+"""
 
 from __future__ import annotations
 
@@ -14,12 +21,14 @@ from typing import IO, Any
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.imageset import LazyImage
-from prolip.data.parquet_pages import check_pages
 from prolip.data.tables import SPLIT_COLUMNS, Find, Record, TableOptions
 from prolip.io.environment import require
-from prolip.io.reading import TooLarge, Unreadable, open_regular
+from prolip.io.reading import MEGABYTE, TooLarge, Unreadable, open_regular
 
 ROWS = 1_000_000
+LIMIT = 512 * MEGABYTE  # bytes of a group of rows, unpacked
+_HEADER = MEGABYTE
+_DELTA_BYTE_ARRAY = 7  # texts by their difference to the one before: a few bytes may become gigabytes
 
 
 def parquet_records(table: Path, find: Find, options: TableOptions) -> Iterator[Record]:
@@ -136,3 +145,84 @@ class _Rows:
         if not isinstance(content, bytes):
             raise InputError("the table has neither bytes nor a path here: fill in one of them")
         return content
+
+
+def check_pages(file: IO[bytes], table: Path, columns: list[Any]) -> None:
+    """Reject columns (their metadata of pyarrow) that unpack to more than the limit."""
+    total = 0
+    for column in columns:
+        if not column.num_values:
+            continue
+        offsets = (column.dictionary_page_offset, column.data_page_offset)
+        place = min(offset for offset in offsets if offset is not None)
+        end = place + column.total_compressed_size
+        while 0 <= place < end:
+            file.seek(place)
+            header = _Compact(file.read(_HEADER))
+            try:
+                page = header.struct()
+                unpacked, packed = page[2], page[3]
+            except (IndexError, KeyError, RecursionError) as error:
+                raise Unreadable(table, "the header of a page is damaged") from error
+            encoding = page.get(5, {}).get(2) if 5 in page else page.get(8, {}).get(4)
+            if encoding == _DELTA_BYTE_ARRAY:
+                raise Unreadable(table, "it is encoded as DELTA_BYTE_ARRAY: write it with plain encoding")
+            total += max(0, unpacked)
+            if total > LIMIT:
+                raise TooLarge(
+                    table, f"it has a group of rows of more than {LIMIT >> 20} MB: write smaller groups"
+                )
+            if packed < 0:
+                raise Unreadable(table, "the header of a page is damaged")
+            place += header.place + packed
+
+
+class _Compact:
+    """A partial reader of Thrift's compact protocol: structs as dictionaries by field number."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self.place = content, 0
+
+    def struct(self) -> dict[int, Any]:
+        """Read the fields of a struct."""
+        fields: dict[int, Any] = {}
+        field = 0
+        while head := self._byte():
+            field = field + (head >> 4) if head >> 4 else self._number()
+            fields[field] = head & 15 == 1 if head & 15 in (1, 2) else self._value(head & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in (1, 2, 3):  # truth values in a list take a byte
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._number()
+        if kind in (7, 8):
+            return self._skip(8 if kind == 7 else self._varint())
+        if kind in (9, 10):
+            head = self._byte()
+            count = self._varint() if head >> 4 == 15 else head >> 4
+            return [self._value(head & 15) for _ in range(min(count, _HEADER))]
+        if kind == 12:
+            return self.struct()
+        raise IndexError(f"a field of kind {kind}")
+
+    def _byte(self) -> int:
+        self.place += 1
+        return self._content[self.place - 1]
+
+    def _skip(self, count: int) -> None:
+        self.place += count
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128 or shift > 63:
+                return value
+
+    def _number(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)

@@ -144,7 +144,6 @@ def _edge(signed: np.ndarray, softness: float = 0.2) -> np.ndarray:
 
 
 def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a dark and a light colour."""
     dark = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45))
     light = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0))
     return np.array(dark), np.array(light)

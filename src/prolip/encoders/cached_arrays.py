@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Callable
 
+import numpy as np
+
 from prolip.core.arrays import Array
 from prolip.core.errors import ProlipError
 from prolip.io.files import cache_dir, sha256_tensors
-from prolip.io.reading import parse_tensors, read_bytes, tensors_metadata
+from prolip.io.reading import parse_tensors, read_bytes
 from prolip.io.writing import write_tensors
 
 
@@ -19,17 +21,17 @@ def cached_arrays(
     """
     path = cache_dir() / f"{name}.safetensors"
     with contextlib.suppress(ProlipError):
-        payload = read_bytes(path)
-        arrays = parse_tensors(payload, path)
-        if tensors_metadata(payload).get("sha256") == _digest(name, arrays):
+        arrays = parse_tensors(read_bytes(path), path)
+        if np.array_equal(arrays.pop("sha256", None), _digest(name, arrays)):
             return arrays, None
     arrays = make()
     try:
-        write_tensors(path, arrays, {"sha256": _digest(name, arrays)})
+        write_tensors(path, {**arrays, "sha256": _digest(name, arrays)})
     except ProlipError as error:
         return arrays, error
     return arrays, None
 
 
-def _digest(name: str, arrays: dict[str, Array]) -> str:
-    return sha256_tensors((f"{name}.{key}", array) for key, array in arrays.items())
+def _digest(name: str, arrays: dict[str, Array]) -> Array:
+    digest = sha256_tensors((f"{name}.{key}", array) for key, array in arrays.items())
+    return np.frombuffer(bytes.fromhex(digest), np.uint8)

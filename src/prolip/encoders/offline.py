@@ -32,7 +32,7 @@ from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder, choose_device
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.encoders.imagenet import imagenet_names
-from prolip.encoders.onnx_tower import PIECE, OnnxTower
+from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import cores, require
@@ -91,7 +91,7 @@ class OfflineEncoder(Encoder):
         # Each of these is made when it is first needed.
         self._image_weights: dict[str, Array] | None = None
         self._modules: Modules | None = None
-        self._tower: OnnxTower | None = None
+        self._tower: OnnxSession | None = None
         weight, mean = self._projection()
         self.head = Head(weight)
         self.text_head = Head(np.eye(sentence.WIDTH, dtype=np.float32), bias=-mean)
@@ -114,8 +114,8 @@ class OfflineEncoder(Encoder):
         """Compute pooled features [B, 1280]."""
         if self.device == "cpu":
             with _LOADING:
-                self._tower = self._tower or OnnxTower(efficientnet_lite.to_onnx(self.image_weights))
-            return self._tower(pixels)
+                self._tower = self._tower or OnnxSession(efficientnet_lite.to_onnx(self.image_weights))
+            return np.concatenate([found[0] for found in self._tower({"pixels": pixels})])
         import torch
 
         with torch.inference_mode():

@@ -165,12 +165,10 @@ class SentenceTower(nn.Module):
 
 
 def _linear(weight: Array, bias: Array | None = None) -> nn.Linear:
-    """Make the map x W + b, W [in, out]."""
     return _fill(nn.Linear(weight.shape[0], weight.shape[1], bias=bias is not None), weight.T, bias)
 
 
 def _convolution(weight: Array, bias: Array) -> nn.Conv1d:
-    """Make a convolution along the words, W [n * in, out]."""
     kernel = weight.reshape(-1, BRANCH, BRANCH).transpose(2, 1, 0)  # [out, in, n]
     return _fill(nn.Conv1d(BRANCH, BRANCH, kernel.shape[2]), kernel, bias)
 

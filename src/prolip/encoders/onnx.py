@@ -11,15 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
 import string
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -30,16 +26,16 @@ from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import GraphProjection, find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
+from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
-from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
+from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.reading import Unreadable, read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
-_BATCH = 4  # images of one run on a core, as in `onnx_tower`
 _GPU_BATCH = 32
 GRAPH_TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-2}  # int8: batches differ from images by themselves
 # Devices by name: the provider of ONNX Runtime, the package that has it, and options.
@@ -142,7 +138,7 @@ def open_files(
 class OnnxEncoder(Encoder):
     """An image tower and a text tower on ONNX Runtime; the text tower is opened when it is first needed."""
 
-    micro_batch_size = _BATCH
+    micro_batch_size = PIECE
     max_parallel_batches = cores()
     writes_graphs = True
 
@@ -213,10 +209,7 @@ class OnnxEncoder(Encoder):
 
 
 class Tower:
-    """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding.
-
-    A run uses one thread, and several runs go side by side, as in `onnx_tower`.
-    """
+    """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding."""
 
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
         self._path, self.device = model.path, choose_provider(device)
@@ -225,51 +218,37 @@ class Tower:
         self._features: tuple[str, ...] = (output,)
         self._tokens_first = False  # whether a value of several tokens is [L, B, ...], and not [B, L, ...]
         self._output, self._precision = output, precision
-        onnxruntime = onnx_runtime()
-        options = onnxruntime.SessionOptions()
-        if self.device == "cpu":
-            options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(model.path.parent)
-        )
-        if not sums_8_bit_products():
-            options.add_session_config_entry("session.x64quantprecision", "1")
         values = (*self._projection.features, output) if self._projection else (output,)
         content = model.with_outputs(dict.fromkeys(values))
         try:
-            self._session = onnxruntime.InferenceSession(content, options, providers=_providers(self.device))
+            self._session = OnnxSession(content, _providers(self.device), model.path.parent)
         except Exception as error:  # onnxruntime's errors have no base of their own
             raise ModelError(
-                f"onnxruntime {onnxruntime.__version__} cannot run {model.path}: {first_line(error)}; update "
-                "it, or use another precision, like NAME@fp32"
+                f"onnxruntime {onnx_runtime().__version__} cannot run {model.path}: {first_line(error)}; "
+                "update it, or use another precision, like NAME@fp32"
             ) from error
-        if self.device != "cpu" and len(self._session.get_providers()) == 1:
+        if self.device != "cpu" and self._session.on_cpu:
             warnings.warn(
                 f"{self.device} could not be used for {model.path.name}: it runs on the CPU", stacklevel=2
             )
             self.device = "cpu"
-        self._shapes = {value.name: value.shape for value in self._session.get_inputs()}
-        self._types = {value.name: value.type for value in self._session.get_inputs()}
-        self.inputs = tuple(self._shapes)
-        runs = cores() if self.device == "cpu" else 1
-        self._running = BoundedSemaphore(runs)
-        self._threads = ThreadPoolExecutor(runs, thread_name_prefix="prolip-tower")
+        self.inputs = tuple(self._session.inputs)
 
     def __call__(self, inputs: Mapping[str, Array], names: Sequence[str] | None = None) -> Array:
         """Return features [B, width] of arrays [B, ...]; or other values of the graph."""
-        names = self._features if names is None else names
-        count = len(next(iter(inputs.values())))
-        size = _BATCH if self.device == "cpu" else _GPU_BATCH
+        size = PIECE if self.device == "cpu" else _GPU_BATCH
         # Dynamic int8 scales activations by the largest in a batch: features would depend on other images.
-        if self._precision == "int8" or self._shapes[self.inputs[0]][0] == 1:
+        if self._precision == "int8" or self.shape(self.inputs[0])[0] == 1:
             size = 1
-        pieces = [
-            {name: array[start : start + size] for name, array in inputs.items()}
-            for start in range(0, count, size)
-        ]
-        run = partial(self._run, names)
-        return np.concatenate(list(self._threads.map(run, pieces) if len(pieces) > 1 else map(run, pieces)))
+        given = {
+            name: array.astype(_NUMPY[self._session.inputs[name].type], copy=False)
+            for name, array in inputs.items()
+        }
+        count, rows = len(given[self.inputs[0]]), []
+        for place, found in enumerate(self._session(given, names or self._features, size)):
+            own = min(size, count - place * size)
+            rows.append(np.concatenate([self._rows(array, own) for array in found], axis=1))
+        return np.concatenate(rows)
 
     def check(self, inputs: Mapping[str, Array]) -> tuple[Head, str | None]:
         """Return the head, compared with the graph's own output; or the identity, and why.
@@ -308,15 +287,8 @@ class Tower:
 
     def shape(self, name: str) -> Sequence[Any]:
         """Return the shape of an input; sizes that are not fixed are words."""
-        return self._shapes[name]
-
-    def _run(self, names: Sequence[str], inputs: Mapping[str, Array]) -> Array:
-        """Return values of the graph, each a row for an input, side by side."""
-        given = {name: array.astype(_NUMPY[self._types[name]], copy=False) for name, array in inputs.items()}
-        count = len(next(iter(given.values())))
-        with self._running:
-            found = self._session.run(list(names), given)
-        return np.concatenate([self._rows(array, count) for array in found], axis=1)
+        found: Sequence[Any] = self._session.inputs[name].shape
+        return found
 
     def _rows(self, values: Array, count: int) -> Array:
         """Return one row for each input: of the first token, where a pooling computes all of them."""
@@ -324,21 +296,6 @@ class Tower:
         tokens = len(flat) // count
         first = flat[:count] if self._tokens_first else flat[::tokens]
         return first.astype(np.float32)
-
-
-@cache
-def sums_8_bit_products() -> bool:
-    """Whether the processor has an instruction that sums products of 8-bit numbers into 32 bits.
-
-    Those of x86 before 2019 sum into 16 bits, which may overflow; ONNX Runtime has a slower way around it.
-    Where the system does not say, the slower way is used.
-    """
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return True
-    with suppress(OSError):
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
-        return bool(flags & {"avx512_vnni", "avx_vnni"})
-    return False
 
 
 def choose_provider(device: str) -> str:
@@ -429,7 +386,6 @@ class Tokenizer:
 
 
 def _embedding_output(model: OnnxModel) -> str:
-    """Return the output that is the embedding of a whole image or text."""
     for wanted in ("image_embeds", "text_embeds", "embeddings", "embedding", "pooler_output"):
         if wanted in model.outputs:
             return wanted

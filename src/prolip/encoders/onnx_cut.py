@@ -50,7 +50,6 @@ def find_projection(model: OnnxModel, output: str) -> GraphProjection | None:
 
 
 def _linear(model: OnnxModel, name: str) -> GraphProjection | None:
-    """Return the map x W + b that computes a value."""
     node = model.producers.get(name)
     if node is None:
         return None
@@ -140,7 +139,6 @@ def _constant(model: OnnxModel, name: str) -> Array | None:
 
 
 def _divides_by_length(model: OnnxModel, node: Any) -> bool:
-    """Whether a node scales its first input to unit length."""
     if node.op_type != "Div":
         return False
     name = node.input[1]

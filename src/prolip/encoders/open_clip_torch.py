@@ -160,8 +160,6 @@ class _TextRun:
 
 
 class _Call(nn.Module):
-    """A module whose forward is a model's `encode_text`."""
-
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model

@@ -9,8 +9,7 @@ given separately. Nothing is ever unpickled.
                                rows are scaled to unit length
     class names [K]            classes, class_names or names
 
-Only the first is always needed: a file to predict on has no labels. A file of several splits has a prefix on
-the first two: `train_x`, `train_y`, `test_x` and so on.
+Only the first is always needed: a file to predict on has no labels.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from prolip.core.arrays import Array, as_features, as_labels, require_directions
 from prolip.core.errors import InputError, UsageError
 from prolip.core.head import Head
 from prolip.core.names import normalize_name
-from prolip.core.task import Task
 from prolip.core.text import Text
 from prolip.encoders.base import Encoder
 from prolip.io.reading import read_array, read_arrays, read_rows, read_text
@@ -106,8 +104,8 @@ class Embeddings:
     --------
     >>> import numpy as np
     >>> pets = Embeddings(np.eye(4), ["cat", "dog", "dog", "cat"], np.eye(4)[:2], ("cat", "dog"))
-    >>> pets.y.tolist(), pets.task([0, 1]).n
-    ([0, 1, 1, 0], 2)
+    >>> pets.y.tolist()
+    [0, 1, 1, 0]
     """
 
     x: Array  # image embeddings [n, D]
@@ -140,33 +138,20 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.x)
 
-    def task(self, images: Any = None, scale: float = 100.0) -> Task:
-        """Return a black-box task on these images (indices [m]), or on all."""
-        if self.y is None or self.text is None:
-            raise InputError(
-                f"a task needs {'labels' if self.y is None else 'text rows'}, and there are none"
-            )
-        rows = slice(None) if images is None else np.asarray(images, np.int64)
-        text = Text(self.text, None if self.classes is None else tuple(self.classes))
-        return Task(self.x[rows], self.y[rows], text, head=None, scale=scale)
 
-
-def read_embeddings(
-    images: Any, labels: Any = None, text: Any = None, classes: Any = None, split: str | None = None
-) -> Embeddings:
+def read_embeddings(images: Any, labels: Any = None, text: Any = None, classes: Any = None) -> Embeddings:
     """Read embeddings from files or arrays.
 
     `images` are an .npz with everything, an .npy, or an array [n, D]. The other arguments override the
     content of an .npz: `labels`, an .npy, .txt or .csv, or an array [n]; `text`, an .npy or an array, [K, D]
-    or [prompts, K, D]; `classes`, names, or a .txt with one on each line. `split` is the prefix of the image
-    and label arrays in an .npz that has several, like "train".
+    or [prompts, K, D]; `classes`, names, or a .txt with one on each line.
     """
     found: dict[str, Any] = {}
     if isinstance(images, (str, Path)):
         path = as_path(images, "images")
         images = _read(path)
         if isinstance(images, dict):
-            found = _by_meaning(images, path, split)
+            found = _by_meaning(images, path)
             images = found["images"]
     return Embeddings(
         images,
@@ -176,25 +161,17 @@ def read_embeddings(
     )
 
 
-def _by_meaning(stored: dict[str, np.ndarray], path: Path, split: str | None) -> dict[str, Any]:
+def _by_meaning(stored: dict[str, Array], path: Path) -> dict[str, Array | None]:
     """Return the arrays of an .npz by their meaning, under any of the known names."""
-    prefix = "" if split is None else f"{split}_"
-
-    def pick(names: Sequence[str]) -> np.ndarray | None:
-        return next((stored[name] for name in names if name in stored), None)
-
-    images = pick([prefix + name for name in _IMAGES])
-    if images is None:
-        splits = sorted(
-            {key[: -len(name) - 1] for key in stored for name in _IMAGES if key.endswith(f"_{name}")}
-        )
-        hint = f"; choose a split: {', '.join(splits)}" if splits else ""
-        names = ", ".join(prefix + name for name in _IMAGES)
-        raise InputError(
-            f"{path} has no image embeddings ({names}); it has {', '.join(stored) or 'no arrays'}{hint}"
-        )
-    labels = pick([prefix + name for name in _LABELS])
-    return {"images": images, "labels": labels, "text": pick(_TEXT), "classes": pick(_CLASSES)}
+    meanings = {"images": _IMAGES, "labels": _LABELS, "text": _TEXT, "classes": _CLASSES}
+    found = {
+        meaning: next((stored[name] for name in names if name in stored), None)
+        for meaning, names in meanings.items()
+    }
+    if found["images"] is None:
+        has = ", ".join(stored) or "no arrays"
+        raise InputError(f"{path} has no image embeddings ({', '.join(_IMAGES)}); it has {has}")
+    return found
 
 
 def _read(source: Any) -> Any:
@@ -232,7 +209,6 @@ def _read_column(path: Path) -> list[str]:
 
 
 def _class_rows(text: Any) -> Array:
-    """Return unit rows [K, D] of text [K, D] or of an ensemble [prompts, K, D]."""
     rows = as_features(text, "text")
     if rows.ndim not in (2, 3) or 0 in rows.shape:
         raise InputError(f"text must be [classes, D] or [prompts, classes, D], got shape {list(rows.shape)}")
@@ -241,7 +217,6 @@ def _class_rows(text: Any) -> Array:
 
 
 def _label_numbers(labels: Any, classes: tuple[str, ...] | None, text: Array | None) -> Array:
-    """Convert labels to numbers; names are looked up among the classes."""
     values = to_numpy(labels)
     if values.dtype.kind in "USO":
         names = [normalize_name(str(name)) for name in values.astype(str).reshape(-1)]

@@ -86,8 +86,6 @@ def _load() -> Any:
 
 
 class _Tokenizer:
-    """The package's tokenizer with truncation."""
-
     def __init__(self, full: Any) -> None:
         self._full = full
 

@@ -190,7 +190,6 @@ def extrapolate(points: Sequence[CurvePoint], shots: Sequence[int]) -> list[Fore
 
 
 def _draw(y: Array, images: Array, shots: int, rng: random.Random) -> Array:
-    """Draw `shots` of these images of each class."""
     chosen: list[int] = []
     for label in np.unique(y[images]):
         chosen += rng.sample(images[y[images] == label].tolist(), shots)

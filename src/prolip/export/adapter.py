@@ -114,7 +114,6 @@ def _renamed(
 
 
 def _digest(weight: Array) -> str:
-    """Return the SHA-256 of a matrix in float32."""
     return hashlib.sha256(np.ascontiguousarray(weight, np.dtype("<f4")).tobytes()).hexdigest()
 
 

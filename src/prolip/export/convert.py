@@ -7,6 +7,7 @@ differs, so a conversion is exact. Models that only one of the two libraries can
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -93,18 +94,15 @@ def _to_hf(source: Checkpoint) -> Checkpoint:
             "pad_token_id": vocabulary - 1,
         },
     )
-    converted = {theirs: state[ours] for ours, theirs in _SAME.items()}
-    converted |= {theirs: state[ours].T.contiguous() for ours, theirs in _TRANSPOSED.items()}
-    for ours, theirs, part in _layers(state):
-        if part.startswith("attn.in_proj_"):
-            kind = part.removeprefix("attn.in_proj_")
-            for letter, block in zip("qkv", state[f"{ours}.{part}"].chunk(3), strict=True):
-                converted[f"{theirs}.self_attn.{letter}_proj.{kind}"] = block.contiguous()
-        else:
-            module, kind = part.rsplit(".", 1)
-            converted[f"{theirs}.{_LAYER[module]}.{kind}"] = state[f"{ours}.{part}"]
-    if unused := state.keys() - set(_SAME) - set(_TRANSPOSED) - {f"{o}.{p}" for o, _, p in _layers(state)}:
-        raise ModelError(f"transformers' CLIP has no place for {min(unused)} of this model")
+    converted: dict[str, Tensor] = {}
+    for ours, theirs in _names(config.vision_config.num_hidden_layers, config.text_config.num_hidden_layers):
+        if (tensor := state.pop(ours, None)) is None:
+            raise ModelError(f"this model lacks {ours}, which transformers' CLIP needs")
+        tensor = tensor.T if ours in _TRANSPOSED else tensor
+        parts = tensor.chunk(len(theirs)) if len(theirs) > 1 else [tensor]
+        converted |= {name: part.contiguous() for name, part in zip(theirs, parts, strict=True)}
+    if state:
+        raise ModelError(f"transformers' CLIP has no place for {min(state)} of this model")
     return replace(
         source,
         library="hf",
@@ -152,30 +150,27 @@ def _to_open_clip(source: Checkpoint) -> Checkpoint:
         },
         "text_cfg": text_cfg,
     }
-    state = source.state
-    converted = {ours: state[theirs] for ours, theirs in _SAME.items()}
-    converted |= {ours: state[theirs].T.contiguous() for ours, theirs in _TRANSPOSED.items()}
-    for ours, theirs in _TOWERS.items():
-        for i in range(_depth(state, theirs)):
-            for module, other in _LAYER.items():
-                for kind in ("weight", "bias"):
-                    converted[f"{ours}.{i}.{module}.{kind}"] = state[f"{theirs}.{i}.{other}.{kind}"]
-            for kind in ("weight", "bias"):
-                parts = [state[f"{theirs}.{i}.self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
-                converted[f"{ours}.{i}.attn.in_proj_{kind}"] = torch.cat(parts)
+    converted = {}
+    for ours, theirs in _names(vision.num_hidden_layers, text.num_hidden_layers):
+        parts = [source.state[name] for name in theirs]
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+        converted[ours] = tensor.T.contiguous() if ours in _TRANSPOSED else tensor
     image_processor = _open_clip_image_processor(source.preprocess)
     return replace(
         source, library="open_clip", config=config, state=converted, image_processor=image_processor
     )
 
 
-def _layers(state: dict[str, Tensor]) -> Iterator[tuple[str, str, str]]:
-    """Yield, for each tensor of a layer, open_clip's prefix, transformers' prefix, and the rest."""
-    for name in state:
-        for ours, theirs in _TOWERS.items():
-            if name.startswith(f"{ours}."):
-                number, part = name.removeprefix(f"{ours}.").split(".", 1)
-                yield f"{ours}.{number}", f"{theirs}.{number}", part
+def _names(image_layers: int, text_layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the name of each tensor in open_clip, and in transformers: three where they are stacked."""
+    for ours, theirs in (_SAME | _TRANSPOSED).items():
+        yield ours, (theirs,)
+    for (ours, theirs), depth in zip(_TOWERS.items(), (image_layers, text_layers), strict=True):
+        for layer, kind in itertools.product(range(depth), ("weight", "bias")):
+            for module, other in _LAYER.items():
+                yield f"{ours}.{layer}.{module}.{kind}", (f"{theirs}.{layer}.{other}.{kind}",)
+            stacked = tuple(f"{theirs}.{layer}.self_attn.{letter}_proj.{kind}" for letter in "qkv")
+            yield f"{ours}.{layer}.attn.in_proj_{kind}", stacked
 
 
 def _depth(state: dict[str, Tensor], prefix: str) -> int:
@@ -239,7 +234,6 @@ _RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}  # PIL's n
 
 
 def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """Return the equivalent image processor of transformers."""
     if preprocess.resize == "longest":
         raise ModelError("transformers' CLIP has no counterpart of images that are padded to a square")
     square = {"height": preprocess.size, "width": preprocess.size}
@@ -261,7 +255,6 @@ def _hf_image_processor(preprocess: Preprocess) -> dict[str, Any]:
 
 
 def _open_clip_image_processor(preprocess: Preprocess) -> dict[str, Any]:
-    """Return the equivalent `preprocess_cfg` of open_clip."""
     resized = preprocess.resize_to or preprocess.size
     if preprocess.resize == "shortest" and resized != preprocess.size:
         raise ModelError(

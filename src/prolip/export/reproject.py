@@ -158,7 +158,6 @@ def _store_blocks(root: Path, encoder: Encoder) -> tuple[list[str], Blocks]:
 
 
 def _header(suffix: str, rows: int, dim: int, dtype: str) -> bytes:
-    """Return the header of the file."""
     if suffix == ".npy":
         stream = io.BytesIO()
         described = {"descr": np.dtype(DTYPES[dtype]).str, "fortran_order": False, "shape": (rows, dim)}

@@ -63,7 +63,6 @@ def check_target(path: Path, card: bool = False) -> None:
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that a path names, which may not exist yet."""
     target = check_place(path)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{path} is a file: name a folder")
@@ -146,7 +145,6 @@ def _write(target: Path, model: SavedModel) -> None:
 
 
 def _tidy(target: Path, files: dict[str, str]) -> None:
-    """Remove data files that the manifest does not list."""
     for file in target.iterdir():
         if file.name not in files and _DATA.fullmatch(file.name) and _is_left_over(file):
             with suppress(OSError):

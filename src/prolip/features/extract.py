@@ -279,7 +279,6 @@ class _Job:
 
 
 def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> Array:
-    """Return the pixels uint8 [S, S, 3] of a view."""
     if view == 0:
         return preprocess.centre(image)
     seed = hashlib.sha256(key + view.to_bytes(4, "little")).digest()

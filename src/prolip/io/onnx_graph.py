@@ -170,7 +170,6 @@ class Graph:
 
 
 def _value(name: str, dtype: str, shape: tuple[int | str, ...]) -> dict[str, Any]:
-    """Describe an input or an output."""
     sizes = [{"dim_param" if isinstance(size, str) else "dim_value": size} for size in shape]
     return {"name": name, "type": {"tensor_type": {"elem_type": _TYPES[dtype], "shape": {"dim": sizes}}}}
 

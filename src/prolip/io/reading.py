@@ -206,19 +206,6 @@ def parse_tensors(payload: bytes, path: Path) -> dict[str, Array]:
         raise SavedModelError(f"{path} cannot be read: {first_line(error)}") from error
 
 
-def tensors_metadata(payload: bytes) -> dict[str, Any]:
-    """Return the metadata of a safetensors file that `parse_tensors` has read."""
-    return dict(safetensors_header(io.BytesIO(payload))[0].get("__metadata__") or {})
-
-
-def safetensors_header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Read the header of a safetensors file; return it with the offset of the data."""
-    size = int.from_bytes(file.read(8), "little")
-    if size > JSON_LIMIT:
-        raise ValueError(f"its header claims {_size(size)}")
-    return parse_json(file.read(size).decode("utf-8")), 8 + size
-
-
 def read_array(path: Path, mapped: bool = False) -> Array:
     """Read an .npy file; `mapped` leaves it on the disk."""
     with open_regular(path) as file:

@@ -24,9 +24,8 @@ from prolip.solvers.folds import canonical_order
 from prolip.solvers.minimise import Minimum, empty_history, minimise
 from prolip.solvers.objective import ReducedObjective
 from prolip.solvers.reduction import reduce
-from prolip.solvers.regime import Regime
 from prolip.solvers.solution import Solution
-from prolip.solvers.threads import single_thread
+from prolip.solvers.threads import Regime, single_thread
 
 # Tolerances of the turns; then the last again until it gains nothing. On tasks of 19 to 752 images two to
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.

@@ -30,8 +30,7 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, softmax
-from prolip.solvers.regime import Regime, choose_regime
-from prolip.solvers.threads import parallel_matmul
+from prolip.solvers.threads import Regime, choose_regime, parallel_matmul
 
 SPLIT = 0.75  # separate span(T) from its complement while K is below this share of D
 

@@ -22,9 +22,8 @@ import numpy as np
 from prolip.core.arrays import Array, softmax
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.reduction import factorise
-from prolip.solvers.regime import choose_regime
 from prolip.solvers.softmax_loss import softmax_loss
-from prolip.solvers.threads import parallel_for, parallel_matmul, single_thread, split_range
+from prolip.solvers.threads import choose_regime, parallel_for, parallel_matmul, single_thread, split_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +133,6 @@ class SoftmaxRegression:
         return weight.astype(self.f.dtype), bias.astype(self.f.dtype)
 
     def _scores(self, rows: slice, flat: Array) -> Array:
-        """Scores [m, B, K] of m rows."""
         own = (self.factor[rows] @ flat).astype(self.regime.sums, copy=False)
         own = own.reshape(-1, *self.shape[1:])
         if self.basis is not None:
