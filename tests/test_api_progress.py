@@ -11,8 +11,8 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
-from prolip.api import progress
-from prolip.api.progress import ProgressBars
+from prolip.io import progress
+from prolip.io.progress import ProgressBars
 
 IMAGES = [blotch(colour, 700 + k) for k, colour in enumerate(COLOURS.values())]
 

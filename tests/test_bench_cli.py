@@ -115,7 +115,7 @@ def test_a_dry_run_estimates_and_does_nothing(prolip, photos, tmp_path, ran):
 
 def test_off_a_terminal_progress_is_printed_in_lines(prolip, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.research.commands.bench.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("prolip.cli.console.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("prolip.io.progress.LINE_SECONDS", 0.0)
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "--methods",
              "prolip", "--views", "1", "--jobs", "0", "--results", tmp_path / "r.sqlite")  # fmt: skip
     err = prolip("bench", "run", "validation_free", *words)[2]

@@ -89,7 +89,7 @@ def test_a_bar_is_drawn_on_a_terminal_where_there_is_something_to_wait_for(monke
 def test_a_log_has_a_line_every_ten_seconds(monkeypatch, output):
     now, stream = [100.0], io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("prolip.io.progress.time.monotonic", lambda: now[0])
     for quiet in (False, True):
         output(quiet=quiet)
         with console.bar("counting") as bar:

@@ -18,7 +18,6 @@ from prolip.api import save as saving
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
-from prolip.api.progress import ProgressBars
 from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
@@ -30,6 +29,7 @@ from prolip.encoders.base import check_device
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction
+from prolip.io.progress import ProgressBars
 
 # What a prediction does not need is imported where it is used: a saved model then starts sooner.
 if TYPE_CHECKING:

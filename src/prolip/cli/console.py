@@ -7,7 +7,6 @@ can move the cursor, change colours or end a line.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import io
 import json
 import os
@@ -15,15 +14,15 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prolip.io.progress import Bar, ProgressBars
+
 LISTED = 20  # unreadable images that are named
-LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
 @dataclass(frozen=True)
@@ -87,91 +86,11 @@ def console(stderr: bool = False, width: int = 120) -> Any:
     return Piped(stderr=stderr, highlight=False, emoji=False, width=columns)
 
 
-class Display:
-    """Progress on standard error, once there is something to wait for; in a log, a line now and then."""
-
-    def __init__(self) -> None:
-        self.silent = OUTPUT.get().silent
-        self.terminal = sys.stderr.isatty()
-        self._drawn: Any = None
-
-    def drawn(self) -> Any:
-        """Return the display of rich, with rate and time left; it takes a while to import."""
-        if self._drawn is None:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._drawn = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}", markup=False),
-                TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-                console=console(stderr=True),
-                transient=True,
-            )
-            self._drawn.start()
-        return self._drawn
-
-    def stop(self) -> None:
-        """Remove the display from the screen."""
-        if self._drawn is not None:
-            self._drawn.stop()
-
-
-class Bar:
-    """One line of a display, drawn from the first call that leaves something to do: `bar(done, total)`."""
-
-    def __init__(self, display: Display, label: str, unit: str) -> None:
-        self._display, self._label, self._unit = display, label, unit
-        self._task: Any = None
-        self._note = ""
-        self._began: tuple[float, int] | None = None  # the time, and what was done by then
-        self._printed = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` is done."""
-        waiting = done < total and total > 1
-        if self._display.silent or (self._task is None and not waiting):
-            return
-        if not self._display.terminal:
-            self._line(done, total)
-            return
-        drawn = self._display.drawn()
-        if self._task is None:
-            self._task = drawn.add_task(self._label, total=total, rate="")
-        speed = next(task.speed for task in drawn.tasks if task.id == self._task)
-        rate = f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s" if speed else ""
-        drawn.update(self._task, completed=done, total=total, rate=f"{rate}  {self._note}".rstrip())
-
-    def _line(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self._began is None:
-            self._began, self._printed = (now, done), now
-        if now - self._printed < LINE_SECONDS:
-            return
-        self._printed = now
-        rate = (done - self._began[1]) / (now - self._began[0])
-        pace = f"{rate:,.{0 if rate >= 10 else 1}f} {self._unit}/s"
-        left = f", {datetime.timedelta(seconds=round((total - done) / rate))} left" if rate else ""
-        say(f"{self._label}: {done:,} of {total:,}, {pace}{left}  {self._note}".rstrip())
-
-    def note(self, text: str) -> None:
-        """Add a remark, from the next call on."""
-        self._note = text
-
-    def beside(self, label: str, unit: str) -> Bar:
-        """Return another line of the same display."""
-        return Bar(self._display, label, unit)
-
-
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images") -> Iterator[Bar]:
     """Show a progress bar on standard error; in a log, a line every ten seconds."""
-    display = Display()
-    try:
-        yield Bar(display, label, unit)
-    finally:
-        display.stop()
+    with ProgressBars(not OUTPUT.get().silent, say) as bars:
+        yield Bar(bars, label, unit)
 
 
 def say(message: str) -> None:

@@ -30,8 +30,8 @@ from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
-from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.onnx_graph import Graph, OnnxModel
+from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import Unreadable, read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit

@@ -28,8 +28,8 @@ from prolip.core import Fitted, Head, Projected
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
-from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.onnx_graph import Graph, Values
+from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
 _PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")

@@ -34,8 +34,7 @@ from prolip.features.images import BadImage, ImageContent, NoImageLeft, TooManyB
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
-
-Progress = Callable[[int, int], None]
+from prolip.io.progress import Progress
 
 _FLUSH_ROWS = 8192
 _FLUSH_SECONDS = 10.0

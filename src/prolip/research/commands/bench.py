@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prolip.cli.console import LINE_SECONDS, OUTPUT, bar, console, print_json, say, table, warn
+from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
 from prolip.cli.options import device, features_store
 from prolip.cli.parameters import PATH, PLOT, Group, argument, command, flag, option
+from prolip.io.progress import LINE_SECONDS
 from prolip.research.commands.bench_options import (
     Machine,
     Selection,
