@@ -33,7 +33,8 @@ class ProgressBars(ExitStack):
         super().__init__()
         self._shown = is_interactive() if verbose is None else verbose
         self._start = time.monotonic() + (0.0 if verbose else DELAY)
-        self._say, self._display = say, None
+        self._say = say
+        self._display: _Notebook | _Terminal | None = None
 
     def bar(self, label: str, given: Progress | None = None) -> Progress | None:
         """Return a function of (done, total): the one that is given, a new bar, or None."""
