@@ -25,7 +25,7 @@ import torch
 from method_tasks import DEFAULT
 from prolip import Task, methods
 from prolip.core.arrays import Array, unit_rows
-from prolip.solvers import exact, regime
+from prolip.solvers import exact, threads
 from solver_tasks import lifted_imagenet, lifted_whu
 
 RATES = (1e-3, 1e-4, 1e-2, 1e-5)
@@ -159,10 +159,10 @@ def show_same(shape: Shape, task: Task) -> None:
         fits["default"] = lambda t: methods.create(DEFAULT).fit(t).logits(task.x[0])
     for name, fit in fits.items():
         first, others = fit(task), {"order": fit(task.subset(order))}
-        all_cores = regime.cores
-        regime.cores = lambda: 1
+        all_cores = threads.cores
+        threads.cores = lambda: 1
         others["threads"] = fit(task)
-        regime.cores = all_cores
+        threads.cores = all_cores
         moved = "   ".join(f"{what} {np.abs(other - first).max():.0e}" for what, other in others.items())
         same = all((other.argmax(axis=1) == first.argmax(axis=1)).all() for other in others.values())
         show(f"same, {name}, {shape.name}", moved + ("" if same else "   PREDICTIONS DIFFER"))
