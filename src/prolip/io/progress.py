@@ -21,7 +21,7 @@ class ProgressBars(ExitStack):
     """The bars of one call; they disappear at its end.
 
     `verbose` None draws them after two seconds, in a terminal or a notebook only; True draws them at once.
-    `say` prints a line: where standard error is not a terminal, it is called in the place of bars.
+    `say` prints a line: where standard error is not a terminal, it is called instead of drawing bars.
 
     Examples
     --------
