@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ from prolip.core import InputError
 from prolip.core.arrays import Array, one_hot_sum
 from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
-from prolip.io.reading import read_json, read_rows
-
-_HEADERS = ("class", "group")
+from prolip.io.reading import read_json_or_rows
 
 
 @dataclass(frozen=True)
@@ -53,18 +51,13 @@ def read_groups(path: Path, classes: Sequence[Any]) -> Groups:
     A .json holds {"class": "group", ...} or {"group": ["class", ...], ...}; a .csv or .tsv two columns, class
     and group, with or without such a first line.
     """
-    kind = path.suffix.lower()
-    if kind == ".json":
-        pairs = _json_pairs(path)
-    elif kind in (".csv", ".tsv"):
-        rows = read_rows(path, "\t" if kind == ".tsv" else ",")
-        if rows and tuple(cell.strip().lower() for cell in rows[0][:2]) == _HEADERS:
-            rows = rows[1:]
-        if short := next((row for row in rows if len(row) != 2), None):
-            raise InputError(f"{path}: a line has two columns, class and group, got {','.join(short)!r}")
-        pairs = [(row[0], row[1]) for row in rows]
+    found = read_json_or_rows(path, "groups", ("class",))
+    if path.suffix.lower() == ".json":
+        pairs = _json_pairs(found, path)
     else:
-        raise InputError(f"groups are read from .csv, .tsv or .json, not from {path.name}")
+        if short := next((row for row in found if len(row) != 2), None):
+            raise InputError(f"{path}: a line has two columns, class and group, got {','.join(short)!r}")
+        pairs = [(row[0], row[1]) for row in found]
     group_of: dict[str, str] = {}
     for name, group in ((normalize_name(name), normalize_name(group)) for name, group in pairs):
         if group_of.setdefault(name, group) != group:
@@ -72,8 +65,7 @@ def read_groups(path: Path, classes: Sequence[Any]) -> Groups:
     return Groups.of(group_of, classes)
 
 
-def _json_pairs(path: Path) -> Iterable[tuple[str, str]]:
-    found = read_json(path)
+def _json_pairs(found: Any, path: Path) -> list[tuple[str, str]]:
     if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
         return list(found.items())
     if isinstance(found, dict) and all(

@@ -9,13 +9,12 @@ Class names are compared without case, and underscores are spaces.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, UsageError
 from prolip.data.imageset import clean_name
-from prolip.io.reading import read_json, read_rows
+from prolip.io.reading import read_json_or_rows
 
 HEADERS = ("class", "label", "name")  # a first cell that is a header
 
@@ -32,7 +31,9 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
         return {}
     where = "descriptions"
     if isinstance(value, (str, os.PathLike)):
-        where, value = str(value), _read(as_path(value, "descriptions"))
+        where, value = str(value), read_json_or_rows(as_path(value, "descriptions"), "descriptions", HEADERS)
+        if not where.lower().endswith(".json"):
+            value = _collect(((row[0], [cell for cell in row[1:] if cell.strip()]) for row in value), where)
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected sentences by class, got {type(value).__name__}")
     if not value:
@@ -44,18 +45,6 @@ def as_descriptions(value: Any) -> dict[str, tuple[str, ...]]:
 def descriptions_of(descriptions: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
     """Return the sentences about one class, if any."""
     return descriptions.get(_key(name), ())
-
-
-def _read(path: Path) -> Any:
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        return read_json(path)
-    if suffix not in (".csv", ".tsv"):
-        raise UsageError(f"{path}: descriptions are a .json, .csv or .tsv file")
-    rows = read_rows(path, "\t" if suffix == ".tsv" else ",")
-    if rows and rows[0][0].strip().lower() in HEADERS:
-        rows = rows[1:]
-    return _collect(((row[0], [cell for cell in row[1:] if cell.strip()]) for row in rows), str(path))
 
 
 def _collect(pairs: Iterable[tuple[Any, Sequence[Any]]], where: str) -> dict[str, tuple[str, ...]]:

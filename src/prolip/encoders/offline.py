@@ -20,6 +20,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -88,10 +89,7 @@ class OfflineEncoder(Encoder):
             self.micro_batch_size, self.max_parallel_batches = PIECE, cores()
         self.fingerprint = fingerprint()
         self.sentences = sentence.shared()
-        # Each of these is made when it is first needed.
-        self._image_weights: dict[str, Array] | None = None
-        self._modules: Modules | None = None
-        self._tower: OnnxSession | None = None
+        self._tower: OnnxSession | None = None  # made when it is first needed
         weight, mean = self._projection()
         self.head = Head(weight)
         self.text_head = Head(np.eye(sentence.WIDTH, dtype=np.float32), bias=-mean)
@@ -103,12 +101,10 @@ class OfflineEncoder(Encoder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, sentences=sentence.shared())
 
-    @property
+    @cached_property
     def image_weights(self) -> dict[str, Array]:
         """The tensors of the image tower, by the names of the published checkpoint."""
-        if self._image_weights is None:
-            self._image_weights = efficientnet_lite.read_weights(IMAGE_WEIGHTS.path())
-        return self._image_weights
+        return efficientnet_lite.read_weights(IMAGE_WEIGHTS.path())
 
     def encode(self, pixels: Array) -> Array:
         """Compute pooled features [B, 1280]."""
@@ -148,7 +144,7 @@ class OfflineEncoder(Encoder):
 
     def trace(self, pixels: Tensor) -> Tensor:
         """Compute pooled features in torch."""
-        return self._torch().image(self.preprocess.normalise(pixels))
+        return self.modules.image(self.preprocess.normalise(pixels))
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
         """Return the token arrays as tensors on the encoder's device."""
@@ -157,11 +153,11 @@ class OfflineEncoder(Encoder):
 
     def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Compute unit sentence embeddings of tokens in torch."""
-        return self._torch().text(tokens["input_ids"], tokens["attention_mask"].bool())
+        return self.modules.text(tokens["input_ids"], tokens["attention_mask"].bool())
 
     def towers(self, copy: bool = False) -> Towers:
         """Return both towers in torch, and the matrix between them."""
-        modules = self._torch()
+        modules = self.modules
         from prolip.encoders.offline_torch import open_towers
 
         return open_towers(modules, self.head, self.text_head, copy, self.device)
@@ -173,21 +169,21 @@ class OfflineEncoder(Encoder):
         assert isinstance(model, Joined)
         model.eval().requires_grad_(False)
         changed = copy(self)
-        changed._modules = Modules(model.image, model.text)
-        changed._image_weights = {name: x.cpu().numpy() for name, x in model.image.state_dict().items()}
+        changed.modules = Modules(model.image, model.text)
+        changed.image_weights = {name: x.cpu().numpy() for name, x in model.image.state_dict().items()}
         changed.head = Head(to_numpy(model.projection))
         changed.text_head = Head(to_numpy(model.text_projection), to_numpy(model.offset))
         changed.fingerprint = f"{self.fingerprint}-{digest}"
         return changed
 
-    def _torch(self) -> Modules:
+    @cached_property
+    def modules(self) -> Modules:
+        """Both towers in torch."""
         require("torch", "torch")
         from prolip.encoders.offline_torch import EfficientNetLite0, Modules, SentenceTower
 
-        if self._modules is None:
-            image, text = EfficientNetLite0(self.image_weights), SentenceTower(self.sentences.backend)
-            self._modules = Modules(image.to(self.device), text.to(self.device))
-        return self._modules
+        image, text = EfficientNetLite0(self.image_weights), SentenceTower(self.sentences.backend)
+        return Modules(image.to(self.device), text.to(self.device))
 
     def _projection(self) -> tuple[Array, Array]:
         """Return W0 and mu, computed once and cached."""

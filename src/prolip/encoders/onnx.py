@@ -76,7 +76,7 @@ def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
     if found is None:
         raise DownloadRequiredError(name, source)
     files, paths = found
-    return open_files(
+    return OnnxEncoder(
         name,
         files,
         paths,
@@ -95,44 +95,7 @@ def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     files = choose_files(str(folder), names, precision)
     paths = {name: folder / name for name in files.all()}
-    return open_files(f"onnx:{folder}@{precision}", files, paths, precision, device)
-
-
-def open_files(
-    name: str,
-    files: ModelFiles,
-    paths: Mapping[str, Path],
-    precision: str,
-    device: str = "auto",
-    *,
-    scale: float | None = None,
-    licence: str | None = None,
-    revision: str | None = None,
-) -> OnnxEncoder:
-    """Open the towers of a model."""
-    configs = {Path(file).name: _json(paths[file]) for file in files.others}
-    config = configs.get("config.json", {})
-    kind = _model_type(config)
-    if scale is None and "logit_scale" in configs.get("meta.json", {}):
-        scale = math.exp(float(configs["meta.json"]["logit_scale"]))
-    processor = _json(paths[files.image_processor]) if files.image_processor else {}
-    tokenizer = None
-    if files.tokenizer:
-        words = configs.get("tokenizer_config.json", {})
-        tokenizer = Tokenizer(paths[files.tokenizer], words, kind, _context(config, kind))
-    digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
-    return OnnxEncoder(
-        name,
-        Tower(_read_graph(paths[files.image]), precision, device),
-        paths[files.text],
-        tokenizer,
-        _preprocess(processor, kind, name),
-        fingerprint=hashlib.sha256(json.dumps(digests).encode()).hexdigest(),
-        scale=SCALES[kind] if scale is None else scale,
-        precision=precision,
-        licence=licence,
-        revision=revision,
-    )
+    return OnnxEncoder(f"onnx:{folder}@{precision}", files, paths, precision, device)
 
 
 class OnnxEncoder(Encoder):
@@ -145,22 +108,35 @@ class OnnxEncoder(Encoder):
     def __init__(
         self,
         name: str,
-        image: Tower,
-        text: Path,
-        tokenizer: Tokenizer | None,
-        preprocess: Preprocess,
-        *,
-        fingerprint: str,
-        scale: float,
+        files: ModelFiles,
+        paths: Mapping[str, Path],
         precision: str,
+        device: str = "auto",
+        *,
+        scale: float | None = None,
         licence: str | None = None,
         revision: str | None = None,
     ) -> None:
-        self.licence, self.revision, self.device = licence, revision, image.device
+        configs = {Path(file).name: _json(paths[file]) for file in files.others}
+        config = configs.get("config.json", {})
+        kind = _model_type(config)
+        if scale is None and "logit_scale" in configs.get("meta.json", {}):
+            scale = math.exp(float(configs["meta.json"]["logit_scale"]))
+        processor = _json(paths[files.image_processor]) if files.image_processor else {}
+        self._tokenizer = None
+        if files.tokenizer:
+            words = configs.get("tokenizer_config.json", {})
+            self._tokenizer = Tokenizer(paths[files.tokenizer], words, kind, _context(config, kind))
+        digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
+        self.fingerprint = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+        self.name, self.licence, self.revision = name, licence, revision
+        self.scale = SCALES[kind] if scale is None else scale
         self.graph_tolerance = GRAPH_TOLERANCE[precision]
-        self.name, self.fingerprint, self.scale, self.preprocess = name, fingerprint, scale, preprocess
-        self._image, self._text_path, self._tokenizer, self._precision = image, text, tokenizer, precision
-        noise = np.random.default_rng(0).integers(0, 256, (2, preprocess.size, preprocess.size, 3), np.uint8)
+        self.preprocess = _preprocess(processor, kind, name)
+        self._text_path, self._precision = paths[files.text], precision
+        self._image = image = Tower(_read_graph(paths[files.image]), precision, device)
+        self.device, size = image.device, self.preprocess.size
+        noise = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
         self.head, self.black_box_reason = image.check({image.inputs[0]: self._pixels(noise)})
 
     def encode(self, pixels: Array) -> Array:

@@ -14,7 +14,7 @@ import random
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -143,7 +143,7 @@ class _Job:
         # Enough images ahead to fill a batch; with many views an image has many pixels, so fewer of them.
         ahead = max(workers, -(-size // len(self.views)))
         try:
-            with closing(_in_order(workers, self._stored, self._load, total, ahead)) as outcomes:
+            with closing(self._outcomes(workers, ahead)) as outcomes:
                 for index, outcome in enumerate(outcomes):
                     self._receive(index, outcome)
                     while len(self.waiting) >= size:
@@ -182,49 +182,61 @@ class _Job:
 
     def _stored(self, index: int) -> _Loaded | None:
         """Return an image whose content and features are known without opening its file."""
-        key = self._known(self.images[index])
-        if key is None or (rows := self._rows(key)) is None:
-            return None
-        with self.lock:
-            self.first.setdefault(key, index)
-        return _Loaded(index, key, rows=rows)
-
-    def _load(self, index: int) -> _Loaded | BadImage:
-        source, name = self.images[index], self._name(index)
-        try:
-            content = ImageContent.open(source, name)
-            with self.lock:
-                first = self.first.setdefault(content.key, index)
-            loaded = _Loaded(index, content.key, content.state)
-            return loaded if first != index else self._fill(loaded, content)
-        except BadImage as bad:
-            return bad
-
-    def _known(self, source: Any) -> bytes | None:
-        """Return the content hash of a file, where it is known without opening it."""
+        source = self.images[index]
         if self.store is None or not isinstance(source, (str, os.PathLike)):
             return None
         with suppress(OSError, ValueError):  # opening the file reports the error
-            return self.store.known(os.fspath(source), file_state(source))
+            key = self.store.known(os.fspath(source), file_state(source))
+            if key is not None and len(rows := self._rows(key)) == len(self.views):
+                with self.lock:
+                    self.first.setdefault(key, index)
+                return _Loaded(index, key, rows=rows)
         return None
 
-    def _rows(self, key: bytes) -> dict[int, Array] | None:
-        """Return all rows of an image, or None if one is missing."""
-        rows = {slot: self.space.get(key, view) for slot, view in enumerate(self.views) if self.space}
-        whole = {slot: row for slot, row in rows.items() if row is not None}
-        return whole if len(whole) == len(self.views) else None
+    def _load(self, index: int) -> _Loaded | BadImage:
+        """Read an image; add rows from the store, and pixels for the rest, unless it is a copy."""
+        try:
+            content = ImageContent.open(self.images[index], self._name(index))
+            with self.lock:
+                first = self.first.setdefault(content.key, index)
+            if first != index:
+                return _Loaded(index, content.key, content.state)
+            loaded = _Loaded(index, content.key, content.state, self._rows(content.key))
+            if len(loaded.rows) < len(self.views):
+                with content.pixels() as image:
+                    for slot in sorted(set(range(len(self.views))) - set(loaded.rows)):
+                        view = _view(self.encoder.preprocess, image, content.key, self.views[slot])
+                        loaded.pixels[slot] = view
+            return loaded
+        except BadImage as bad:
+            return bad
 
-    def _fill(self, loaded: _Loaded, content: ImageContent) -> _Loaded:
-        """Add rows from the store, and pixels for the rest."""
-        for slot, view in enumerate(self.views):
-            if self.space and (row := self.space.get(content.key, view)) is not None:
-                loaded.rows[slot] = row
-        missing = [slot for slot in range(len(self.views)) if slot not in loaded.rows]
-        if missing:
-            with content.pixels() as image:
-                for slot in missing:
-                    loaded.pixels[slot] = _view(self.encoder.preprocess, image, content.key, self.views[slot])
-        return loaded
+    def _rows(self, key: bytes) -> dict[int, Array]:
+        """Return the stored rows of an image, by index in `views`."""
+        found = ((slot, self.space.get(key, view)) for slot, view in enumerate(self.views) if self.space)
+        return {slot: row for slot, row in found if row is not None}
+
+    def _outcomes(self, workers: int, ahead: int) -> Generator[_Loaded | BadImage, None, None]:
+        """Yield every image in order; those that are not stored are loaded by threads, `ahead` at most."""
+        if not workers:
+            yield from (self._stored(index) or self._load(index) for index in range(len(self.images)))
+            return
+        coming: deque[Future[_Loaded | BadImage]] = deque()
+        with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
+            try:
+                for index in range(len(self.images)):
+                    if (stored := self._stored(index)) is None:
+                        coming.append(pool.submit(self._load, index))
+                    else:
+                        coming.append(Future())
+                        coming[-1].set_result(stored)
+                    if len(coming) >= ahead:
+                        yield coming.popleft().result()
+                while coming:
+                    yield coming.popleft().result()
+            finally:
+                for future in coming:
+                    future.cancel()
 
     def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
         if isinstance(outcome, BadImage):
@@ -282,33 +294,3 @@ def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> 
         return preprocess.centre(image)
     seed = hashlib.sha256(key + view.to_bytes(4, "little")).digest()
     return preprocess.augment(image, random.Random(int.from_bytes(seed, "little")))
-
-
-def _in_order(
-    workers: int,
-    stored: Callable[[int], _Loaded | None],
-    load: Callable[[int], _Loaded | BadImage],
-    count: int,
-    ahead: int,
-) -> Generator[_Loaded | BadImage, None, None]:
-    """Yield results for 0, 1, ...: of `stored` if it has one, else of `load` on threads, `ahead` at most."""
-    if not workers:
-        yield from (stored(index) or load(index) for index in range(count))
-        return
-    coming: deque[_Loaded | Future[_Loaded | BadImage]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
-        try:
-            for index in range(count):
-                coming.append(stored(index) or pool.submit(load, index))
-                if len(coming) >= ahead:
-                    yield _result(coming.popleft())
-            while coming:
-                yield _result(coming.popleft())
-        finally:
-            for future in coming:
-                if isinstance(future, Future):
-                    future.cancel()
-
-
-def _result(outcome: _Loaded | Future[_Loaded | BadImage]) -> _Loaded | BadImage:
-    return outcome.result() if isinstance(outcome, Future) else outcome
