@@ -1,14 +1,13 @@
 """Validation of saved models, which may come from anyone and have matching checksums."""
 
-import math
 from collections.abc import Iterator
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from prolip.api.model import Recipe
 from prolip.core import Fitted, HeldOutPredictions, SavedModelError, Settings, Task
+from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
 from prolip.core.names import normalize_label
 from prolip.data import as_templates
@@ -25,29 +24,6 @@ _FIELDS = {
     "model": str, "fingerprint": str, "recipe": dict, "settings": dict, "kind": str, "config": dict,
     "temperature": float, "classes": list, "fit": dict, "held_out": dict,
 }  # fmt: skip
-
-
-def is_json_of(value: Any, hint: Any) -> bool:
-    """Whether a JSON value is of the type of a field; an integer is not negative.
-
-    Examples
-    --------
-    >>> is_json_of(["a {}."], tuple[str, ...]), is_json_of(True, int), is_json_of({"cat": 3}, dict[str, str])
-    (True, False, False)
-    """
-    kind, parts = get_origin(hint) or hint, get_args(hint)
-    if kind in (Union, UnionType):
-        return any(is_json_of(value, part) for part in parts)
-    if kind is Any or isinstance(value, bool):
-        return kind in (Any, bool)
-    if kind in (int, float):
-        limit = 2**63 if kind is int else math.inf
-        return isinstance(value, (int, kind)) and (0 if kind is int else -limit) <= value < limit
-    if kind in (tuple, dict) and parts:
-        values = value.values() if isinstance(value, dict) else value
-        right = isinstance(value, dict if kind is dict else list)
-        return right and all(is_json_of(each, parts[kind is dict]) for each in values)
-    return isinstance(value, kind)
 
 
 def check_config(config: dict[str, Any]) -> None:

@@ -5,16 +5,19 @@ A new metric is a field here, computed in `Figures.of`; `to_json` then has it ev
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from prolip.core import InputError
+from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
+
+# What a model card prints.
+_ON_CARDS = ["accuracy", "zero_shot_accuracy", "per_class", "calibration_error", "calibration_error_before"]
 
 
 @dataclass(frozen=True)
@@ -114,32 +117,11 @@ class Figures:
         """Read what `to_json` wrote, which may come from an untrusted file."""
         if not isinstance(value, dict):
             raise InputError(f"figures must be an object, got {str(value)[:80]!r}")
-        known = {each.name for each in fields(cls)}
-        found: dict[str, Any] = {
-            name: tuple(each) if isinstance(each, list) else each
-            for name, each in value.items()
-            if name in known
-        }
-        figures = cls(**found)
-        figures._check()
-        return figures
-
-    def _check(self) -> None:
-        """Refuse values of other types, and figures that lack what a model card prints."""
-        required = ("accuracy", "zero_shot_accuracy", "calibration_error", "calibration_error_before")
-        optional = ("calibration_error_floor", "balanced_accuracy", "macro_f1", "rejected")
-        if not isinstance(self.images, int) or not 0 <= self.images < 2**63:
-            raise InputError(f"images must be a count, got {self.images!r:.80}")
-        for name in (*required, *optional):
-            value = getattr(self, name)
-            if not (_is_number(value) or (value is None and (name in optional or not self.images))):
-                raise InputError(f"{name} must be a number, got {value!r:.80}")
-        per_class = () if self.per_class is None and not self.images else self.per_class
-        for values in (per_class, self.counts or (), self.accuracy_interval or ()):
-            if isinstance(values, tuple) and all(x is None or _is_number(x) for x in values):
-                continue
-            raise InputError("figures of each class must be lists of numbers")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+        hints = get_type_hints(cls)
+        found: dict[str, Any] = {"images": 0} | {name: each for name, each in value.items() if name in hints}
+        wrong = [name for name in found if not is_json_of(found[name], hints[name])]
+        wrong += [name for name in _ON_CARDS if found["images"] and found.get(name) is None]
+        if wrong:
+            raise InputError(f"{wrong[0]} of the figures is {str(found.get(wrong[0]))[:80]!r}")
+        lists = {name: tuple(each) for name, each in found.items() if isinstance(each, list)}
+        return cls(**{**found, **lists})
