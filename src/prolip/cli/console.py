@@ -4,8 +4,6 @@ Names of files and classes can have any characters. Everything is printed throug
 can move the cursor, change colours or end a line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 Text and paths of every option refuse an empty value: it is not the same as an absent one.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

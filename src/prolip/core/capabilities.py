@@ -1,7 +1,5 @@
 """What a method may need of a model, as flags."""
 
-from __future__ import annotations
-
 import enum
 
 

@@ -3,8 +3,6 @@
 `efficientnet_lite.py` and `sentence.py` describe the two networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple, TypeVar

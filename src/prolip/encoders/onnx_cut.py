@@ -11,8 +11,6 @@ Exporters write the last linear map of CLIP as one node, after which there may b
 something else, the graph is a black box, and its output is the embedding.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ onnx32-open_clip-RN50-openai-{visual,textual}.onnx        Marqo's open_clip towe
 model.onnx in NAME-vision and in NAME-text                Qdrant
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

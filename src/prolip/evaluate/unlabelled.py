@@ -25,8 +25,6 @@ recognise at least half of the labelled ones, which excludes nonsense and no mor
 batches of 10 to 20 images lost 2.7 points on average with one image per class, and 0.6 with more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -8,8 +8,6 @@ headers are checked first: a JPEG with many scans, each of which covers all pixe
 that is larger than the icon claims; a TIFF with too many strips; an Exif block with too many values.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os

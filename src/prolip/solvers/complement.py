@@ -11,8 +11,6 @@ costs less where there are no more rows than features. Steps inside span(T) and 
 two meet only in the lengths of the embeddings, every turn divides the error by ten or more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ objective falls for ever, its slope grows, and what is left to say is when to st
 happens from lam = 1/N down; `anchored` is convex.)
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Folds, and an order of the images that is their own: what must not depend on the order they come in."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from prolip.core import Task

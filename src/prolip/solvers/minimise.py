@@ -10,8 +10,6 @@ SciPy's L-BFGS-B: its handling of bounds takes as long as the objective itself, 
 times as long (76 to 1,600 images).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

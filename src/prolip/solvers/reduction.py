@@ -21,8 +21,6 @@ in it. With e that gives the preconditioner: the Hessian is close to the Kroneck
 lam).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -7,8 +7,6 @@ Shapes: logits z [n, K], or [n, B, K] for B problems on the same rows; labels y 
 number or an array of the shape of the losses, [n] or [n, B]. A mean over rows has w = 1 / n.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from prolip.core.arrays import Array

@@ -1,7 +1,5 @@
 """What a solver returns, and how a regularisation strength is written."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

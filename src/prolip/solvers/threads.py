@@ -17,8 +17,6 @@ features in float64 all is float64, whatever the size; otherwise:
                                                                     features; logits within 0.1
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
