@@ -18,7 +18,7 @@ from prolip.app.project import Project
 from prolip.app.trainer import Comparison, Publish, Trainer, warm_up
 from prolip.core import ProlipError, UsageError
 from prolip.encoders.precomputed import require_images
-from prolip.encoders.pretrained import list_models
+from prolip.encoders.pretrained import list_models, measure_speed, read_speed
 from prolip.export.base_model import remember
 
 REPORT_PAUSE = 0.2  # seconds between two reports of progress
@@ -136,6 +136,8 @@ class BaseModels:
         encoder = encoders.load(name, self._device)
         require_images(encoder, "the page")
         warm_up(encoder, self._trainer.recipe)
+        if read_speed(name) is None:
+            measure_speed(encoder)
         return EncodedProject(self._project, encoder)
 
 

@@ -75,7 +75,12 @@ document.addEventListener("paste", (event) => {
   target?.takeFiles(files);
 });
 // A file that is dropped elsewhere must not replace the page.
-for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  if (event.dataTransfer?.types.includes("Files"))
+    toast("Drop images on a class, or on Label next if they have none yet.", "bad");
+});
 
 async function send(file, label, group) {
   const query = new URLSearchParams({ name: file.name || "image", group });

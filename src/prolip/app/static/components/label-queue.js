@@ -10,7 +10,7 @@ style(`
 label-queue { display: grid; gap: 12px; }
 label-queue .panel { display: grid; gap: 12px; }
 label-queue .over { border-color: var(--accent); background: var(--tint); }
-label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(132px, 1fr)); gap: 10px; }
+label-queue .tiles { grid-template-columns: repeat(auto-fill, minmax(min(132px, 30%), 1fr)); gap: 10px; }
 label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
 label-queue .prediction {
@@ -109,7 +109,7 @@ class LabelQueue extends HTMLElement {
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("find", async ({ detail }) => {
       await this.find(detail);
-      this.scrollIntoView({ block: "start" });
+      this.closest("section").scrollIntoView();
       this.grid.querySelector("[tabindex='0']")?.focus({ preventScroll: true });
     });
     store.addEventListener("update", () => this.update());
@@ -117,8 +117,9 @@ class LabelQueue extends HTMLElement {
 
   // Search by words, by images, or by both; `label` is the class that is searched for, if it is known.
   async find({ words = "", like = [], label = this.found?.label }) {
+    this.about.textContent = "Searching …";
     const found = await change("/api/search", { words, like });
-    if (!found) return;
+    if (!found) return this.update();
     const examples = like.filter((id) => store.images.get(id)?.label === null);
     const rest = found.images.filter((id) => !examples.includes(id));
     const title = words ? `“${words}”` : like.length > 1 ? "these images" : store.images.get(like[0])?.name;
