@@ -6,6 +6,7 @@ Names of classes and folders may contain anything: they are written as code, whe
 import json
 import re
 from collections.abc import Collection
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -162,64 +163,6 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-# A file that identifies the format: the name of the library, and the program.
-PROGRAMS: dict[str, tuple[str, str]] = {
-    "config.json": (
-        "transformers",
-        """
-from transformers import pipeline
-
-classify = pipeline("zero-shot-image-classification", model="path/to/this/folder")
-classify("image.jpg", candidate_labels=$labels, hypothesis_template=$template)
-""",
-    ),
-    "open_clip_config.json": (
-        "open_clip",
-        """
-import open_clip, torch
-from PIL import Image
-
-model, preprocess = open_clip.create_model_from_pretrained("local-dir:path/to/this/folder")
-tokenizer = open_clip.get_tokenizer("local-dir:path/to/this/folder")
-prompts = [$template.format(name) for name in $labels]
-with torch.no_grad():
-    image = model.encode_image(preprocess(Image.open("image.jpg"))[None], normalize=True)
-    text = model.encode_text(tokenizer(prompts), normalize=True)
-    probabilities = (model.logit_scale.exp() * image @ text.T).softmax(dim=-1)
-""",
-    ),
-    "classifier.onnx": (
-        "ONNX Runtime",
-        """
-import json, numpy as np, onnxruntime
-from PIL import Image, ImageOps
-
-session = onnxruntime.InferenceSession("classifier.onnx")
-image = ImageOps.exif_transpose(Image.open("image.jpg")).convert("RGB")
-best, probabilities, unknown = session.run(None, {"image": np.asarray(image)})
-labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
-print("none of these" if unknown else labels[best], probabilities[best])
-""",
-    ),
-    "prolip_adapter.json": (
-        "prolip, which loads the adapter with its base model",
-        """
-from prolip.export import load_adapter
-
-encoder = load_adapter("path/to/this/folder")    # encoder.head is the adapted projection
-""",
-    ),
-    "prolip.json": (
-        "prolip",
-        """
-import prolip
-
-clf = prolip.FewShotClassifier.load("path/to/this/folder")
-clf.predict(["image.jpg"])
-""",
-    ),
-}
-
 SIGMOID = (
     "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities above "
     "are a softmax over the classes."
@@ -231,9 +174,11 @@ def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
     labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
     template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
     values = {"labels": labels, "template": template}
+    text = Path(__file__).with_name("card_programs.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (\S+): ([^\n]*)\n\n(```python\n.*?\n```)$", text, re.MULTILINE | re.DOTALL)
     found = {
-        file: f"With {title}:\n\n```python\n{Template(text).substitute(values).strip()}\n```"
-        for file, (title, text) in PROGRAMS.items()
+        file: f"With {title}:\n\n{Template(program).substitute(values)}"
+        for file, title, program in sections
         if file in files
     }
     if config.get("sigmoid") and "config.json" in found:
