@@ -4,6 +4,7 @@
     base_to_new    trained on the first half of the classes, measured on each half
     transfer       trained on one dataset, measured on it and on others (cross-dataset, domains)
     test_time      the same, and each test image is predicted after a step on views of itself
+    transductive   all test images are classified together, on top of the run's method (`transductive.py`)
     manifold       features of the test images before and after training, in two dimensions
 
 few_shot chooses options on no images ("none"), on N validation shots ("shots", the paper's), on min(N, 4)
@@ -27,6 +28,7 @@ from prolip.evaluate import metrics
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.manifold import manifold
 from prolip.research.protocols.run import Run
+from prolip.research.protocols.transductive import classify_together
 
 Measurements = dict[str, Any]
 
@@ -175,5 +177,11 @@ PROTOCOLS: dict[str, Callable[..., Measurements]] = {
     "transfer": transfer,
     "test_time_prolip": partial(adapt_at_test_time, method="prolip"),
     "test_time_tpt": partial(adapt_at_test_time, method="tpt"),
+    "transductive": classify_together,
+    "transductive_transclip": partial(classify_together, method="transclip"),
+    "transductive_stata": partial(classify_together, method="stata"),
+    "few_classes": partial(classify_together, few_classes=True),
+    "few_classes_transclip": partial(classify_together, method="transclip", few_classes=True),
+    "few_classes_stata": partial(classify_together, method="stata", few_classes=True),
     "manifold": manifold,
 }
