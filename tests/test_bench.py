@@ -650,12 +650,12 @@ def test_a_figure_of_other_shots_is_not_compared():
 
 
 def test_figures_of_another_program_are_not_compared():
-    """The eight points between two programs of Tip-Adapter-F are not a difference of ours."""
+    """What lies between two programs is not a difference of ours."""
     rows = {
         (name, row): why for name in EXPERIMENTS for _, row, _, _, why in published_rows(experiment(name))
     }
     for name, row in (
-        ("validation_free", "Tip-Adapter-F"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
+        ("few_shot_validation", "CoOp"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
         ("normalisation", "RN50 BatchNorm"), ("newer", "RN50 ProKeR"),
     ):  # fmt: skip
         assert rows[name, row]
@@ -951,7 +951,7 @@ def test_options_of_single_datasets_reach_their_runs_and_are_known():
     some = {"datasets": ("imagenet", "dtd"), "lines": ("prograd",), "shots": (8,), "seeds": (1,)}
     first, second = make_plan(experiment("validation_free"), Path(), **some).runs
     assert first.options["epochs"] == 50
-    assert second.options == {"teacher": "a texture of {}.", "init": "a texture of"}
+    assert second.options == {"teacher": "a texture of {}.", "init": "a texture of", "late_conflict": 0.8}
 
 
 def test_keys_of_lines_are_unique():
@@ -998,6 +998,7 @@ def measured(run):
         "classes": ["a", "b"],
         "before": stage,
         "after": stage,
+        "seconds": value,
     }
 
 
@@ -1129,3 +1130,26 @@ def test_at_test_time_one_step_leaves_the_model_almost_as_it_was(encoded):
     assert stepped["accuracy"] == pytest.approx(plain["accuracy"], abs=0.1)
     with pytest.raises(NotEncodedError):
         adapt_at_test_time(dataclasses.replace(encoded, encoder=""), run)
+
+
+def test_seconds_stand_beside_those_of_the_first_line():
+    entry = experiment("timing")
+    found = made_up(entry, lambda run: {"seconds": 1.0 if run.options.get("solver") == "adam" else 3.0})
+    rows = {row.label: [cell.measured for cell in row.cells] for row in build(found).rows}
+    assert rows["ProLIP, Adam"] == [1.0, 1.0]
+    assert rows["CLAP"] == [3.0, 3.0]
+
+
+def test_a_loss_of_accuracy_is_that_against_the_authors_rate():
+    entry = experiment("domain_lr")
+
+    def result(run):
+        value = 0.5 if run.options.get("lr") == 1e-2 else 0.6
+        return {"accuracy": value, "targets": dict.fromkeys(run.datasets, value)}
+
+    table = build(made_up(entry, result, (*entry.datasets, *entry.targets), models=entry.models))
+    column = table.columns.index("OOD difference")
+    losses = {row.label: row.cells[column] for row in table.rows}
+    assert losses["ProLIP"] is None
+    assert losses["ProLIP, lr=1e-2"].measured == pytest.approx(-10)
+    assert losses["ProLIP, lr=1e-2"].published == -0.18

@@ -9,7 +9,7 @@ from prolip.core import InputError
 from prolip.core.errors import UnknownNameError
 from prolip.data import sample_few_shot
 from prolip.encoders.imagenet import imagenet_names
-from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS, find_dataset, read_dataset
+from prolip.research.datasets import DATASETS, ELEVEN, VARIANTS, Benchmark, find_dataset, read_dataset
 from prolip.research.datasets.check import check_dataset, check_datasets
 
 LISTED = [name for name, dataset in DATASETS.items() if dataset.kind == "split"]
@@ -220,3 +220,18 @@ def test_sampling_draws_what_the_authors_program_draws(tmp_path):
     expected = [place for places in by_label.values() for place in random.sample(places, 4)]
 
     assert sample_few_shot(labels, 4, seed=3, short="repeat") == expected
+
+
+def test_prompts_of_other_programs():
+    photo, seven = "a photo of a {}.", tuple(f"{k} {{}}" for k in range(7))
+    pets = Benchmark(
+        "oxford_pets", "", {}, ("great pyrenees",), ("{}, a pet.",), written_names=("great_pyrenees",)
+    )
+    imagenet = Benchmark("imagenet", "", {}, ("tench",), seven)
+    assert [pets.prompts(name)[1] for name in ("own", "photo", "coop", "clap")] == [
+        ("{}, a pet.",), (photo,), ("{}, a pet.",), ("{}, a pet.",),
+    ]  # fmt: skip
+    found = [imagenet.prompts(name)[1] for name in ("own", "coop", "clap")]
+    assert found == [seven, (photo,), (*seven, photo)]
+    assert pets.prompts("clap")[0] == ("great_pyrenees",)
+    assert imagenet.prompts("clap")[0] == ("tench",)

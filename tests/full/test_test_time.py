@@ -55,15 +55,19 @@ def test_the_closed_form_is_a_step_of_adamw(kind, rho):
     assert_close(way.logits(x, start), by_autograd(x, start, way), atol=1e-8, rtol=1e-8)
 
 
-def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder):
+@pytest.mark.parametrize("learned", [False, True])
+def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder, learned):
+    """From a phrase, or from the words that CoOp learned."""
     task, _ = tower_task(encoder)
-    start = methods.create("zero_shot").fit(task)
+    start = methods.create("coop", contexts=3, epochs=2) if learned else methods.create("zero_shot")
+    start = start.fit(task)
     x = task.x[:, :3]  # one view of three images
     found = test_time.TPT(views=1, rho=1.0, lr=0.01).logits(x, start, encoder)
 
     towers = encoder.towers()
-    prompts = Layout(4, "end").prompts(encoder, task.text.classes)
     words = phrase_embedding(encoder, towers, "a photo of a", "red")
+    words = to_torch(start.context) if learned else words
+    prompts = Layout(len(words), "end").prompts(encoder, task.text.classes)
     for i in range(3):
         z = to_torch(unit_rows(encoder.head(x[0, i])))
         context = torch.nn.Parameter(words.clone())

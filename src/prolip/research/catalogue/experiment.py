@@ -52,7 +52,7 @@ class Experiment:
     lines: tuple[Line, ...]
     # Shape of the table: "shots" (a column for each number of shots), "datasets" (the same for each dataset),
     # "base_to_new", "targets" (a column for each test dataset), "chosen" (options that a grid search chose),
-    # "manifold", "parameters" (nothing is run).
+    # "seconds", "manifold", "parameters" (nothing is run).
     layout: str = "shots"
     models: tuple[str, ...] = ("RN50",)  # backbones by the paper's names
     datasets: tuple[str, ...] = ELEVEN
@@ -61,7 +61,7 @@ class Experiment:
     shots: tuple[int | None, ...] = (1, 2, 4, 8, 16)  # None is all the data
     seeds: tuple[int, ...] = tuple(range(1, 11))
     views: int = 10  # of each support image; the paper's own number is 300
-    template: str = "own"  # "own" or "photo"
+    template: str = "own"  # "own", "photo", "coop" or "clap": see `Run`
     published: str | None = None  # the published table to compare with
     published_per_dataset: str | None = None  # the one with a row for each dataset, of base-to-new
     columns: dict[str, str] = field(default_factory=dict)  # published names of our columns where they differ

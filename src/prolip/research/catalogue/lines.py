@@ -29,8 +29,9 @@ def power(lr: float) -> str:
 
 
 def adam(lam: str | float, **more: Any) -> Options:
-    """Return options of the paper's training."""
-    return {"solver": "adam", "lam": lam, **more}
+    """Return options of the paper's training; without a penalty, the authors' float16 makes a difference."""
+    precision = {} if lam not in ("0", 0.0) else {"precision": "float16"}
+    return {"solver": "adam", "lam": lam, **precision, **more}
 
 
 def exact(lam: str | float = "1/N", **more: Any) -> Options:
@@ -91,11 +92,25 @@ _PROGRAD_OPTIONS: dict[str, Options] = {
     name: {"teacher": prompt, "init": prompt.partition(" {}")[0], **_COOP_OPTIONS.get(name, {})}
     for name, prompt in _PROGRAD.items()
 }
+for _name in ("flowers102", "dtd", "eurosat"):
+    _PROGRAD_OPTIONS[_name] |= {"late_conflict": 0.8}
 _TASK_RES_OPTIONS: dict[str, Options] = {"imagenet": {"lr": 2e-4}, "flowers102": {"alpha": 1.0}}
+
+# Where Tip-Adapter's authors end their search of beta and alpha.
+_TIP_RANGES = {
+    "imagenet": (7, 3), "caltech101": (12, 5), "dtd": (13, 13), "eurosat": (12, 10), "food101": (10, 10),
+    "fgvc_aircraft": (30, 30), "flowers102": (50, 50), "oxford_pets": (7, 3), "stanford_cars": (20, 10),
+    "sun397": (12, 10), "ucf101": (7, 3),
+}  # fmt: skip
+_TIP_OPTIONS: dict[str, Options] = {
+    name: {"max_beta": float(beta), "max_alpha": float(alpha)} for name, (beta, alpha) in _TIP_RANGES.items()
+}
 
 ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
 COOP = named("coop", "CoOp", by_dataset=_COOP_OPTIONS)
+# CoCoOp's authors' run of CoOp.
+COOP_PHRASE = named("coop", "CoOp", key="coop_phrase", options={"init": "a photo of a", "epochs": 50})
 COCOOP = named("cocoop", "CoCoOp")
 PLOT = named("plot", "PLOT", by_dataset=_PLOT_OPTIONS)
 PROGRAD = named("prograd", "ProGrad", by_dataset=_PROGRAD_OPTIONS)
@@ -105,6 +120,10 @@ TASK_RES = (
 )
 PROLIP = Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP")
 EXACT = Line("prolip", "ProLIP, exact", "prolip", exact())
+ANCHORED = Line("anchored", "Anchored regression (ours)", "anchored", validation="none")
+GRID_SEARCH = named(
+    "prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=AUTHORS_GRID, validation="shots"
+)
 
 VALIDATED = (
     ZERO,
@@ -115,13 +134,43 @@ VALIDATED = (
     named("clip_adapter", "CLIP-Adapter", options={"solver": "sgd"}),
     Line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
     TIP,
-    named("tip_adapter_f_star", "Tip-Adapter-F*"),
+    named(
+        "tip_adapter_f_star", "Tip-Adapter-F*", key="tip_adapter_f_star_shared", options={"shared_keys": True}
+    ),
+    Line("tip_adapter_f_star", "Tip-Adapter-F*, as intended", "tip_adapter_f_star"),
     named("linear_probe", "LP"),
     named("lp_plus_plus", "LP++"),
-    named("prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=AUTHORS_GRID),
+    GRID_SEARCH,
     Line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
+    ANCHORED,
 )
-VALIDATED_ADAM = VALIDATED[-2]
+
+# Methods without training or with little, in 2026.
+NEWER = (
+    Line("gda", "GDA", "gda", validated={"alpha": "grid"}, paper="{model} GDA"),
+    Line("proker", "ProKeR", "proker", validated={"lam": "grid"}, paper="{model} ProKeR", views=1),
+    Line("proker_imagenet", "ProKeR, ImageNet's constants", "proker", {"lam": "imagenet"}),
+    Line(
+        "tip_adapter",
+        "Tip-Adapter",
+        "tip_adapter",
+        validated={"alpha": "auto", "beta": "auto", "alphas": 20},
+        by_dataset=_TIP_OPTIONS,
+        paper="{model} Tip-Adapter",
+    ),
+    Line("tip_x", "Tip-X", "tip_x", validated={"alpha": "auto"}, paper="{model} Tip-X"),
+    Line("ape", "APE", "ape", validated={"alpha": "auto"}),
+    Line(
+        "timo",
+        "TIMO",
+        "timo",
+        by_dataset={"imagenet": {"gamma": 1.0}, "flowers102": {"gamma": 100.0}},
+        paper="{model} TIMO",
+    ),
+    Line("ss_text", "SS-Text", "ss_text"),
+    Line("wise_ft", "WiSE-FT", "wise_ft"),
+    Line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
+)
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
 FIXED = (Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)

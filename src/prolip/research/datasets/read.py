@@ -41,6 +41,16 @@ class Benchmark:
     templates: tuple[str, ...]
     # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
+    written_names: tuple[str, ...] = ()  # of the classes, as the dataset's files have them
+
+    def prompts(self, template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return class names and templates: "own", "photo", "coop" or "clap", as in `Run`."""
+        imagenet = self.name.startswith("imagenet")
+        if template == "photo" or (template == "coop" and imagenet):
+            return self.names, DEFAULT
+        if template == "clap":
+            return self.written_names or self.names, (*self.templates, *DEFAULT * imagenet)
+        return self.names, self.templates
 
 
 def read_dataset(name: str, root: str | Path) -> Benchmark:
@@ -61,7 +71,7 @@ def read_known(dataset: Dataset, folder: Path) -> Benchmark:
         raise InputError(f"{folder} is missing: {dataset.title} comes from {dataset.source}")
     splits, names, imagenet_labels = _READERS[dataset.kind](dataset, folder)
     cleaned, templates = tuple(map(clean_name, names)), templates_for(dataset.name)
-    return Benchmark(dataset.name, dataset.title, splits, cleaned, templates, imagenet_labels)
+    return Benchmark(dataset.name, dataset.title, splits, cleaned, templates, imagenet_labels, tuple(names))
 
 
 def read_split(dataset: Dataset, folder: Path) -> NamedSplits:

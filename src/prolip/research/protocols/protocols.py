@@ -5,6 +5,7 @@
     transfer       trained on one dataset, measured on it and on others (cross-dataset, domains)
     test_time      the same, and each test image is predicted after a step on views of itself
     transductive   all test images are classified together, on top of the run's method (`transductive.py`)
+    timing         seconds of a fit, or of a step at test time; nothing is predicted
     manifold       features of the test images before and after training, in two dimensions
 
 few_shot chooses options on no images ("none"), on N validation shots ("shots", the paper's), on min(N, 4)
@@ -15,6 +16,7 @@ ImageNet and its variants share classes; there it is measured on the shared colu
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +33,7 @@ from prolip.research.protocols.run import Run
 from prolip.research.protocols.transductive import classify_together
 
 Measurements = dict[str, Any]
+TIMED_IMAGES = 16
 
 
 def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
@@ -113,6 +116,24 @@ def adapt_at_test_time(
     return {"accuracy": found[dataset.name], "targets": found, **_report(fitted)}
 
 
+def time_fit(dataset: EncodedDataset, run: Run) -> Measurements:
+    """Measure the seconds of a fit on cached features: the fastest of three."""
+    task = run.task(dataset, run.draw(dataset).train)
+    return {"seconds": min(run.create().fit(task).report["seconds"] for _ in range(3))}
+
+
+def time_step(dataset: EncodedDataset, run: Run, method: str = "prolip", views: int = 64) -> Measurements:
+    """Measure the seconds of test-time adaptation for an image, after its views went through the tower."""
+    from prolip.research.towers.test_time import create, encode_views
+
+    encoder, fitted, step = dataset.load_encoder(), _fit(dataset, run), create(method, views=views)
+    reader, x = encode_views(encoder, fitted, dataset.paths["test"][:TIMED_IMAGES], step)
+    step.logits(x, fitted, reader)  # the first call also compiles and allocates
+    started = time.perf_counter()
+    step.logits(x, fitted, reader)
+    return {"seconds": (time.perf_counter() - started) / x.shape[1]}
+
+
 def shared_classes(source: EncodedDataset, target: EncodedDataset) -> list[int]:
     """Return the columns of the source's classifier that are the target's classes, in the target's order."""
     if target.imagenet_labels is not None and source.name == "imagenet":
@@ -177,6 +198,9 @@ PROTOCOLS: dict[str, Callable[..., Measurements]] = {
     "transfer": transfer,
     "test_time_prolip": partial(adapt_at_test_time, method="prolip"),
     "test_time_tpt": partial(adapt_at_test_time, method="tpt"),
+    "timing": time_fit,
+    "timing_prolip": time_step,
+    "timing_tpt": partial(time_step, method="tpt"),
     "transductive": classify_together,
     "transductive_transclip": partial(classify_together, method="transclip"),
     "transductive_stata": partial(classify_together, method="stata"),

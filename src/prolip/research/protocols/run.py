@@ -23,7 +23,10 @@ class Run:
     shots: int | None = 16  # None is all the training data
     seed: int = 1  # of the support set
     views: int = 1  # of each support image
-    template: str = "own"  # "own" or "photo"
+    # Prompts. "own": the dataset's; "photo": "a photo of a {}."; "coop": as CoOp's zero-shot, the dataset's,
+    # and for ImageNet "a photo of a {}."; "clap": as CLAP's program, the dataset's, and for ImageNet that one
+    # beside its seven, while class names keep their underscores.
+    template: str = "own"
     scale: float = 1.0  # factor of the encoder's own scale
     grid: tuple[dict[str, Any], ...] = ()  # the options to choose from on a validation set
     protocol: str = "few_shot"

@@ -33,6 +33,7 @@ from prolip.research.reporting.table import Cell, ResultRow, Table
 TableParts = tuple[list[str], list[ResultRow]]  # columns and rows
 
 NO_FIGURE = PublishedFigure()
+_LOSS = "OOD difference"  # the column of the gain over a line's `base`
 ECE = "ECE"  # the column of the expected calibration error
 _CLASSES, _SHOTS = 1000, 16  # for counting parameters: ImageNet, 16 shots
 
@@ -43,7 +44,8 @@ def build(results: Results) -> Table:
     columns, rows = LAYOUTS[experiment.layout](results)
     title = f"{experiment.title} ({experiment.where})"
     against = results.against.label if results.against else ""
-    return Table(title, tuple(columns), tuple(rows), tuple(_notes(results, columns)), against=against)
+    notes, unit = tuple(_notes(results, columns)), "s" if experiment.layout == "seconds" else "%"
+    return Table(title, tuple(columns), tuple(rows), notes, unit=unit, against=against)
 
 
 def _notes(results: Results, columns: Sequence[str]) -> list[str]:
@@ -195,20 +197,27 @@ def targets(results: Results) -> TableParts:
     columns = {title_of(name): [name] for name in (source, *others)}
     if others:
         columns |= {"average": [source, *others], "OOD": others}
-    rows = []
+    if others and results.paper is not None and _LOSS in results.paper.columns:
+        columns[_LOSS] = others
+    by_key, rows = {line.key: line for line in results.lines}, []
     for model in results.plan.models:
         title = paper_model(model) or results.experiment.models[0]
         for line, count, label in _lines_and_shots(results):
-            cells = []
+            cells: list[Cell | None] = []
             for column, names in columns.items():
                 tested = names if len(names) == 1 else None
                 # The domain table names its columns by backbone.
                 short = f"{title} {'IN' if column == 'ImageNet' else column}"
                 found = (results.figure(line, model, name, None, tested, [count]) for name in (column, short))
                 figure = next((one for one in found if one.value is not None), NO_FIGURE)
-                cells.append(
-                    _cell(results, line, Query(model, [source], [count], _accuracy_on(names)), figure)
-                )
+                query = Query(model, [source], [count], _accuracy_on(names))
+                if column != _LOSS:
+                    cells.append(_cell(results, line, query, figure))
+                elif base := by_key.get(line.base or ""):
+                    gain = results.gain(line, base, query)
+                    cells.append(Cell(gain.mean, gain.std, *figure, gain.missing))
+                else:
+                    cells.append(None)
             rows.append(ResultRow(label, tuple(cells), results.group(model)))
     return list(columns), rows
 
@@ -238,6 +247,20 @@ def chosen(results: Results) -> TableParts:
     return [shots_name(shots) for shots in results.plan.shots], rows
 
 
+def seconds(results: Results) -> TableParts:
+    """Return the mean seconds of each line, and how many times those of the first line they are."""
+    rows = []
+    for model in results.plan.models:
+        first: dict[int | None, float] = {}  # by shots
+        for line, count, label in _lines_and_shots(results):
+            taken = [one.result["seconds"] for one in results.of(line, model, [count]) if one.result]
+            mean = statistics.fmean(taken) if taken else None
+            base = first.setdefault(count, mean) if mean is not None else None
+            ratio = None if mean is None or not base else mean / base
+            rows.append(ResultRow(label, (Cell(mean), Cell(ratio)), results.group(model)))
+    return ["seconds", "times the first line"], rows
+
+
 def manifold(results: Results) -> TableParts:
     """Return accuracy and neighbours of the same class, before and after."""
     rows = []
@@ -251,7 +274,8 @@ def manifold(results: Results) -> TableParts:
     return ["accuracy before", "after", "neighbours of the same class before", "after"], rows
 
 
-LAYOUTS = {layout.__name__: layout for layout in (shots, datasets, base_to_new, targets, chosen, manifold)}
+_ALL_LAYOUTS = (shots, datasets, base_to_new, targets, chosen, seconds, manifold)
+LAYOUTS = {layout.__name__: layout for layout in _ALL_LAYOUTS}
 
 
 def compare(results: Results) -> Table:

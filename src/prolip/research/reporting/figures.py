@@ -155,8 +155,9 @@ def heat_map(results: Results) -> Figure:
     With a grid search, it shows how often each pair was chosen; otherwise the accuracy of each pair.
     """
     plan = results.plan
-    searched = [options for line in results.lines for options in line.grid]
-    pairs = searched or [line.options for line in results.lines]
+    shown = [line for line in results.lines if line.in_figure]
+    searched = [options for line in shown for options in line.grid]
+    pairs = searched or [line.options for line in shown]
     if not all({"lr", "lam"} <= options.keys() for options in pairs):
         return lines(results)
     lrs, lams = (list(dict.fromkeys(options[name] for options in pairs)) for name in ("lr", "lam"))
@@ -173,7 +174,7 @@ def heat_map(results: Results) -> Figure:
                 for options in found:
                     values[lrs.index(options["lr"]), lams.index(options["lam"])] += 100 / len(found)
             else:
-                for line in results.lines:
+                for line in shown:
                     mean = results.estimate(line, Query(model, plan.datasets, [shots])).mean
                     place = lrs.index(line.options["lr"]), lams.index(line.options["lam"])
                     values[place] = np.nan if mean is None else mean

@@ -15,7 +15,6 @@ import numpy as np
 
 from prolip import encoders
 from prolip.core import InputError
-from prolip.data import DEFAULT
 from prolip.encoders import Encoder
 from prolip.features import FeatureStore, extract
 from prolip.io.files import cache_dir
@@ -121,16 +120,17 @@ def _encode(
         found = extract(encoder, paths, views=views, store=store, progress=tick)
         splits[split] = EncodedSplit(images.labels, found.features, np.array(indices, np.int64))
         hashes[split] = np.frombuffer(b"".join(found.hashes), np.uint8).reshape(len(indices), -1)
-    prompts = {"own": templates or benchmark.templates, "photo": DEFAULT}
-    used = {run.template: prompts[run.template] for run in sorted(runs, key=lambda run: run.template)}
+    used = {name: benchmark.prompts(name) for name in sorted({run.template for run in runs})}
+    if templates and "own" in used:
+        used["own"] = benchmark.names, templates
     dataset = replace(
         labels,
         head=encoder.head,
         scale=encoder.scale,
-        texts={name: encoder.text(benchmark.names, prompts) for name, prompts in used.items()},
+        texts={name: encoder.text(*prompts) for name, prompts in used.items()},
         splits=splits,
         encoder=encoder.name,
-        templates=used,
+        templates={name: prompts for name, (_, prompts) in used.items()},
         paths={
             name: [str(benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
             for name, split in splits.items()

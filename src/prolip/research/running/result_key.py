@@ -38,7 +38,7 @@ def result_key(run: Run, inputs: str) -> str:
 
 def runs_a_tower(method: str, protocol: str) -> bool:
     """Return whether a run needs the encoder itself, and not only its features."""
-    return protocol.startswith("test_time_") or methods.get(method).trains_tower
+    return protocol.startswith(("test_time_", "timing_")) or methods.get(method).trains_tower
 
 
 def code_version(run: Run) -> str:

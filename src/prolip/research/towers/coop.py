@@ -33,8 +33,8 @@ the component of g_a against g_b is removed:
 
 The teacher's predictions are soft labels of a cross-entropy, which has the gradient of the divergence. The
 context starts as zeros, with the phrase as its last words. In the authors' program teacher and phrase are
-those of each dataset ("a type of pet, a photo of a {}."): `teacher`, `init`; and `conflict` is 0.8 on
-Flowers, DTD and EuroSAT from 8 shots on.
+those of each dataset ("a type of pet, a photo of a {}."): `teacher`, `init`; and `late_conflict` is 0.8 on
+Flowers, DTD and EuroSAT.
 """
 
 from __future__ import annotations
@@ -171,6 +171,8 @@ class ProGrad(CoOp):
     ----------
     conflict
         The share of a conflicting component that is removed: 1 is all of it.
+    late_conflict
+        The same from 8 shots on; None: no other.
     teacher
         The hand-written prompt, with a `{}` for the class name; None: those of the task.
     """
@@ -178,6 +180,7 @@ class ProGrad(CoOp):
     contexts: int | None = 16
     init: str = "a photo of a"
     conflict: float = 1.0
+    late_conflict: float | None = None
     teacher: str | None = None
 
     name: ClassVar[str] = "prograd"
@@ -188,13 +191,17 @@ class ProGrad(CoOp):
         from torch.autograd import grad
         from torch.nn.functional import cross_entropy
 
+        conflict = self.conflict
+        if self.late_conflict is not None and problem.task.shots >= 8:
+            conflict = self.late_conflict
+
         def fill(batch: Batch) -> Tensor:
             logits = problem.logits(problem.prompts.embed(problem.context), batch)
             loss = cross_entropy(logits, problem.labels[batch.images])
             soft_labels = problem.logits(problem.teacher, batch).softmax(dim=1)
             (own,) = grad(loss, problem.context, retain_graph=True)
             (general,) = grad(cross_entropy(logits, soft_labels), problem.context)
-            problem.context.grad = project(own, general, self.conflict)
+            problem.context.grad = project(own, general, conflict)
             return loss
 
         return fill

@@ -133,7 +133,7 @@ class TPT(TestTime):
     Parameters
     ----------
     init
-        The words to start from; the class name follows them.
+        The words to start from; the class name follows them. A model with learned words starts from those.
     """
 
     lr: float = 5e-3
@@ -146,10 +146,14 @@ class TPT(TestTime):
             raise InputError("tpt reads prompts by the text tower: it needs the encoder and the class names")
         towers = encoder.towers()
 
-        from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
+        from prolip.research.towers.prompt_tuning import Layout, Prompted, phrase_embedding
 
-        words = phrase_embedding(encoder, towers, self.init, names[0])
-        prompts = Layout(len(words), "end").prompts(encoder, names)
+        if isinstance(start, Prompted) and start.context.ndim == 2:  # TPT + CoOp
+            words, layout = to_torch(start.context, encoder.device), start.layout
+        else:
+            words = phrase_embedding(encoder, towers, self.init, names[0])
+            layout = Layout(len(words), "end")
+        prompts = layout.prompts(encoder, names)
         z = unit_rows(model.head(_views(x, self.views))).swapaxes(0, 1)  # [n, V, D]
         chosen = self.select(model.scale * z @ to_numpy(prompts.embed(words)).T)[..., None]
         selected = np.take_along_axis(z, chosen, axis=1)
@@ -232,10 +236,17 @@ def adapt_images(encoder: Encoder, start: Fitted, images: Sequence[Any], method:
 
     The views are not stored on disk: 64 rows for each image would soon fill it.
     """
-    reader = start.encoder_for(encoder)
-    reader = reader.with_preprocess(view_preprocess(reader.preprocess))
     scores = []
     for first in range(0, len(images), _IMAGES_AT_ONCE):
-        found = extract(reader, images[first : first + _IMAGES_AT_ONCE], range(method.views), None)
-        scores.append(method.logits(found.features, start, reader))
+        reader, x = encode_views(encoder, start, images[first : first + _IMAGES_AT_ONCE], method)
+        scores.append(method.logits(x, start, reader))
     return np.concatenate(scores)
+
+
+def encode_views(
+    encoder: Encoder, start: Fitted, images: Sequence[Any], method: TestTime
+) -> tuple[Encoder, Array]:
+    """Return features [V, n, width] of the views of images, and the encoder that made them."""
+    reader = start.encoder_for(encoder)
+    reader = reader.with_preprocess(view_preprocess(reader.preprocess))
+    return reader, extract(reader, images, range(method.views), None).features
