@@ -51,7 +51,10 @@ class Plan:
 
 
 # Packages that protocols need beside those of the methods: module, package, and the extra that has it.
-_PACKAGES = {"manifold": ("umap", "umap-learn", "bench"), "test_time_tpt": ("torch", "torch", "torch")}
+_PACKAGES = {
+    "manifold": ("umap", "umap-learn", "bench"),
+    **dict.fromkeys(("test_time_tpt", "timing_tpt"), ("torch", "torch", "torch")),
+}
 
 
 def missing_methods(experiment: Experiment) -> dict[str, str]:
