@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import IO, NamedTuple
+from typing import IO
 
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.files import is_hidden, is_image
@@ -40,12 +40,7 @@ _HEADER = MEGABYTE  # bytes of a member's header in a .tar
 _BLOCK = MEGABYTE
 
 
-class Member(NamedTuple):
-    """A file in an archive: the folders to it and its name, its size, and its image or table."""
-
-    parts: tuple[str, ...]
-    size: int
-    content: LazyImage
+Members = Iterator[tuple[tuple[str, ...], LazyImage]]  # the folders to a file and its name; its content
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +67,15 @@ class ArchiveFolder:
             yield from (inside.files[name] for name in sorted(inside.files) if is_image(inside.files[name]))
             waiting += [inside.folders[name] for name in sorted(inside.folders, reverse=True)]
 
-    def find(self, name: str) -> LazyImage | None:
+    def find(self, name: str) -> LazyImage:
         """Return the file of this relative name."""
         *parents, last = name.split("/")
         folder: ArchiveFolder | None = self
         for part in parents:
             folder = folder and (folder if part in ("", ".") else folder.folders.get(part))
-        return folder.files.get(last) if folder else None
+        if folder is None or last not in folder.files:
+            raise InputError(f"{name!r:.200} is not a file in {self}")
+        return folder.files[last]
 
 
 def is_archive(path: Path) -> bool:
@@ -92,8 +89,8 @@ def open_archive(path: Path) -> ArchiveFolder:
     root = ArchiveFolder(str(path))
     count = unpacked = 0
     try:
-        for parts, size, content in members(path):
-            count, unpacked = count + 1, unpacked + size
+        for parts, content in members(path):
+            count, unpacked = count + 1, unpacked + content.size
             if count > MEMBERS:
                 raise TooLarge(path, f"it holds more than {MEMBERS:,} files")
             if unpacked > UNPACKED:
@@ -123,7 +120,7 @@ def _parts(name: str) -> tuple[str, ...]:
     return tuple(part for part in name.replace("\\", "/").split("/") if part not in ("", "."))
 
 
-def _zip_members(path: Path) -> Iterator[Member]:
+def _zip_members(path: Path) -> Members:
     file = open_regular(path)
     try:
         archive = zipfile.ZipFile(file)
@@ -142,8 +139,8 @@ def _zip_members(path: Path) -> Iterator[Member]:
         if parts in seen:
             raise Unreadable(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
         seen.add(parts)
-        load, size = partial(_unzip, archive, entry), entry.file_size
-        yield Member(parts, size, LazyImage("/".join((str(path), *parts)), load, size))
+        load = partial(_unzip, archive, entry)
+        yield parts, LazyImage("/".join((str(path), *parts)), load, entry.file_size)
 
 
 def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
@@ -152,7 +149,7 @@ def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         return member.read(entry.file_size + 1)
 
 
-def _tar_members(path: Path) -> Iterator[Member]:
+def _tar_members(path: Path) -> Members:
     file = open_regular(path)
     if file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
         with file:
@@ -162,7 +159,7 @@ def _tar_members(path: Path) -> Iterator[Member]:
         for entry in archive:
             if entry.isreg() and not entry.issparse() and (parts := _parts(entry.name)):
                 load = partial(part.read, entry.offset_data, entry.size)
-                yield Member(parts, entry.size, LazyImage("/".join((str(path), *parts)), load, entry.size))
+                yield parts, LazyImage("/".join((str(path), *parts)), load, entry.size)
 
 
 def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:

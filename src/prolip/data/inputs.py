@@ -12,7 +12,6 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,16 +212,9 @@ def _table_records(table: Path | LazyImage, find: Find, options: TableOptions) -
 
 
 def _files(folder: Folder, options: TableOptions) -> Find:
-    if isinstance(folder, ArchiveFolder) and options.images_dir is None:
-        return partial(_member, folder)
-    return options.find_in(Path() if isinstance(folder, ArchiveFolder) else folder)
-
-
-def _member(folder: ArchiveFolder, name: str) -> LazyImage:
-    member = folder.find(name)
-    if member is None:
-        raise InputError(f"{name!r:.200} is not a file in {folder}")
-    return member
+    if isinstance(folder, ArchiveFolder):
+        return folder.find if options.images_dir is None else options.find_in(Path())
+    return options.find_in(folder)
 
 
 def _anywhere(options: TableOptions) -> Find:

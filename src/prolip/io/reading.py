@@ -8,7 +8,6 @@ output, whatever a header claims.
 
 import csv
 import io
-import itertools
 import json
 import math
 import os
@@ -170,26 +169,17 @@ def csv_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield found[0]
 
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    rows: list[tuple[int, list[str]]] | None = None
-    while rows is None or rows:
-        rows, failure = [], None
+    while True:
         with _long_cells():
-            try:
-                for row in itertools.islice(reader, 100):
-                    rows.append((reader.line_num, row))
-            except csv.Error as error:
-                failure = error
-        yield from rows
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # it references the text
+            row = next(reader, None)
+        if row is None:
+            return
+        yield reader.line_num, row
 
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Raise the limit on cells, which is global in the csv module, while rows are read."""
+    """Raise the limit on cells, which is global in the csv module, while a row is read."""
     with _csv_limit:
         before = csv.field_size_limit(TEXT_LIMIT)
         try:
