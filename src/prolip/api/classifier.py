@@ -487,6 +487,32 @@ class FewShotClassifier:
         clf.model_ = model
         return clf
 
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool = True,
+        support: bool = False,
+        example: Any = None,
+        force: bool = False,
+    ) -> str:
+        """Upload the model with a card to the repository OWNER/NAME of the Hugging Face hub; return its URL.
+
+        With `support`, the features of the training images go along, so that the model can grow elsewhere.
+        `example` is an image to try on its page. A repository that has files needs `force`.
+        """
+        from prolip.api.push import push
+
+        options = {"private": private, "support": support, "example": example, "force": force}
+        return push(self._model(), name, **options)
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, revision: str | None = None, **options: Any) -> FewShotClassifier:
+        """Download a model that `push_to_hub` uploaded, and load it; `options` are those of `load`."""
+        from prolip.api.push import fetch
+
+        return cls.load(fetch(name, revision), **options)
+
     def export(
         self,
         path: str | Path,

@@ -66,6 +66,14 @@ def save(
     `over` is the `prolip.export.saved.version` of the model that may be replaced; another one is not.
     """
     path = as_path(path, "path")
+    name = path.expanduser().resolve().name
+    text = model_card(describe(model), {CONFIG}, name) if card else None
+    write_model(path, saved_model(model, support=support, card=text), over)
+    remember(model.encoder)
+
+
+def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None = None) -> SavedModel:
+    """Return the content of a saved folder."""
     hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
     tensors = {
         **model.fitted.tensors(),
@@ -78,10 +86,7 @@ def save(
         saved_support = {"features": _half(task.x), "labels": task.y}
         if (out := model.confidence.held_out) is not None:
             saved_support |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
-    config = describe(model)
-    text = model_card(config, {CONFIG}, path.expanduser().resolve().name) if card else None
-    write_model(path, SavedModel(config, tensors, saved_support, text), over)
-    remember(model.encoder)
+    return SavedModel(describe(model), tensors, saved_support, card)
 
 
 def load(

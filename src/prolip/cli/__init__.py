@@ -30,6 +30,7 @@ from prolip.cli import (
     methods,
     models,
     predict,
+    push,
     report,
     search,
 )
@@ -45,8 +46,9 @@ root = Group(
 )
 for command in (
     demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
-    classes.classes, grow.add, grow.curve, grow.suggest, export.export, export.convert, export.embed,
-    export.reproject, app.open_page, app.serve, search.search, models.models, methods.list_methods,
+    classes.classes, grow.add, grow.curve, grow.suggest, export.export, push.push, export.convert,
+    export.embed, export.reproject, app.open_page, app.serve, search.search, models.models,
+    methods.list_methods,
 ):  # fmt: skip
     root.add_command(command)
 # The commands of research are found by name: nothing else of the product knows them.

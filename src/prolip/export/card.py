@@ -10,36 +10,77 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from prolip.encoders.pretrained import MODELS
 from prolip.io.files import readable
 
+EXAMPLE = "example.jpg"  # an image beside the card, for the hub's page to try
 
-def model_card(config: dict[str, Any], files: Collection[str], name: str) -> str:
+
+def model_card(
+    config: dict[str, Any], files: Collection[str], name: str, repository: str | None = None
+) -> str:
     """Return the card in Markdown, from the configuration of a saved model.
 
-    It shows how to load the files of the folder of this name.
+    It shows how to load the files of the folder of this name, or of a repository of a hub.
     """
     parts = [
-        _front_matter(config, files),
+        _front_matter(config, files, name),
         f"# {_plain(name)}",
         _summary(config),
         _classes(config),
         _results(config),
         _confidence(config),
-        "\n\n".join(["## How to use it", *programs(config, files)]),
+        "\n\n".join(["## How to use it", *programs(config, files, repository)]),
         _origin(config),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _front_matter(config: dict[str, Any], files: Collection[str]) -> str:
-    """Return the metadata that model hubs read."""
+def _front_matter(config: dict[str, Any], files: Collection[str], name: str) -> str:
+    """Return the metadata that model hubs read: YAML, whose values are written as JSON."""
     libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
     library = next((name for file, name in libraries.items() if file in files), "prolip")
-    lines = [f"library_name: {library}", "pipeline_tag: zero-shot-image-classification"]
-    if known := re.fullmatch(r"hf:(\w[\w.-]*/[\w.-]+)", str(config["model"]), re.ASCII):
-        lines.append(f"base_model: {known[1]}")
+    task = "image-classification" if library == "prolip" else "zero-shot-image-classification"
+    lines = [f"library_name: {library}", f"pipeline_tag: {task}", *_licence(config.get("licence"))]
+    if base := _base_model(str(config["model"])):
+        lines.append(f"base_model: {base}")
     lines.append("tags: [prolip, few-shot, image-classification]")
+    if EXAMPLE in files:
+        labels = ", ".join(str(each).replace("_", " ").replace(",", " ") for each in config["classes"])
+        example = {"src": EXAMPLE, "example_title": "an example", "candidate_labels": labels}
+        lines.append(f"widget: {_json([example])}")
+    measured, where, _ = _measured(config)
+    if measured.get("images") and measured.get("accuracy") is not None:
+        metrics = [{"type": "accuracy", "name": "accuracy", "value": round(measured["accuracy"], 4)}]
+        if measured.get("macro_f1") is not None:
+            metrics.append({"type": "f1", "name": "macro F1", "value": round(measured["macro_f1"], 4)})
+        dataset = {"type": "imagefolder", "name": f"{measured['images']} images, {where}"}
+        about = {"type": "image-classification", "name": "image classification"}
+        results = [{"task": about, "dataset": dataset, "metrics": metrics}]
+        lines.append(f"model-index: {_json([{'name': name, 'results': results}])}")
     return "\n".join(["---", *lines, "---"])
+
+
+def _licence(licence: str | None) -> list[str]:
+    """Return the licence of the base model by the hub's name for it, where it has one."""
+    if not licence:
+        return []
+    known = {"MIT": "mit", "Apache-2.0": "apache-2.0"}.get(licence.partition(" ")[0])
+    return [f"license: {known}"] if known else ["license: other", f"license_name: {_json(licence)}"]
+
+
+def _base_model(name: str) -> str | None:
+    """Return the repository of the base model on the hub."""
+    if (known := MODELS.get(name.partition("@")[0])) is not None:
+        return known.repository
+    found = re.fullmatch(r"(?:hf|onnx):(\w[\w.-]*/[\w.-]+)(?:@\w+)?", name, re.ASCII)
+    return found[1] if found else None
+
+
+def _json(value: Any) -> str:
+    """Return JSON, which is also YAML, in one line; what YAML would take for the end of a line is a space."""
+    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+    return "".join(c if c.isprintable() else " " for c in readable(text))
 
 
 def _summary(config: dict[str, Any]) -> str:
@@ -78,12 +119,8 @@ def _classes(config: dict[str, Any]) -> str:
 
 
 def _results(config: dict[str, Any]) -> str:
-    """Return figures on test images, if given, otherwise on held-out images of the support set."""
-    measured, where = config.get("evaluation"), "on test images that were not used in the fit"
-    if measured and measured.get("duplicates"):
-        where = f"on images of which {measured['duplicates']} were used in the fit, so that it is optimistic"
-    if not measured:
-        measured, where = config.get("held_out") or {}, "by cross-validation on the labelled images"
+    """Return the section with the accuracy."""
+    measured, _, where = _measured(config)
     if not measured.get("images"):
         why = (
             "with one image of each class none is left to test on" if config["fit"]["images"] else "no images"
@@ -107,6 +144,17 @@ def _results(config: dict[str, Any]) -> str:
         f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None
     ]
     return "\n".join(lines)
+
+
+def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """Return figures on test images, if given, otherwise on held-out images of the support set, and which."""
+    if not (measured := config.get("evaluation")):
+        where = "by cross-validation on the labelled images"
+        return config.get("held_out") or {}, "cross-validation", where
+    if measured.get("duplicates"):
+        where = f"on images of which {measured['duplicates']} were used in the fit, so that it is optimistic"
+        return measured, "some of them used in the fit", where
+    return measured, "not used in the fit", "on test images that were not used in the fit"
 
 
 def _confidence(config: dict[str, Any]) -> str:
@@ -169,11 +217,12 @@ SIGMOID = (
 )
 
 
-def programs(config: dict[str, Any], files: Collection[str]) -> list[str]:
-    """Return Markdown for each library that can load a folder with these files."""
+def programs(config: dict[str, Any], files: Collection[str], repository: str | None = None) -> list[str]:
+    """Return Markdown for each library that can load a folder, or a repository, with these files."""
     labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
     template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
-    values = {"labels": labels, "template": template}
+    load = f"from_pretrained({_json(repository)})" if repository else 'load("path/to/this/folder")'
+    values = {"labels": labels, "template": template, "load": load}
     text = Path(__file__).with_name("card_programs.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## (\S+): ([^\n]*)\n\n(```python\n.*?\n```)$", text, re.MULTILINE | re.DOTALL)
     found = {

@@ -1,0 +1,145 @@
+"""Push an adapted model to a model hub, and get one from there.
+
+Nothing is sent but by `push`: the tuned matrix, the class texts and the card; features of the training images
+and a picture only if the caller says so. A repository is private unless requested otherwise.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from prolip.api.model import AdaptedModel
+from prolip.api.save import describe, saved_model
+from prolip.core import ModelError, ProlipError, UsageError
+from prolip.core.arguments import as_text
+from prolip.core.errors import first_line
+from prolip.encoders.hub import quiet
+from prolip.export.card import EXAMPLE, model_card
+from prolip.export.saved import CARD, CONFIG, write_model
+from prolip.features.images import load_image
+
+EXAMPLE_SIDE = 1024  # pixels
+_OURS = (CONFIG, CARD, "prolip-*.safetensors", "support-*.safetensors")
+
+
+def push(
+    model: AdaptedModel,
+    name: str,
+    *,
+    private: bool = True,
+    support: bool = False,
+    example: Any = None,
+    force: bool = False,
+) -> str:
+    """Upload a model to the repository OWNER/NAME of a hub, or NAME of the user; return its address.
+
+    `support` adds the features of the training images, so that others can add images and classes. `example`
+    is an image for the page of the model, where its answer can be tried; it is sent without its metadata.
+    A repository that has files is an error, unless `force`.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    name = as_text(name, "name")
+    picture = None if example is None else _example(example)
+    if not get_token():
+        raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
+    with _hub_errors(f"{name} cannot be pushed"):
+        api = HfApi(endpoint=_endpoint())
+        repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
+        try:
+            there = [each.rfilename for each in api.model_info(repository).siblings or ()]
+        except RepositoryNotFoundError:
+            there = []
+        if (others := sorted(set(there) - {".gitattributes"})) and not force:
+            raise UsageError(
+                f"{repository} has files already ({others[0]}, ...): name another, or pass force=True to "
+                "replace the model in it"
+            )
+        files = {CONFIG} if picture is None else {CONFIG, EXAMPLE}
+        card = model_card(describe(model), files, repository.partition("/")[2], repository)
+        with TemporaryDirectory() as folder:
+            write_model(Path(folder), saved_model(model, support=support, card=card))
+            new = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+        if picture is not None:
+            new[EXAMPLE] = picture
+        old = [file for file in there if file not in new and Path(file).match("*-*.safetensors")]
+        api.create_repo(repository, private=private, exist_ok=True)
+        with _without_bars(), quiet():
+            done = api.create_commit(
+                repository,
+                [
+                    *(CommitOperationAdd(file, content) for file, content in sorted(new.items())),
+                    *(CommitOperationDelete(file) for file in old if _is_ours(file)),
+                ],
+                commit_message="Push a model of prolip",
+            )
+    return str(done.repo_url)
+
+
+def fetch(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a model: `name` if it is one, otherwise the files of a repository of a hub."""
+    from huggingface_hub import snapshot_download
+
+    if Path(as_text(name, "name")).expanduser().is_dir():
+        return Path(name).expanduser()
+    with _hub_errors(f"{name} cannot be loaded from the hub"), _without_bars(), quiet():
+        folder = Path(
+            snapshot_download(name, revision=revision, allow_patterns=list(_OURS), endpoint=_endpoint())
+        )
+    if not (folder / CONFIG).is_file():
+        raise ModelError(f"{name} is not a model of prolip: it has no {CONFIG}")
+    return folder
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the model itself leaves this machine
+    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+
+
+def _is_ours(file: str) -> bool:
+    return any(Path(file).match(pattern) for pattern in _OURS)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep the hub's library from drawing progress bars: a model has a few megabytes."""
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    drawn = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if drawn:
+            enable_progress_bars()
+
+
+@contextmanager
+def _hub_errors(what: str) -> Iterator[None]:
+    """Raise errors of the hub's library, which are of many kinds, as one line."""
+    try:
+        yield
+    except ProlipError:
+        raise
+    except Exception as error:
+        raise ModelError(f"{what}: {first_line(error)}") from error
+
+
+def _example(image: Any) -> bytes:
+    """Return an image as a JPEG of moderate size, without the place and time where it was taken."""
+    picture = load_image(image)
+    picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
