@@ -1,7 +1,7 @@
 """Push an adapted model to a model hub, and get one from there.
 
 Nothing is sent but by `push`: the tuned matrix, the class texts and the card; features of the training images
-and a picture only if the caller says so. A repository is private unless requested otherwise.
+and an example image only if the caller says so. A repository is private unless requested otherwise.
 """
 
 import io
@@ -38,14 +38,14 @@ def push(
     """Upload a model to the repository OWNER/NAME of a hub, or NAME of the user; return its address.
 
     `support` adds the features of the training images, so that others can add images and classes. `example`
-    is an image for the page of the model, where its answer can be tried; it is sent without its metadata.
+    is an image for the page of the model, to try the model on; it is sent without its metadata.
     A repository that has files is an error, unless `force`.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
     from huggingface_hub.errors import RepositoryNotFoundError
 
     name = as_text(name, "name")
-    picture = None if example is None else _example(example)
+    image = None if example is None else _example(example)
     if not get_token():
         raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
     with _hub_errors(f"{name} cannot be pushed"):
@@ -60,13 +60,13 @@ def push(
                 f"{repository} has files already ({others[0]}, ...): name another, or pass force=True to "
                 "replace the model in it"
             )
-        files = {CONFIG} if picture is None else {CONFIG, EXAMPLE}
+        files = {CONFIG} if image is None else {CONFIG, EXAMPLE}
         card = model_card(describe(model), files, repository.partition("/")[2], repository)
         with TemporaryDirectory() as folder:
             write_model(Path(folder), saved_model(model, support=support, card=card))
             new = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-        if picture is not None:
-            new[EXAMPLE] = picture
+        if image is not None:
+            new[EXAMPLE] = image
         old = [file for file in there if file not in new and Path(file).match("*-*.safetensors")]
         api.create_repo(repository, private=private, exist_ok=True)
         with _without_bars(), quiet():
@@ -138,8 +138,8 @@ def _hub_errors(what: str) -> Iterator[None]:
 
 def _example(image: Any) -> bytes:
     """Return an image as a JPEG of moderate size, without the place and time where it was taken."""
-    picture = load_image(image)
-    picture.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    image = load_image(image)
+    image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=90)
+    image.save(buffer, "JPEG", quality=90)
     return buffer.getvalue()

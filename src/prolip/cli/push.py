@@ -14,7 +14,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 @argument("name", "NAME", "The repository: OWNER/NAME, or NAME for one of yours.")
 @flag("--public", help="Let everybody see it; a new repository is private otherwise.")
 @flag("--support", help="Add the features of the training images, so that others can add images and classes.")
-@option("--example", type=PATH, metavar="IMAGE", help="A picture to try on the page of the model.")
+@option("--example", type=PATH, metavar="IMAGE", help="An image to try on the page of the model.")
 @flag("--force", help="Replace the model in a repository that has files.")
 def push(
     saved: options.SavedModelInput,
