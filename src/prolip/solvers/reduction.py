@@ -13,7 +13,7 @@ In both W - W0 = B Z, B has orthonormal columns, F'F = diag(e), and X (W - W0) =
 every lam.
 
 Right. Let Q be an orthonormal basis of span(T). Logits need v Q and |v|; what v has in the orthogonal
-complement of span(T) enters by its length alone (`complement`). So the unknowns are Z Q, [r, K]. Where K is
+complement of span(T) enters by its length alone (`exact`). So the unknowns are Z Q, [r, K]. Where K is
 nearly D there is little to gain: then Q is a basis of everything and the complement is empty.
 
 Q is turned so that the softmax curvature at W0, mean_i (s / |v_i|)^2 T' (diag p_i - p_i p_i') T, is diag(mu)
