@@ -1076,7 +1076,7 @@ def test_an_unfinished_figure_says_so():
     figure = figures.draw(dataclasses.replace(whole, runs=runs))
     note = figure._supxlabel.get_text().replace("\n", " ")
     assert "Unfinished: 12 of 24 runs are missing" in note
-    assert "ProLIP, Adam: of the datasets only DTD" in note
+    assert "ProLIP, Adam: only DTD" in note
     hollow = [one for one in figure.axes[0].lines if one.get_markerfacecolor() == "white"]
     assert [list(one.get_xdata()) for one in hollow] == [[0, 1]]
     assert hollow[0].get_color() == figure.axes[0].lines[1].get_color()

@@ -11,7 +11,7 @@ from prolip.api import FewShotClassifier
 from prolip.api.grow import NothingNewError
 from prolip.api.model import NoFeaturesError, NoTrainingImagesError
 from prolip.api.support import DuplicateWarning
-from prolip.core import Head, ProlipError, SavedModelError, Task, UsageError
+from prolip.core import Head, HeldOutPredictions, ProlipError, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import CurvePoint, TooFewImagesError, extrapolate, learning_curve
 from prolip.evaluate.suggestions import suggest
 from prolip.methods.selection import cross_validate
@@ -162,7 +162,7 @@ def test_suggest_says_when_all_images_are_known(prolip, photos, tmp_path):
     assert code == 0, err
     assert out == "Nothing to suggest: the model was fitted on all of these images.\n"
     assert json.loads(prolip("suggest", tmp_path / "model", photos / "train", "--json")[1]) == []
-    assert "covers" in prolip("suggest", tmp_path / "model", photos / "test")[1]
+    assert "represents" in prolip("suggest", tmp_path / "model", photos / "test")[1]
 
 
 def test_fit_of_class_names_on_the_command_line(prolip, photos, tmp_path):
@@ -230,6 +230,10 @@ def test_learning_curve_rises():
     assert [p.shots for p in curve.points] == [1, 2, 4, 10]
     assert curve.points[-1].accuracy == curve.now.accuracy == np.mean(out.logits.argmax(axis=1) == out.y)
     assert curve.points[-1].accuracy > curve.points[0].accuracy
+    unlucky = HeldOutPredictions(np.roll(out.logits, 1, axis=1), out.y, out.images)  # chance
+    low = learning_curve(fitted, task, unlucky, repeats=5)
+    assert {p.accuracy for p in low.points} == {low.now.accuracy}
+    assert low.now.accuracy < curve.points[0].accuracy
     assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
     gains = [f["gain"] for f in curve.report()["forecasts"]]
     assert gains == sorted(gains)

@@ -3,7 +3,18 @@
 from pathlib import Path
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, report_skipped, say, table
+from prolip.cli.console import (
+    OUTPUT,
+    bar,
+    console,
+    escape,
+    hint,
+    percent,
+    print_json,
+    report_skipped,
+    say,
+    table,
+)
 from prolip.cli.parameters import POSITIVE, FilePath, argument, command, option
 
 
@@ -126,4 +137,8 @@ def suggest(
         console().print("Nothing to suggest: the model was fitted on all of these images.")
         return
     rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in found]
-    table(None, ["image", "covers %", "unsure %"], rows)
+    table(None, ["image", "represents %", "uncertain %"], rows)
+    hint(
+        "\nAn image represents those that resemble it more than any labelled image does: in percent of all "
+        "that is unlike the labelled ones. It is uncertain if its two most probable classes are close."
+    )

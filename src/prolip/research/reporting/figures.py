@@ -56,8 +56,8 @@ def _missing_runs(results: Results) -> str:
             runs = results.of(line, model)
             done = {one.run.dataset for one in runs if one.result is not None}
             if done < {one.run.dataset for one in runs}:
-                has = ", ".join(title_of(name) for name in results.plan.datasets if name in done) or "none"
-                parts.append(f"{results.group(model, line.label)}: of the datasets only {has}")
+                has = ", ".join(title_of(name) for name in results.plan.datasets if name in done)
+                parts.append(f"{results.group(model, line.label)}: {f'only {has}' if has else 'no dataset'}")
     notes = "; ".join([f"Unfinished: {missing} of {len(results.runs)} runs are missing", *parts])
     return f"{notes}. Hollow marks are means of the runs that are done."
 
