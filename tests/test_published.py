@@ -8,6 +8,7 @@ import pytest
 
 from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue import EXPERIMENTS
+from prolip.research.catalogue.parameters import tower_parameters
 from prolip.research.catalogue.published import published
 
 PAPER = json.loads(files("prolip.research.catalogue").joinpath("published.json").read_text("utf-8"))
@@ -138,6 +139,12 @@ def test_parameters_are_products():
         assert round(embed * width / 1e6, 3) == millions
 
 
+def test_parameters_inside_towers_are_those_of_the_paper():
+    """MaPLe's smallest form is 0.403 by its formula; the paper says 0.41."""
+    for name, count in tower_parameters().items():
+        assert abs(count / 1e6 - published("tower_parameters").value(name, "millions")) <= 0.0075, name
+
+
 def test_zero_shot_on_imagenet_is_listed_with_its_three_values():
     assert listed(60.33, 60.34, 60.35)
     assert published("per_dataset").value("CLIP (0-shot)", "1", "ImageNet") == 60.35
@@ -167,7 +174,7 @@ def test_an_unknown_table_is_named():
 
 def test_every_table_of_the_paper_is_some_experiments():
     used = {entry.published for entry in EXPERIMENTS.values()}
-    used |= {"base_to_new_main_rn50"}
+    used |= {"base_to_new_main_rn50", "tower_parameters"}
     used |= {"base_to_new_per_dataset_rn50", "base_to_new_per_dataset_vit"}
     assert set(PAPER["tables"]) <= used
 

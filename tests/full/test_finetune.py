@@ -16,6 +16,7 @@ from prolip.core.arrays import cross_entropy, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.encoders.open_clip_torch import open_towers
 from prolip.io.environment import MissingPackageError
+from prolip.research.catalogue.parameters import rn50, vit_norms
 from prolip.research.towers import training
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.fine_tuning import class_rows, merge
@@ -383,3 +384,19 @@ def test_classifier_saves_and_loads_what_changed_in_the_tower(folders, photos, t
     plain = prolip.FewShotClassifier(folders["vit"], "zero_shot", store=tmp_path / "store").fit(photos)
     result = again.evaluate(photos)
     assert result["zero_shot_accuracy"] == plain.score(photos)
+
+
+def test_parameters_inside_towers_are_those_of_the_architectures():
+    """Counted by formulas, and by torch on open_clip's models with random weights."""
+    import open_clip
+
+    def size(module):
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    def norms(model, kind):
+        return sum(size(module) for module in model.modules() if isinstance(module, kind))
+
+    resnet = open_clip.create_model("RN50").visual
+    assert (rn50().total, rn50().pooling) == (size(resnet), size(resnet.attnpool))
+    assert rn50().norms == norms(resnet, torch.nn.BatchNorm2d)
+    assert vit_norms() == norms(open_clip.create_model("ViT-B-16"), torch.nn.LayerNorm)

@@ -46,6 +46,7 @@ CHECKS = (
     Check("rla, exact", SCIPY, forms.rla, wide=True),
     Check("rla, Adam", STEPS, recipes.rla_adam),
     Check("prolip_text, exact", SCIPY, forms.prolip_text, wide=True),
+    Check("prolip_text, Adam", STEPS, recipes.prolip_text_adam),
     Check("linear_probe", SCIPY, forms.linear_probe, wide=True),
     Check("lp_plus_plus", STEPS, recipes.lp_plus_plus),
     Check("clap, exact", SCIPY, forms.clap, wide=True),

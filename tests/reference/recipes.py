@@ -51,6 +51,25 @@ def rla_adam(problem: Problem) -> Pair:
     return mine, numbers.s * unit(numbers.embed(problem.x) @ a) @ numbers.t.T
 
 
+def prolip_text_adam(problem: Problem) -> Pair | None:
+    """The same on the text projection: prompts are averaged first, and normalised once."""
+    numbers, text = Numbers(problem), problem.task.text
+    if text.features is None:
+        return None
+    m, p0 = text.features.astype(np.float64).mean(axis=0), text.projection.weight.astype(np.float64)
+
+    def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
+        (p,) = parameters
+        value, slope = cross_entropy(numbers.s * numbers.f[rows] @ unit(m @ p).T, numbers.y[rows])
+        by_rows = through_unit(m @ p, numbers.s * slope.T @ numbers.f[rows])
+        step = p - p0
+        return value + float((step**2).sum()) / numbers.shots, [m.T @ by_rows + 2 / numbers.shots * step]
+
+    (p,) = adam(loss, [p0], full_batches(numbers, 1e-4))
+    mine = ours(problem, "prolip_text", lam="1/N", solver="adam", per_template=False)
+    return mine, numbers.s * numbers.test @ unit(m @ p).T
+
+
 def task_res_adam(problem: Problem) -> Pair:
     """Adam on the residual of texts of their own length, with Dassl's batches, rates and weight decay."""
     numbers = Numbers(problem)

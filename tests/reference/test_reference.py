@@ -8,6 +8,8 @@ import pytest
 from prolip import methods
 from prolip.core import InputError, UsageError
 from prolip.methods.clap import reliability
+from prolip.research.catalogue import EXPERIMENTS
+from prolip.research.catalogue.published import published_rows
 from reference import compare as module
 from reference.__main__ import main
 from reference.compare import CHECKS, Check, Line, compare, differences, published_parameters
@@ -40,6 +42,23 @@ def test_every_method_on_features_is_compared():
     through_towers |= {"full", "last_layer", "norm_tuning", "clip_lora"}
     choices_among_others = {"anchored", "prolip+rla"}
     assert set(methods.names()) - compared == through_towers | choices_among_others
+
+
+def test_every_line_beside_a_published_figure_of_its_program_is_compared():
+    """Those on cached features; float16 is compared with torch (`tests/full/test_methods_torch.py`)."""
+    words = {"adam": "Adam", "sgd": "SGD", "exact": "exact"}
+    needed = set()
+    for entry in EXPERIMENTS.values():
+        for *_, line, why in published_rows(entry):
+            if line is None or why or not line.trained or methods.get(line.method).trains_tower:
+                continue
+            label = line.method
+            if "solver" in methods.options(line.method):
+                solver = line.options.get("solver") or methods.get(line.method).solver
+                label += f", {words[solver]}"
+            needed.add(label + ", shared" * line.options.get("shared_keys", False))
+    assert needed >= {"prolip, Adam", "clap, SGD", "tip_adapter_f_star, shared", "prolip_text, Adam"}
+    assert needed <= {check.method for check in CHECKS}
 
 
 def test_another_rate_would_be_noticed(problems):

@@ -13,6 +13,7 @@ from prolip import methods
 from prolip.core.errors import ProlipError
 from prolip.methods.base import Shape
 from prolip.research.catalogue.experiment import Experiment, Line
+from prolip.research.catalogue.parameters import tower_parameters
 from prolip.research.catalogue.published import PROJECTIONS, published
 from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_means
 from prolip.research.reporting.results import (
@@ -341,6 +342,10 @@ def parameters(experiment: Experiment) -> Table:
         except (ProlipError, ImportError):
             continue  # it trains inside a tower, or is not installed
         rows.append(ResultRow(f"{name}: {method.size}", (Cell(count / 1e6),), group))
-    note = "Methods that train inside a tower are not counted here: it depends on the tower."
+    inside = published("tower_parameters")
+    for name, count in tower_parameters().items():
+        cell = Cell(count / 1e6, None, inside.value(name, "millions"))
+        rows.append(ResultRow(name, (cell,), "trained inside a tower"))
+    note = "Of methods that train inside a tower, those whose size the paper states."
     title = f"{experiment.title} ({experiment.where})"
     return Table(title, ("parameters",), tuple(rows), (note, experiment.note), unit="millions")
