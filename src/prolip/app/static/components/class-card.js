@@ -37,6 +37,7 @@ class-card .stack { display: grid; gap: 8px; padding-top: 6px; }
 `);
 
 const SHOWN = 11;
+const EXAMPLES = 50; // newest images of a class that a search for more of them uses
 const BURST = 250; // milliseconds between images while the camera's button is held
 
 class ClassCard extends HTMLElement {
@@ -113,7 +114,7 @@ class ClassCard extends HTMLElement {
   findMore() {
     const id = this.dataset.key;
     const { name, text } = store.classes.get(id);
-    findImages({ words: text || name, like: store.members(id), label: id });
+    findImages({ words: text || name, like: store.members(id).slice(-EXAMPLES), label: id });
   }
 
   async rename() {
