@@ -17,7 +17,7 @@ import numpy as np
 from prolip.core import Head, Text
 from prolip.core.arrays import unit_rows
 from prolip.data.imageset import ImageSet
-from prolip.data.templates import DEFAULT, templates_for
+from prolip.data.templates import templates_for
 from prolip.research.catalogue import experiment
 from prolip.research.catalogue.published import BACKBONES, PROJECTIONS
 from prolip.research.datasets import DATASETS, ELEVEN, Benchmark
@@ -70,10 +70,11 @@ def made_up(plan: Plan, name: str, rng: np.random.Generator) -> tuple[str, Encod
                 view[start : start + 20_000] = means[part % known.classes] + NOISE * noise
         encoded[split] = EncodedSplit(images.labels, x, indices)
         hashes[split] = rng.integers(0, 256, (len(indices), 32), np.uint8)
+    templates = {run.template: benchmark.prompts(run.template)[1] for run in plan.runs}
     text = Text(rows, names, rows[None], Head(np.eye(dim, dtype=np.float32)))
     full = EncodedDataset(
-        name, names, head, 100.0, {"own": text, "photo": text}, encoded, paired=name == "imagenet",
-        templates={"own": benchmark.templates, "photo": DEFAULT},
+        name, names, head, 100.0, dict.fromkeys(templates, text), encoded, paired=name == "imagenet",
+        templates=templates,
     )  # fmt: skip
     return BACKBONES[plan.models[0]], Encoding(full, hashes, '"random features"'), benchmark
 

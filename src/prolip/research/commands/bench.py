@@ -96,7 +96,7 @@ def run(
     for missing, why in plan.unavailable.items():
         warn(f"skipped: {missing}, because {why}")
     if dry_run:
-        _print_dry_run(plan, machine)
+        _print_dry_run(plan, machine, pack is None)
     else:
         _run(plan, source, machine, retry)
 
@@ -183,7 +183,7 @@ def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None
         raise click.exceptions.Exit(1)
 
 
-def _print_dry_run(plan: Plan, machine: Machine) -> None:
+def _print_dry_run(plan: Plan, machine: Machine, encodes: bool) -> None:
     from prolip.io.environment import cores
     from prolip.research.running.run import dry_run
 
@@ -197,7 +197,8 @@ def _print_dry_run(plan: Plan, machine: Machine) -> None:
         guess = f"; a guess for {found.guessed}, as no similar run has been timed" if found.guessed else ""
         on = "one process" if workers < 2 else f"{workers} processes"
         say(f"the others take about {_time(found.seconds)} on {on}{guess}")
-        say("encoding images that are not in the feature store takes additional time")
+        if encodes:
+            say("encoding images that are not in the feature store takes additional time")
 
 
 against_option = option("--against", metavar="LINE", help="Show the paired difference to this line.")
