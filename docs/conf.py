@@ -36,14 +36,14 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 
 # Files of the repository that are pages here: links to them lead to these.
-OUTSIDE = {"CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
+OUTSIDE = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
 
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
     """Make the navigation from the lists of index.md; resolve links to files outside the folder."""
     text = source[0]
     for name, page in OUTSIDE.items():
-        text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}", f"](/{page}.md", text)
+        text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}(#install)?", f"](/{page}.md", text)
     if docname == "index":
         for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
             pages = re.findall(r"^- \[(.+?)\]\(([\w/]+)\.md\)", section, re.MULTILINE)

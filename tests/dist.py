@@ -89,7 +89,7 @@ def try_installed(path):
         run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(path.resolve()))
         run("python", "-c", f"import prolip; assert prolip.__version__ == {version()!r}")
         run("prolip", "demo")
-        run("prolip", "predict", "prolip-demo/textures-model", "prolip-demo/images", "--top", "3")
+        run("prolip", "predict", "prolip-demo/textures-model", "prolip-demo/photos/test", "--top", "3")
         run("prolip", "export", "prolip-demo/textures-model", "--to", "onnx", "-o", "onnx")
 
 

@@ -23,15 +23,15 @@ def test_the_demo_measures_reports_and_leaves_a_model(prolip, small, tmp_path, m
     out = tmp_path / "demo"
     code, said, err = prolip("demo", "-o", out)
     assert code == 0, err
-    names = {"report.html", "results.json", "textures-model", "images"}
+    names = {"report.html", "results.json", "textures-model", "photos"}
     assert {file.name for file in out.iterdir()} == names
     textures, numbers = json.loads((out / "results.json").read_text())["sets"]
     assert (textures["set"], numbers["set"]) == ("textures", "numbers")
     assert textures["accuracy"]["3"] > textures["zero_shot_accuracy"] + 0.2
     assert f"{100 * textures['accuracy']['3']:.1f}" in said
-    code, found, err = prolip("predict", out / "textures-model", out / "images", "--json")
+    code, found, err = prolip("predict", out / "textures-model", out / "photos" / "test", "--json")
     assert code == 0, err
-    assert len(json.loads(found)) == 10
+    assert len(json.loads(found)) == 40
 
 
 def test_the_report_has_every_test_image_and_both_predictions(small, tmp_path):

@@ -24,6 +24,7 @@ SETS = ("textures", "numbers")
 SHOTS = (1, 4, 16)
 SEEDS = (1, 2, 3)
 TRAIN, TEST = 16, 30  # images of each class
+SAVED = 4  # test images of each class that are written
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -32,6 +33,7 @@ Progress = Callable[[str, int, int], None]  # (what, done, total)
 class SetResult:
     """The measurements on one built-in set."""
 
+    train: BuiltinSet
     test: BuiltinSet
     features: Array  # of the test images, [n, width]
     zero_shot: Projected
@@ -58,15 +60,18 @@ class SetResult:
 
 
 def run(out: Path, store: Path | None, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure, and write report.html, results.json, a saved model and some images into `out`."""
+    """Measure, and write report.html, results.json, a saved model and its photos into `out`."""
     started = time.perf_counter()
     encoder = encoders.load("offline")
     results = [_measure(name, encoder, store, progress or (lambda *_: None)) for name in SETS]
     textures, numbers = results
     textures.adapted.save(out / "textures-model")
-    (out / "images").mkdir(parents=True, exist_ok=True)
-    for k, label in enumerate(textures.test.classes):
-        textures.test.images[textures.test.labels.index(k)].save(out / "images" / f"{label}.png")
+    for split, photos, count in (("train", textures.train, TRAIN), ("test", textures.test, SAVED)):
+        for k, label in enumerate(photos.classes):
+            folder = out / "photos" / split / label
+            folder.mkdir(parents=True, exist_ok=True)
+            for i, image in enumerate(photos.images[photos.labels.index(k) :][:count]):
+                image.save(folder / f"{i}.jpg", quality=95)
     summary = {
         "model": "offline",
         "sets": [result.summary() for result in results],
@@ -102,7 +107,7 @@ def _measure(name: str, encoder: encoders.Encoder, store: Path | None, progress:
     adapted = FewShotClassifier(encoder, store=store, templates=train.templates)
     adapted.fit(train.images, [train.classes[k] for k in train.labels])
     zero_shot = Projected(encoder.head, text, encoder.scale)
-    return SetResult(test, x_test, zero_shot, adapted, accuracy, seconds, found.encoded)
+    return SetResult(train, test, x_test, zero_shot, adapted, accuracy, seconds, found.encoded)
 
 
 def _page(textures: SetResult, numbers: SetResult) -> str:
@@ -138,7 +143,7 @@ def _page(textures: SetResult, numbers: SetResult) -> str:
         ),
         section(
             "Next",
-            note="Try the saved model, in this folder: `prolip predict textures-model images --top 3`. "
+            note="Try the saved model, in this folder: `prolip predict textures-model photos/test`. "
             "Your own photos, a folder for each class: `prolip fit photos/ -o my-model`, then "
             "`prolip report my-model photos/`.",
         ),

@@ -16,7 +16,7 @@ def demo(out: Path, store: Path | None) -> None:
     """Show what this does, without data or network, in a minute.
 
     Fits the offline encoder on built-in images with 1, 4 and 16 images per class, prints the accuracy before
-    (zero-shot) and after, and writes a report.
+    (zero-shot) and after, and writes a report, a saved model and photos to try other commands with.
     """
     say("loading the offline encoder ...")
     from prolip import demo as demonstration
@@ -39,14 +39,14 @@ def demo(out: Path, store: Path | None) -> None:
     ]
     table("accuracy in %, on test images", ["set", "zero-shot", *(f"{n}-shot" for n in shots)], rows)
     fits = [seconds for s in summary["sets"] for seconds in s["seconds"].values()]
-    report, model, images = (
-        escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "images")
+    report, model, photos = (
+        escape(shlex.quote(str(out / name))) for name in ("report.html", "textures-model", "photos")
     )
     run = escape(program())
     console().print(
         f"\nA fit took {min(fits):.2f} to {max(fits):.2f} s; all of this {summary['seconds']:.0f} s.\n"
         f"Report: [bold]{report}[/]   results beside it\n"
-        f"Next:   [bold]{run} predict {model} {images} --top 3[/]\n"
-        f"        [bold]{run} fit YOUR_PHOTOS/ -o my-model[/]   (a folder for each class)",
+        f"Next:   [bold]{run} predict {model} {photos}/test[/]\n"
+        f"        [bold]{run} fit {photos} -o my-model[/]   (or photos of your own: a folder for each class)",
         soft_wrap=True,
     )
