@@ -611,7 +611,7 @@ class Targets:
         """A problem of bench that is whole is what was written."""
         from prolip.core import Head, Text
         from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
-        from prolip.research.running.encoded_file import is_intact, read_encoded, write_encoded
+        from prolip.research.running.encoded_file import Encoding, is_intact, read_encoded, write_encoding
 
         split = EncodedSplit(self.y.tolist(), self.x[None], np.arange(12))
         texts = {"own": Text(self.text, tuple(self.names))}
@@ -620,7 +620,8 @@ class Targets:
             encoder="offline", templates={"own": ("a {}.",)},
         )  # fmt: skip
         path = self.folder / "problem.safetensors"
-        write_encoded(whole, path)
+        hashes = np.zeros((12, 32), np.uint8)
+        write_encoding(Encoding(whole, {"train": hashes, "test": hashes}, "{}"), path)
 
         def read(file: Path) -> bytes:
             sound = is_intact(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, console, escape, print_json, say
+from prolip.cli.console import OUTPUT, console, escape, print_json
 from prolip.cli.parameters import PATH, argument, command, flag, option
 
 
@@ -33,8 +33,8 @@ def push(
     $ prolip push my-model me/flowers --public --example rose.jpg
     """
     clf = saved.load(options.ImageInput("cpu"))
-    say(f"pushing {saved.path} to {name} ...")
-    address = clf.push_to_hub(name, private=not public, support=support, example=example, force=force)
+    with console(stderr=True).status(escape(f"pushing {saved.path} to {name}")):
+        address = clf.push_to_hub(name, private=not public, support=support, example=example, force=force)
     if OUTPUT.get().json:
         print_json({"repository": address})
     else:
