@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, percent, print_json, report_skipped, say, table
+from prolip.cli.console import (
+    LISTED,
+    OUTPUT,
+    bar,
+    counted,
+    percent,
+    print_json,
+    report_skipped,
+    say,
+    table,
+    warn,
+)
 from prolip.cli.options import shared
 from prolip.cli.parameters import FRACTION, PATH, FilePath, Fraction, argument, command, flag, option
 
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
     from prolip.api import AdaptedModel
     from prolip.api.predict import PredictOptions
     from prolip.api.sorting import Sorting
+    from prolip.api.tagging import Tagging
     from prolip.evaluate.unlabelled import Evidence
 
 
@@ -28,7 +40,7 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 
 @dataclass(frozen=True)
 class SortOptions:
-    """Whether and how image files are sorted into folders."""
+    """Whether and how image files are sorted into folders, or get keywords."""
 
     sort_into: Path | None = shared(
         option(
@@ -41,9 +53,14 @@ class SortOptions:
     unsure: float | None = shared(
         option(
             "--unsure", type=Fraction(0, 1), metavar="P",
-            help="With --sort-into: images below this probability go into the folder unsure.",
+            help="With --sort-into: images below this probability go into the folder unsure; with --tag: "
+            "they get no keyword.",
         )
     )  # fmt: skip
+    tag: bool = shared(
+        flag("--tag", help="Write the class as a keyword into an XMP sidecar beside each image.")
+    )
+    undo: bool = shared(flag("--undo", help="With --tag: remove the keywords that --tag added."))
 
 
 @command("predict")
@@ -90,6 +107,7 @@ def predict(
     $ prolip predict my-model new/*.jpg --top 3
     $ find /archive -name '*.jpg' | prolip predict my-model - --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
+    $ prolip predict my-model photos/ --tag
     """
     from prolip.api.groups import read_groups
     from prolip.api.predict import PredictOptions, predict_stream, run_name
@@ -99,6 +117,9 @@ def predict(
 
     if not reject and not (false_reject is None and false_accept is None):
         raise UsageError("--false-reject and --false-accept are for --reject: add that option")
+    if sort.undo:
+        _undo_tags(sources, sort)
+        return
     if out is not None:
         check_prediction_file(out)
     clf = saved.load(images)
@@ -124,7 +145,7 @@ def predict(
             shown = list(find(named, total, progress))
         _report(skipped, evidence, len(shown))
         if sorting is not None:
-            _show_sorted(sorting, len(skipped))
+            _show_placed(sorting, len(skipped))
         else:
             _show(shown)
         return
@@ -140,7 +161,7 @@ def predict(
         written = file.write(find(_remaining(named, set() if sorting else file.done), left, progress))
     _report(skipped, evidence, written + already)
     if sorting is not None:
-        _show_sorted(sorting, len(skipped))
+        _show_placed(sorting, len(skipped))
     elif OUTPUT.get().json:
         summary = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
         print_json(summary | ({"transductive": vars(evidence[0])} if evidence else {}))
@@ -170,19 +191,24 @@ def _remaining(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tup
 
 def _sorting(
     model: AdaptedModel, predicting: PredictOptions, sources: tuple[str, ...], chosen: SortOptions
-) -> Sorting | None:
-    """Return how images are sorted into folders, if they are."""
+) -> Sorting | Tagging | None:
+    """Return how images are sorted into folders or get keywords, if they do."""
     from prolip.api.sorting import Sorting
+    from prolip.api.tagging import Tagging
     from prolip.core import UsageError
     from prolip.data.files import existing
     from prolip.encoders.precomputed import require_images
     from prolip.io.files import lies_in
 
     root = chosen.sort_into
+    if root is not None and chosen.tag:
+        raise UsageError("--sort-into and --tag exclude each other: tag first, then sort")
     if root is None:
-        if chosen.link or chosen.move or chosen.unsure is not None:
+        if chosen.link or chosen.move or (chosen.unsure is not None and not chosen.tag):
             raise UsageError("--link, --move and --unsure are for --sort-into: add that option")
-        return None
+        if chosen.tag:
+            require_images(model.encoder, "--tag")
+        return Tagging(chosen.unsure or 0.0) if chosen.tag else None
     if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
     require_images(model.encoder, "--sort-into")
@@ -197,7 +223,39 @@ def _sorting(
     return Sorting(root, classes, way, chosen.unsure or 0.0)
 
 
-def _show_sorted(sorting: Sorting, skipped: int) -> None:
+def _undo_tags(sources: tuple[str, ...], chosen: SortOptions) -> None:
+    from prolip.api.tagging import untag
+    from prolip.core import UsageError
+
+    if not chosen.tag:
+        raise UsageError("--undo is for --tag: add that option")
+    removed, failed = untag(_lines() if sources == ("-",) else sources)
+    _report_sidecars(failed)
+    if OUTPUT.get().json:
+        print_json({"removed": removed, "failed": len(failed)})
+    else:
+        say(f"keywords of {counted(removed)} removed")
+
+
+def _report_sidecars(failed: list[tuple[str, str]]) -> None:
+    if failed:
+        warn(f"{len(failed)} sidecars cannot be read, and are left as they are")
+        for name, reason in failed[:LISTED]:
+            say(f"  {name}: {reason}")
+
+
+def _show_placed(sorting: Sorting | Tagging, skipped: int) -> None:
+    from prolip.api.tagging import Tagging
+
+    if isinstance(sorting, Tagging):
+        _report_sidecars(sorting.failed)
+        tagged = {name: n for name, n in sorted(sorting.counts.items()) if name}
+        if OUTPUT.get().json:
+            print_json({"tagged": tagged, "failed": len(sorting.failed), "skipped": skipped})
+            return
+        table(None, ["keyword", "images"], [[name, str(n)] for name, n in tagged.items()])
+        say("keywords are in XMP sidecars beside the images; --tag --undo removes them")
+        return
     if OUTPUT.get().json:
         print_json({"into": str(sorting.root), "sorted": dict(sorting.counts), "skipped": skipped})
         return
