@@ -11,6 +11,7 @@ from prolip.api import FewShotClassifier
 from prolip.api.classes import rename_classes
 from prolip.api.evaluate import predict_held_out
 from prolip.report import model_page
+from prolip.report.html import table
 from prolip.report.page import chart, gallery, section
 from prolip.report.page import page as make_page
 
@@ -206,6 +207,14 @@ def test_a_learning_curve_does_not_fall_and_ends_in_the_last_point(visit, tmp_pa
     assert line[-1] == pytest.approx(marks[-1], abs=0.1)
     assert line[0] == pytest.approx(marks[0], abs=0.1)
     assert line[1] == line[2] == pytest.approx((marks[1] + marks[2]) / 2, abs=0.1)
+
+
+def test_a_table_of_all_methods_is_not_cut(visit, tmp_path):
+    rows = [[f"method {i}", i] for i in range(30)]
+    path = tmp_path / "table.html"
+    path.write_text(make_page("x", "", [section("Figures", table(["a", "b"], rows))]), encoding="utf-8")
+    page, _ = visit(path)
+    assert page.locator(".scroll").evaluate("box => box.scrollHeight <= box.clientHeight")
 
 
 def test_two_hundred_classes(visit, tmp_path):

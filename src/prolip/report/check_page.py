@@ -81,7 +81,10 @@ def _image(check: Check, kind: str, i: int, small: dict[int, str], root: Path | 
         lines = [[f"label: {check.labels[i]}", "bad"], [f"probably {one.suggestion}", "good"]]
     if one is not None and one.score is not None:
         score = f"cosine {one.score:.3f}"
-        lines.append([f"label quality {percent(one.score, 2)}" if kind == WRONG_LABEL else score, ""])
+        if kind == WRONG_LABEL:
+            below = "" if one.score >= 1e-4 else "below "
+            score = f"label quality {below}{percent(max(one.score, 1e-4), 2)}"
+        lines.append([score, ""])
     image: dict[str, Any] = {"name": "/".join(check.names[i].split("/")[-2:]), "lines": lines}
     if check.test.any():
         image["name"] = f"{'test' if check.test[i] else 'train'}/{image['name']}"
