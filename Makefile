@@ -21,14 +21,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test setup lint light full verify clip verify-clip chromium format clean
+.PHONY: demo test setup lint light full verify clip verify-clip chromium runtime format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
 
 test: lint light full
 
-setup: $(LIGHT)/.test $(FULL)/.installed chromium
+setup: $(LIGHT)/.test $(FULL)/.installed chromium runtime
 
 lint: $(FULL)/.installed
 	$(FULL)/bin/ruff check .
@@ -45,7 +45,7 @@ light: $(LIGHT)/.test
 
 # What needs the extras, and what says something else beside them; tests of pages in a real browser, where there is
 # one or it can be installed.
-full: $(FULL)/.installed chromium
+full: $(FULL)/.installed chromium runtime
 	$(FULL)/bin/pytest -n 2 $(ORDER) -m "extras or every_environment"
 
 test-slow: $(LIGHT)/.test
@@ -77,6 +77,16 @@ chromium:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -qq >/dev/null 2>&1 && apt-get install -yqq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "no chromium here: tests/pages are skipped"
+
+# ONNX Runtime Web, for tests of exported web pages, where there is npm; elsewhere those tests are skipped.
+runtime: $(FULL)/.installed
+	@test -d $(FULL)/onnxruntime-web || { command -v npm >/dev/null \
+	  && version=$$($(FULL)/bin/python -c 'from prolip.export.web import VERSION; print(VERSION)') && cd $(FULL) \
+	  && npm pack --silent --cache npm onnxruntime-web@$$version >/dev/null && mkdir onnxruntime-web \
+	  && tar --extract --gzip --strip-components 2 --directory onnxruntime-web --file onnxruntime-web-$$version.tgz \
+	    package/dist/ort.wasm.bundle.min.mjs package/dist/ort-wasm-simd-threaded.wasm \
+	  && rm -r npm onnxruntime-web-$$version.tgz; } \
+	  || echo "no npm here: tests of exported web pages are skipped"
 
 format: $(FULL)/.installed
 	$(FULL)/bin/ruff check --fix .

@@ -150,8 +150,8 @@ def test_formats_are_what_export_writes(offline):
     text = offline.text(["red", "green"], ["a photo of a {}."])
     x = np.random.default_rng(0).normal(size=(4, offline.width)).astype(np.float32)
     task = Task(x, [0, 0, 1, 1], text, offline.head, offline.scale)
-    assert formats(methods.create("prolip", lam=1.0).fit(task), offline) == ("adapter", "onnx")
-    assert formats(methods.create("gda").fit(task), offline) == ("onnx",)
+    assert formats(methods.create("prolip", lam=1.0).fit(task), offline) == ("adapter", "onnx", "web")
+    assert formats(methods.create("gda").fit(task), offline) == ("onnx", "web")
 
 
 def test_names_are_text_on_the_page():

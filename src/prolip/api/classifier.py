@@ -520,13 +520,21 @@ class FewShotClassifier:
         *,
         force: bool = False,
         evaluation: dict[str, Any] | None = None,
+        runtime: str | Path | None = None,
+        single_file: bool = False,
+        base_url: str | None = None,
     ) -> list[str]:
-        """Export the adapted model to "hf", "open_clip", "adapter", "onnx", or several of them.
+        """Export the adapted model to "hf", "open_clip", "adapter", "onnx", "web", or several of them.
 
-        `evaluation`, from `evaluate`, replaces the held-out figures in the model card.
+        `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "web": `runtime`,
+        a folder with the package onnxruntime-web that the page uses instead of a CDN; `single_file` puts
+        everything into index.html; `base_url` is where the other files will be.
         """
+        from prolip.export.web import WebOptions
+
+        web = WebOptions.of(runtime, single_file, base_url)
         targets = [to] if isinstance(to, str) or to is None else list(to)
-        return saving.export(self._model(), path, targets, force=force, evaluation=evaluation)
+        return saving.export(self._model(), path, targets, force=force, evaluation=evaluation, web=web)
 
     @property
     def reading(self) -> ReadOptions:

@@ -25,6 +25,7 @@ from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base, remember
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
+from prolip.export.web import WebOptions
 
 _SAVED_NAMES = {"prompt_names": "spoken"}  # of fields of a recipe, in saved models
 
@@ -162,6 +163,7 @@ def export(
     *,
     force: bool = False,
     evaluation: dict[str, Any] | None = None,
+    web: WebOptions | None = None,
 ) -> list[str]:
     """Export the model, as `prolip.export.write.export` does; return the names of the files."""
     from prolip.export.write import export as write
@@ -174,7 +176,7 @@ def export(
     config = {**describe(model), "evaluation": evaluation}
     rejection = model.confidence.out_of_distribution
     place = as_path(path, "path")
-    return write(place, model.encoder, model.fitted, config, to, force=force, rejection=rejection)
+    return write(place, model.encoder, model.fitted, config, to, force=force, rejection=rejection, web=web)
 
 
 def _half(x: Array) -> Array:

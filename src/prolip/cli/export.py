@@ -8,7 +8,7 @@ from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_skipped, say
 from prolip.cli.parameters import PATH, FilePath, argument, command, flag, option
 
-FORMATS = ["hf", "open_clip", "adapter", "onnx"]
+FORMATS = ["hf", "open_clip", "adapter", "onnx", "web"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
 force = flag("--force", help="Write into a folder that has files, and replace those of the same names.")
 
@@ -20,6 +20,15 @@ force = flag("--force", help="Write into a folder that has files, and replace th
 @option(
     "--eval", "evaluate", type=PATH, metavar="DIR", help="Test images whose figures go into the model card."
 )
+@option(
+    "--runtime",
+    type=PATH,
+    metavar="DIR",
+    show_default="a CDN",
+    help="web: an unpacked package onnxruntime-web that the page uses.",
+)
+@flag("--single-file", help="web: put model and runtime into index.html, which opens from the disk.")
+@option("--base-url", metavar="URL", show_default="beside the page", help="web: where its files will be.")
 @force
 @options.device
 def export(
@@ -27,17 +36,24 @@ def export(
     to: tuple[str, ...],
     out: Path,
     evaluate: Path | None,
+    runtime: Path | None,
+    single_file: bool,
+    base_url: str | None,
     force: bool,
     device: str,
 ) -> None:
-    """Export a model to other libraries, with a model card.
+    """Export a model to other libraries or as a web page.
 
     $ prolip export my-model --to hf --to open_clip -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
+    $ prolip export my-model --to web -o site
     """
+    from prolip.api.save import export as export_model
+    from prolip.export.web import WebOptions
     from prolip.export.write import check_formats, check_request
 
     check_request(out, list(to), force)
+    web = WebOptions.of(runtime, single_file, base_url)
     clf = saved.load(options.ImageInput(device))
     check_formats(clf.fitted_, clf.model_.encoder, to)
     evaluation = None
@@ -45,7 +61,7 @@ def export(
         with bar("encoding") as progress:
             evaluation = clf.evaluate(str(evaluate), progress=progress)
     say("writing, and checking what was written ...")
-    _print_files(out, clf.export(out, list(to), force=force, evaluation=evaluation))
+    _print_files(out, export_model(clf.model_, out, to, force=force, evaluation=evaluation, web=web))
 
 
 @command("convert")

@@ -230,6 +230,15 @@ def programs(config: dict[str, Any], files: Collection[str], repository: str | N
         for file, title, program in sections
         if file in files
     }
+    if "index.html" in files:
+        found["index.html"] = (
+            "In a browser: `index.html` classifies photos and camera images, and sends nothing. "
+            + (
+                "Put the folder on any web host, or try it with `python -m http.server`."
+                if "classifier.onnx" in files
+                else "It needs no other file and opens from the disk."
+            )
+        )
     if config.get("sigmoid") and "config.json" in found:
         found["config.json"] += SIGMOID
     return list(found.values())

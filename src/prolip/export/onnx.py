@@ -78,14 +78,16 @@ def write_graphs(
     temperature: float,
     about: dict[str, Any],
     rejection: Rejection | None = None,
+    only_classifier: bool = False,
 ) -> None:
-    """Write the graphs that a fitted method supports into an existing folder."""
+    """Write the graphs that a fitted method supports into an existing folder, or classifier.onnx alone."""
     encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
     specs = [
-        classifier_spec(encoder, fitted, temperature, rejection, whole_image) for whole_image in (True, False)
+        classifier_spec(encoder, fitted, temperature, rejection, whole_image)
+        for whole_image in ([True] if only_classifier else [True, False])
     ]
-    if isinstance(fitted, Projected):
+    if isinstance(fitted, Projected) and not only_classifier:
         specs += _embedding_specs(encoder, fitted)
     with ExitStack() as towers:
         add_tower = _tower_writer(folder, encoder, specs, towers)
@@ -171,7 +173,10 @@ def _tower_writer(
     if not encoder.writes_graphs:
         from prolip.export.onnx_torch import traced_towers
 
-        inputs = {spec.tower: spec.inputs for spec in specs if not spec.is_whole_image}
+        inputs = {
+            spec.tower: {"pixels": _noise(encoder)} if spec.tower == "image" else spec.inputs
+            for spec in specs
+        }
         return towers.enter_context(traced_towers(folder, encoder, inputs))
 
     def add(graph: Graph, tower: str) -> str:

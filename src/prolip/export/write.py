@@ -15,10 +15,11 @@ from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES, require_library
 from prolip.export.fold import Folded, fold
+from prolip.export.web import WebOptions, write_page
 from prolip.io.onnx_graph import Graph
 from prolip.io.writing import check_place, follow, write_bytes, write_folder
 
-TARGETS = (*LIBRARIES, "adapter", "onnx")
+TARGETS = (*LIBRARIES, "adapter", "onnx", "web")
 
 
 def export(
@@ -30,13 +31,14 @@ def export(
     *,
     force: bool = False,
     rejection: Any = None,
+    web: WebOptions | None = None,
 ) -> list[str]:
     """Write an adapted model for other programs; return the names of the files.
 
     A folder that holds files is an error, unless `force`, which replaces those of the same names. `config` is
     the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are any of
-    "hf", "open_clip", "adapter" and "onnx"; several go into one folder. `rejection` decides which images are
-    out-of-distribution, if the model can.
+    "hf", "open_clip", "adapter", "onnx" and "web"; several go into one folder. `rejection` decides which
+    images are out-of-distribution, if the model can.
     """
     check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
@@ -54,7 +56,9 @@ def export(
             from prolip.export.adapter import write_adapter
 
             writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
-    if "onnx" in to:
+    if web is not None and "web" not in to:
+        raise UsageError('the runtime, a single file and the base URL are for to="web"')
+    if "onnx" in to or "web" in to:
         from prolip.export.onnx import write_graphs
 
         graph = {
@@ -62,7 +66,17 @@ def export(
             **{key: value for key, value in about.items() if key not in ("classes", "prolip")},
             "base_model": encoder.name, "fingerprint": encoder.fingerprint,
         }  # fmt: skip
-        writers.append(lambda folder: write_graphs(folder, encoder, fitted, temperature, graph, rejection))
+        whole = (encoder, fitted, temperature, graph, rejection)
+        writers.append(lambda folder: write_graphs(folder, *whole, only_classifier="onnx" not in to))
+    if "web" in to:
+        options = web or WebOptions()
+
+        def write_web(folder: Path) -> None:
+            write_page(folder, config["classes"], options)
+            if options.single_file and "onnx" not in to:
+                (folder / "classifier.onnx").unlink()
+
+        writers.append(write_web)
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -86,7 +100,7 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
     with suppress(UsageError):
         require_images(encoder, "an export")
         fitted.to_onnx(Graph(), "x")
-        found.append("onnx")
+        found += ["onnx", "web"]
     return tuple(found)
 
 
