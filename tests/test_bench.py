@@ -834,6 +834,7 @@ def test_a_gain_on_unfinished_lines_has_a_star():
     assert "left out" in compare(dataclasses.replace(whole, runs=runs)).notes[0]
 
 
+@pytest.mark.every_environment  # Parquet is an extra
 def test_every_run_is_a_row(tmp_path):
     found = ranked(lines=("prolip",))
     assert write_rows.write(found.rows(), tmp_path / "rows.csv") == 4
