@@ -12,6 +12,7 @@ from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, softmax, unit_rows
 from prolip.methods.anchored import Anchored
 from prolip.solvers import adam, exact, lam_value, path
+from prolip.solvers.adam import half
 from prolip.solvers.objective import ReducedObjective, cosine_loss, value_and_gradient
 from prolip.solvers.reduction import reduce
 from prolip.solvers.threads import Regime, choose_regime
@@ -333,3 +334,14 @@ def test_no_optimizer_finds_a_lower_point_nearby(n, classes, width, dim, log_lam
 def test_lists_are_welcome():
     task = Task([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[1.0, 0.2], [0.1, 1.0]])
     assert exact(task, 1.0).converged
+
+
+def test_half_rounds_as_a_cast_to_float16_does():
+    """Every float16 number, the middles between neighbours, their neighbours in float32, and beyond."""
+    exact = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middle = (exact[1:] + exact[:-1]) / 2
+    near = [np.nextafter(middle, np.float32(end)) for end in (0, 1e9)]
+    x = np.concatenate([exact, middle, *near, np.array([65519, 65520, 1e9, np.inf], np.float32)])
+    with np.errstate(over="ignore"):
+        for signed in (x, -x):
+            assert np.array_equal(half(signed), signed.astype(np.float16).astype(np.float32))

@@ -12,6 +12,12 @@ from prolip import methods
 from prolip.core import InputError
 from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
+from prolip.features import FeatureStore
+from prolip.research.catalogue import experiment
+from prolip.research.protocols.protocols import PROTOCOLS
+from prolip.research.running.encoded_file import read_encoded
+from prolip.research.running.plan import make_plan
+from prolip.research.running.prepare import prepare
 from prolip.research.towers import test_time
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from prolip.research.towers.test_time import adapt_images
@@ -110,6 +116,18 @@ def test_classifier_adapts_to_images(offline, photos, tmp_path):
     way = test_time.create("prolip", views=4, lr=0.0)
     still = adapt_images(clf.model_.encoder, clf.fitted_, test, way)  # no step: what the model says itself
     assert_close(still, clf.fitted_.logits(clf.features(test).features[0]), atol=1e-3, rtol=1e-3)
+
+
+def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(photos, tmp_path, monkeypatch):
+    """The ratio of the experiment `timing_test_time`, of two images."""
+    monkeypatch.setattr("prolip.research.protocols.protocols.TIMED_IMAGES", 2)
+    plan = make_plan(experiment("timing_test_time"), photos.parent, datasets=(photos.name,))
+    store = FeatureStore(tmp_path / "features")
+    seconds = {}
+    for job in prepare(plan, photos.parent, device="cpu", store=store):
+        source = read_encoded(job.files[0], "cpu")
+        seconds[job.run.line] = PROTOCOLS[job.run.protocol](source, job.run)["seconds"]
+    assert 0 < seconds["test_time"] < seconds["tpt"]
 
 
 def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch, capsys):
