@@ -45,8 +45,9 @@ def build(results: Results) -> Table:
     columns, rows = LAYOUTS[experiment.layout](results)
     title = f"{experiment.title} ({experiment.where})"
     against = results.against.label if results.against else ""
-    notes, unit = tuple(_notes(results, columns)), "s" if experiment.layout == "seconds" else "%"
-    return Table(title, tuple(columns), tuple(rows), notes, unit=unit, against=against)
+    notes = tuple(_notes(results, columns))
+    unit, digits = ("s", (4, 2)) if experiment.layout == "seconds" else ("%", ())
+    return Table(title, tuple(columns), tuple(rows), notes, unit, against, digits)
 
 
 def _notes(results: Results, columns: Sequence[str]) -> list[str]:
