@@ -49,6 +49,8 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
             pages = re.findall(r"^- \[(.+?)\]\(([\w/]+)\.md\)", section, re.MULTILINE)
             caption = section.partition("\n")[0]
             entries = "\n".join(f"{title} </{page}>" for title, page in pages)
+            if not pages:
+                continue
             text += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
     source[0] = text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from prolip.core.arrays import Array, as_features, as_labels, read_only, require
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,17 @@ class Task:
     text: Text
     head: Head | None = None
     scale: float = 100.0
+
+    if TYPE_CHECKING:  # what the constructor takes is wider than what the fields are
+
+        def __init__(
+            self,
+            x: ArrayLike,
+            y: ArrayLike,
+            text: Text | ArrayLike,
+            head: Head | None = None,
+            scale: float = 100.0,
+        ) -> None: ...
 
     def __repr__(self) -> str:
         size = f"{self.n} images of {self.classes} classes, {self.views} views"
