@@ -25,6 +25,10 @@ def hub(tmp_path, monkeypatch):
     (tmp_path / "hub").mkdir()
     with serving(tmp_path / "hub") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        # What the library makes of the variable when it is imported.
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)
+        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         yield hub
 
 

@@ -39,10 +39,18 @@ BOMB = """<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "
 <x:xmpmeta xmlns:x="adobe:ns:meta/">&b;&c;</x:xmpmeta>"""
 
 
-def photo(path, colour="red", seed=0, **options):
+def photo(path, colour="red", seed=0, xmp=None):
     path.parent.mkdir(parents=True, exist_ok=True)
-    blotch(COLOURS[colour], seed).convert("RGB").save(path, **options)
+    blotch(COLOURS[colour], seed).convert("RGB").save(path)
+    if xmp is not None:
+        add_segment(path, b"\xff\xe1", b"http://ns.adobe.com/xap/1.0/\0" + xmp)
     return path
+
+
+def add_segment(path, marker, payload):
+    """Put metadata into a JPEG."""
+    content = path.read_bytes()
+    path.write_bytes(content[:2] + marker + (len(payload) + 2).to_bytes(2, "big") + payload + content[2:])
 
 
 @pytest.mark.parametrize("name", PACKETS)
@@ -164,7 +172,7 @@ def test_keywords_are_labels(prolip, tmp_path):
     for colour in COLOURS:
         for i in range(3):
             packet = add_keyword(None, colour).replace(b"prolip:added", b"prolip:other")  # as if by others
-            image = photo(folder / f"{colour}{i}.jpg", colour, i, **({} if i else {"xmp": packet}))
+            image = photo(folder / f"{colour}{i}.jpg", colour, i, None if i else packet)
             if i:
                 image.with_name(f"{image.name}.xmp").write_bytes(packet)
     photo(folder / "none.jpg")
@@ -191,10 +199,7 @@ def test_keywords_of_iptc(tmp_path):
     word = "Küste".encode()
     record = b"\x1c\x02\x19" + len(word).to_bytes(2, "big") + word
     block = b"8BIM\x04\x04\x00\x00" + len(record).to_bytes(4, "big") + record + b"\0" * (len(record) % 2)
-    segment = b"Photoshop 3.0\x00" + block
-    content = image.read_bytes()
-    marker = b"\xff\xed" + (len(segment) + 2).to_bytes(2, "big") + segment
-    image.write_bytes(content[:2] + marker + content[2:])
+    add_segment(image, b"\xff\xed", b"Photoshop 3.0\x00" + block)
     with Image.open(image) as opened:
         opened.load()
     assert keywords_of(image) == ["Küste"]

@@ -21,6 +21,7 @@ from prolip.io.reading import Unreadable, open_regular, read_bytes
 from prolip.io.xmp import LIMIT, BadPacketError, keywords
 
 _IPTC_KEYWORDS = (2, 25)
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
 class KeywordWarning(UserWarning):
@@ -82,7 +83,9 @@ def _embedded(photo: Path) -> list[str]:
     try:
         with warnings.catch_warnings(), open_regular(photo) as file, Image.open(file) as image:
             warnings.simplefilter("ignore")  # a damaged one is reported when it is encoded
-            packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp")
+            segments = [data for kind, data in getattr(image, "applist", ()) if kind == "APP1"]  # of a JPEG
+            embedded = [data.removeprefix(_XMP) for data in segments if data.startswith(_XMP)]
+            packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b"".join(embedded[:1])
             words: Any = (IptcImagePlugin.getiptcinfo(image) or {}).get(_IPTC_KEYWORDS, [])
     except Exception:  # of whatever decoder
         return found
