@@ -56,7 +56,7 @@ def get(names: tuple[str, ...], yes: bool) -> None:
     """Download models, check their files, and measure how fast they run here.
 
     A download continues when a connection breaks; after Ctrl-C, files that are complete are not downloaded
-    again. They go to the cache of the Hugging Face hub; HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected.
+    again. They go to the cache of the Hugging Face hub, as HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE say.
 
     $ prolip models get clip
     """

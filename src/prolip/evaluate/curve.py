@@ -11,8 +11,8 @@ the usual form of learning curves. A few noisy points do not determine three num
 mean gain of this law to the held-out accuracy, with an interval that holds 90 % of the weight. The spread of
 a point includes the number of images behind it (binomial) and the variance between fits.
 
-On average more images do not make a fit worse. So a point that chance put above a later one is lowered to it,
-after the forecast: the curve does not fall, and still ends in the held-out accuracy.
+On average more images do not make a fit worse. Points are shown as they were measured; the line through them
+is their trend, the nearest values that do not fall.
 """
 
 import random
@@ -75,6 +75,15 @@ class Curve(Tabular):
         ahead = "".join(f", {f.accuracy:.3f} with {f.shots}" for f in self.forecasts)
         return f"Curve(accuracy {self.now.accuracy:.3f} with {self.now.shots} images per class{ahead})"
 
+    @property
+    def trend(self) -> list[float]:
+        """The values nearest to the points that do not fall; the last one is the held-out accuracy."""
+        from scipy.optimize import isotonic_regression
+
+        weights = [1 / max(point.spread, 1e-3) ** 2 for point in self.points[:-1]]
+        accuracies = [point.accuracy for point in self.points]
+        return isotonic_regression(accuracies, weights=[*weights, 1e9]).x.tolist()
+
     def rows(self) -> list[dict[str, Any]]:
         """Return measured points and forecasts, with 90 % intervals."""
         measured = []
@@ -94,7 +103,9 @@ class Curve(Tabular):
     def report(self) -> dict[str, Any]:
         """Return the curve as JSON; `gain` is relative to `now`."""
         return {
-            "points": [vars(point) for point in self.points],
+            "points": [
+                {**vars(point), "trend": value} for point, value in zip(self.points, self.trend, strict=True)
+            ],
             "now": vars(self.now),
             "forecasts": [{**vars(f), "gain": f.accuracy - self.now.accuracy} for f in self.forecasts],
         }
@@ -137,9 +148,7 @@ def learning_curve(
     accuracy = metrics.accuracy(held_out.logits, held_out.y)
     points.append(_point(round(task.shots), [accuracy], len(held_out)))
     now, forecasts = _forecasts(points, len(held_out))
-    lowest = np.minimum.accumulate([point.accuracy for point in reversed(points)])[::-1].tolist()
-    rising = [replace(point, accuracy=value) for point, value in zip(points, lowest, strict=True)]
-    return Curve(rising, now, forecasts)
+    return Curve(points, now, forecasts)
 
 
 def _forecasts(points: Sequence[CurvePoint], images: int) -> tuple[Forecast, list[Forecast]]:

@@ -62,8 +62,9 @@ def plot_curve(curve: Curve, axes: Any = None) -> Any:
         [p.shots for p in curve.points],
         [100 * p.accuracy for p in curve.points],
         yerr=[100 * p.spread for p in curve.points],
-        fmt="o-", color=BLUE, capsize=3, label="measured on the labelled images",
+        fmt="o", color=BLUE, capsize=3, label="measured on the labelled images",
     )  # fmt: skip
+    axes.plot([p.shots for p in curve.points], [100 * value for value in curve.trend], color=BLUE)
     axes.axvline(curve.now.shots, color="0.6", linewidth=1)
     axes.annotate(
         "now", (curve.now.shots, 1.0), xycoords=("data", "axes fraction"),

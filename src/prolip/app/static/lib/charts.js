@@ -80,26 +80,6 @@ class Plot {
   }
 }
 
-// The nearest values that do not fall, weighted by their standard errors; the last point is not moved.
-function rising(points) {
-  const weights = points.map((p) => 1 / Math.max(p.spread, 1e-3) ** 2);
-  weights[points.length - 1] = 1e9;
-  const mean = (from, to) => {
-    let [sum, total] = [0, 0];
-    for (let i = from; i <= to; i++) {
-      sum += weights[i] * points[i].accuracy;
-      total += weights[i];
-    }
-    return sum / total;
-  };
-  const places = [...points.keys()];
-  return places.map((i) =>
-    Math.max(
-      ...places.slice(0, i + 1).map((from) => Math.min(...places.slice(i).map((to) => mean(from, to)))),
-    ),
-  );
-}
-
 // Accuracy against images per class, measured (with standard errors) and forecast (with a 90 % interval).
 export function learningCurve({ points, now, forecasts }) {
   const ahead = [now, ...forecasts];
@@ -120,7 +100,7 @@ export function learningCurve({ points, now, forecasts }) {
       ahead.map((f) => [at(f), f.low]),
     ),
     plot.line(
-      rising(points).map((accuracy, i) => [at(points[i]), accuracy]),
+      points.map((p) => [at(p), p.trend]),
       "curve",
     ),
     plot.line(
