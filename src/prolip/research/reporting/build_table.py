@@ -311,12 +311,12 @@ def compare(results: Results) -> Table:
             else:
                 gaps = [a - b for a, b in zip(values, theirs, strict=True)]
                 found = Estimate.over(gaps)
-                p = float(wilcoxon(gaps).pvalue) if any(gaps) and len(gaps) > 1 else 1.0
+                p = None if len(gaps) < 2 else float(wilcoxon(gaps).pvalue) if any(gaps) else 1.0
                 better = Cell(float(sum(gap > 0 for gap in gaps)))
                 cells += [Cell(None, gain=found.mean, interval=found.interval), better, Cell(p)]
             rows.append(ResultRow(line.label, tuple(cells), results.group(model)))
         notes.append(
-            f"{results.group(model, f'{most} datasets')}; difference to {base.label}, ± half its 95 % "
+            f"{results.group(model, f'over {most} dataset' + 's' * (most > 1))}; difference to {base.label}, ± half its 95 % "
             "interval (Student's t over datasets); p of Wilcoxon's signed-rank test over datasets, "
             "two-sided, without a correction for several tests"
         )
