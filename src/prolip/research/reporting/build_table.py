@@ -317,8 +317,8 @@ def compare(results: Results) -> Table:
             rows.append(ResultRow(line.label, tuple(cells), results.group(model)))
         notes.append(
             f"{results.group(model, f'over {most} dataset' + 's' * (most > 1))}; difference to {base.label}, "
-            "± half its 95 % interval (Student's t over datasets); p of Wilcoxon's signed-rank test over datasets, "
-            "two-sided, without a correction for several tests"
+            "± half its 95 % interval (Student's t over datasets); p of Wilcoxon's signed-rank "
+            "test over datasets, two-sided, without a correction for several tests"
         )
     columns = {"mean": 2, ECE: 2, "rank": 2, "difference": 2, "better on": 0, "p": 4}
     title = f"{experiment.title} ({experiment.where}): lines over datasets"
