@@ -5,6 +5,7 @@
 # make verify print every method beside an independent computation of the same thing
 # make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
 # make verify-clip  check the cut of a real CLIP tower, which it downloads
+# make coverage  the light tests, and what lines and branches of the code they reach
 # make docs   build the documentation in build/docs
 # make dist   build wheel and sdist in dist/, check them, install each in a new environment and try it
 # make clean  remove the environments
@@ -21,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test setup lint light full verify clip verify-clip chromium runtime format clean
+.PHONY: demo test setup lint light full coverage verify clip verify-clip chromium runtime format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
@@ -50,6 +51,10 @@ full: $(FULL)/.installed chromium runtime
 
 test-slow: $(LIGHT)/.test
 	$(LIGHT)/bin/pytest -n 2 -m "slow and not extras"
+
+# A sixth slower than `light`. The file of results is outside the clone, where tests may not write.
+coverage: $(LIGHT)/.test
+	COVERAGE_FILE=$$(mktemp -d)/coverage $(LIGHT)/bin/pytest -n 2 $(ORDER) -m "not extras" --cov --cov-report=term $(COVERAGE)
 
 verify: $(FULL)/.installed
 	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)
