@@ -375,7 +375,13 @@ def without_table(path: Path) -> None:
     execute(path, "DROP TABLE features")
 
 
-@pytest.mark.parametrize("damage", [truncate, scribble, foreign, without_table])
+def with_endless_view(path: Path) -> None:
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    view = f"CREATE VIEW features AS {numbers} SELECT 'x' space, i key, 0 view, i \"values\", 0 crc FROM n"
+    execute(path, "DROP TABLE features", view)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, foreign, without_table, with_endless_view])
 def test_a_damaged_file_is_told_once_set_aside_and_encoded_again(photos, store, damage):
     good = extract(Fake(), photos, store=store)
     damage(file_of(store))

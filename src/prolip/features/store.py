@@ -169,6 +169,8 @@ class FeatureStore:
                     raise sqlite3.DatabaseError(f"its version is {version}")
                 if not version:
                     table.executescript(_SCHEMA)
+                if table.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone():
+                    raise sqlite3.DatabaseError("it has views or triggers, which run by themselves")
             except BaseException:
                 table.close()
                 raise
