@@ -81,12 +81,13 @@ def unit_rows(x: Array, eps: float = 1e-12) -> Array:
 
 def row_lengths(x: Array) -> Array:
     """Return the lengths [.., 1] of rows [.., D]."""
-    return np.sqrt(np.einsum("...d,...d->...", x, x))[..., None]
+    lengths: Array = np.sqrt(np.einsum("...d,...d->...", x, x))[..., None]
+    return lengths
 
 
 def softmax(logits: Array) -> Array:
     """Return probabilities along the last axis."""
-    p = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p: Array = np.exp(logits - logits.max(axis=-1, keepdims=True))
     p /= p.sum(axis=-1, keepdims=True)
     return p
 
@@ -94,7 +95,8 @@ def softmax(logits: Array) -> Array:
 def log_softmax(logits: Array) -> Array:
     """Return logarithms of probabilities along the last axis."""
     z = logits - logits.max(axis=-1, keepdims=True)
-    return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+    log_p: Array = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+    return log_p
 
 
 def cross_entropy(logits: Array, y: Array) -> Array:

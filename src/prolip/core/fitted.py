@@ -95,7 +95,8 @@ class Fitted(Described, ABC):
 
     def predict(self, x: Any) -> Array:
         """The most probable class [m] of features x [m, Do], by its place in `text`."""
-        return self.logits(x).argmax(axis=1)
+        best: Array = self.logits(x).argmax(axis=1)
+        return best
 
     def proba(self, x: Any) -> Array:
         """Probabilities [m, K] of the classes for features x [m, Do]."""
@@ -146,7 +147,8 @@ class Projected(Fitted):
     def logits(self, x: Any) -> Array:
         """Cosines with the text rows, times the scale, [m, K]."""
         z = self.embed(x)
-        return self.scale * z @ self.text.rows.astype(z.dtype, copy=False).T
+        logits: Array = self.scale * z @ self.text.rows.astype(z.dtype, copy=False).T
+        return logits
 
     def embed_to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `embed` computes to a graph."""

@@ -72,8 +72,10 @@ class Head:
     def __call__(self, x: Array) -> Array:
         """Embeddings v [.., D] of features x [.., width], not normalised."""
         inputs, fixed = self.split(x)
-        v = inputs @ self.weight.astype(inputs.dtype, copy=False)
-        return v if fixed is None else v + fixed.astype(v.dtype, copy=False)
+        v: Array = inputs @ self.weight.astype(inputs.dtype, copy=False)
+        if fixed is not None:
+            v = v + fixed.astype(v.dtype, copy=False)
+        return v
 
     def with_weight(self, weight: Array) -> Head:
         """The same head around another matrix."""

@@ -144,7 +144,8 @@ def _shade(rng: np.random.Generator, size: int) -> np.ndarray:
     """Return light from one side, [S, S, 1] around 1."""
     y, x = np.mgrid[:size, :size] / size - 0.5
     angle = rng.uniform(0, 2 * np.pi)
-    return 1 + (rng.uniform(0, 0.6) * (np.cos(angle) * x + np.sin(angle) * y))[..., None]
+    shade: np.ndarray = 1 + (rng.uniform(0, 0.6) * (np.cos(angle) * x + np.sin(angle) * y))[..., None]
+    return shade
 
 
 def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

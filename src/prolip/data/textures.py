@@ -58,7 +58,8 @@ def _woven(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray
     across, along = np.where(over, v % 1, u % 1) - 0.5, np.where(over, u % 1, v % 1) - 0.5
     thread = np.sqrt((1 - (2.2 * across) ** 2).clip(0, 1)) * (1 - 2.2 * along**2)
     fibres = 0.85 + 0.15 * np.sin(2 * np.pi * 4 * across)
-    return thread * fibres * np.where(over, 1.0, rng.uniform(0.5, 1.0))
+    weave: np.ndarray = thread * fibres * np.where(over, 1.0, rng.uniform(0.5, 1.0))
+    return weave
 
 
 def _cracked(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -72,7 +73,8 @@ def _cracked(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarr
     near = np.partition(away, 1, axis=2)
     gap = near[..., 1] - near[..., 0]
     shade = 0.75 + 0.25 * (seeds[away.argmin(axis=2), 0] * 7.3 % 1)
-    return _edge(gap - rng.uniform(1.5, 4.0), 1.0) * shade
+    cells: np.ndarray = _edge(gap - rng.uniform(1.5, 4.0), 1.0) * shade
+    return cells
 
 
 def _spiralled(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -82,7 +82,8 @@ class Curve(Tabular):
 
         weights = [1 / max(point.spread, 1e-3) ** 2 for point in self.points[:-1]]
         accuracies = [point.accuracy for point in self.points]
-        return isotonic_regression(accuracies, weights=[*weights, 1e9]).x.tolist()
+        fitted: list[float] = isotonic_regression(accuracies, weights=[*weights, 1e9]).x.tolist()
+        return fitted
 
     def rows(self) -> list[dict[str, Any]]:
         """Return measured points and forecasts, with 90 % intervals."""

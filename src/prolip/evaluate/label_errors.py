@@ -48,7 +48,8 @@ def find_label_errors(
 def label_posterior(probabilities: Array, x: Array, y: Array) -> Array:
     """Compute P [n, K] from held-out probabilities [n, K], features [n, Do] and labels [n]."""
     joint = probabilities.astype(np.float64) * _votes(x, y, probabilities.shape[1])
-    return joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    posterior: Array = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+    return posterior
 
 
 def _votes(x: Array, y: Array, classes: int) -> Array:
@@ -61,4 +62,5 @@ def _votes(x: Array, y: Array, classes: int) -> Array:
         own = np.arange(weights.shape[1])
         weights[start + own, own] = 0.0
         votes[start : start + BLOCK_ROWS] = one_hot_sum(weights, y, classes).T
-    return votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-300)
+    shares: Array = votes / np.maximum(votes.sum(axis=1, keepdims=True), 1e-300)
+    return shares

@@ -38,7 +38,8 @@ def f1_scores(counts: Array) -> Array:
     """
     hits, labels, predictions = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
     with np.errstate(invalid="ignore"):
-        return 2 * hits / (labels + predictions)
+        f1: Array = 2 * hits / (labels + predictions)
+        return f1
 
 
 def macro_f1(counts: Array) -> float:

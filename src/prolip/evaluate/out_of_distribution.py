@@ -50,7 +50,8 @@ class OutOfDistribution:
 
     def score(self, x: Any, head: Head) -> Array:
         """Score features [n, width] of this head, [n]."""
-        return (_directions(as_features(x, "features"), head) @ self.means.T).max(axis=1)
+        scores: Array = (_directions(as_features(x, "features"), head) @ self.means.T).max(axis=1)
+        return scores
 
     def threshold(self, false_reject: float = FALSE_REJECT, false_accept: float | None = None) -> float:
         """Return the score below which images are rejected.
@@ -79,7 +80,8 @@ class OutOfDistribution:
         """
         known = np.abs(self.means).sum(axis=1) > 0
         limit = self.threshold() if threshold is None else threshold
-        return (self.score(x, head) < limit) & known[best]
+        rejected: Array = (self.score(x, head) < limit) & known[best]
+        return rejected
 
     def to_onnx(self, graph: Graph, x: str, head: Head, best: str) -> str:
         """Add `reject` at the default threshold to a graph; return the name of its output, bool [m]."""

@@ -76,7 +76,8 @@ class Axes:
         """Return coordinates f [n, r] of inputs [n, Do]."""
         x = x.astype(np.float32, copy=False)
         lengths = np.sqrt(np.einsum("nd,nd->n", x, x))
-        return parallel_matmul(x, self.axes) / np.maximum(lengths, 1e-30)[:, None] - self.mean @ self.axes
+        f: Array = parallel_matmul(x, self.axes) / np.maximum(lengths, 1e-30)[:, None] - self.mean @ self.axes
+        return f
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,8 @@ class _Means:
 
 def _shares(parts: Array) -> Array:
     counts = parts.sum(axis=0)
-    return (counts / counts.sum() + UNIFORM / len(counts)) / (1 + UNIFORM)
+    shares: Array = (counts / counts.sum() + UNIFORM / len(counts)) / (1 + UNIFORM)
+    return shares
 
 
 def _by_shares(own: Array, weights: Array) -> Array:

@@ -215,7 +215,8 @@ def read_array(path: Path, mapped: bool = False) -> Array:
             file.seek(0)
             return _load(file, path)
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
     except (ValueError, OSError) as error:
         raise Unreadable(path, str(error)) from error
 

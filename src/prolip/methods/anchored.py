@@ -219,12 +219,14 @@ class Anchored(Method):
 
 def text_weight(problem: Problem) -> float:
     """Return b of a problem, by its formula."""
-    return TEXT_SHARE * problem.likeliest_scale() / problem.task.shots**SHARE_DECAY
+    b: float = TEXT_SHARE * problem.likeliest_scale() / problem.task.shots**SHARE_DECAY
+    return b
 
 
 def penalty(task: Task) -> float:
     """Return lam of a task, by its formula."""
-    return task.classes**CLASSES_POWER / (2 * PRIOR_VARIANCE * task.n)
+    lam: float = task.classes**CLASSES_POWER / (2 * PRIOR_VARIANCE * task.n)
+    return lam
 
 
 def own_scale(b: float, lengths: Array) -> float:
@@ -304,7 +306,8 @@ def hold_out(problem: Problem, fold: Array, choice: Choice, lam: float) -> Choic
 def _log_likelihoods(logits: Array, y: Array) -> Array:
     """Log-likelihoods [m] of logits [V, m, K], mean over views."""
     labels = np.broadcast_to(y, logits.shape[:2])[..., None]
-    return np.take_along_axis(log_softmax(logits), labels, axis=2)[..., 0].mean(axis=0)
+    means: Array = np.take_along_axis(log_softmax(logits), labels, axis=2)[..., 0].mean(axis=0)
+    return means
 
 
 def _likeliest_factor(logits: Array, y: Array) -> float:
@@ -392,12 +395,13 @@ class Problem:
         """W [Do, D] of C [Do, K]."""
         w0 = self.task.linear.weight
         step = self.feature_weights[:, None] * (coefficients @ self.u)
-        return (w0 + (self.c / b) * (step / self.s) @ self.v.T).astype(w0.dtype)
+        weight: Array = (w0 + (self.c / b) * (step / self.s) @ self.v.T).astype(w0.dtype)
+        return weight
 
 
 def _feature_weights(f: Array) -> Array:
     """The diagonal of E [Do] for unit rows f [n, Do]."""
     squares = np.einsum("nd,nd->d", f, f, dtype=np.float64) / len(f)
     variances = np.maximum(squares - np.square(f.mean(axis=0, dtype=np.float64)), 0)
-    weights = (variances + variances.mean() + 1e-12) ** (-VARIANCE_SCALING_POWER / 2)
+    weights: Array = (variances + variances.mean() + 1e-12) ** (-VARIANCE_SCALING_POWER / 2)
     return (weights / math.sqrt(squares @ np.square(weights))).astype(np.float32)

@@ -27,7 +27,8 @@ def unit_features(head: Head, x: Any, space: str = "embedding") -> Array:
 
 def products(f: Array, rows: Array) -> Array:
     """The product f T' [.., K], in the precision of f."""
-    return f @ rows.astype(f.dtype, copy=False).T
+    scores: Array = f @ rows.astype(f.dtype, copy=False).T
+    return scores
 
 
 def _float32(**named: Array | None) -> dict[str, Array]:
@@ -50,7 +51,8 @@ class LinearClassifier(Fitted):
     def logits(self, x: Any) -> Array:
         """Scores [m, K] of the linear map."""
         f = unit_features(self.head, x, self.space)
-        return products(f, self.weight) + self.bias.astype(f.dtype, copy=False)
+        logits: Array = products(f, self.weight) + self.bias.astype(f.dtype, copy=False)
+        return logits
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
@@ -133,7 +135,8 @@ def by_class(near: Array, labels: Array, classes: int) -> Array:
     values = csr_array(
         (np.ones(len(labels), near.dtype), (labels, np.arange(len(labels)))), (classes, len(labels))
     )
-    return (values @ near).T
+    sums: Array = (values @ near).T
+    return sums
 
 
 @register

@@ -219,7 +219,8 @@ class Combined(Fitted):
     def logits(self, x: Any) -> Array:
         """The weighted sum of the parts' scores, [m, K]."""
         scores = [weight * part.logits(x) for weight, part in zip(self.weights, self.parts, strict=True)]
-        return np.sum(scores, axis=0)
+        total: Array = np.sum(scores, axis=0)
+        return total
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""

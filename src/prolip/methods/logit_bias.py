@@ -23,10 +23,11 @@ import numpy as np
 from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
+from prolip.io.environment import cores
 from prolip.methods.base import Method, Progress
 from prolip.solvers.adam import Steps
 from prolip.solvers.softmax_loss import softmax_loss
-from prolip.solvers.threads import cores, parallel_for, split_range
+from prolip.solvers.threads import parallel_for, split_range
 
 # Rows x classes that are worth waking a thread for, and at most so many chunks, as each repeats what does not
 # depend on its rows. How a problem is split depends on its size alone: any number of cores adds up alike.
@@ -66,7 +67,8 @@ def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
 
     def pullback(slope: Array) -> Array:
         along = np.einsum("...d,...d->...", unit, slope)[..., None]
-        return (slope - unit * along) / lengths
+        gradient: Array = (slope - unit * along) / lengths
+        return gradient
 
     return unit, pullback
 

@@ -93,7 +93,8 @@ class Point:
 
     def weight(self, texts: Array) -> Array:
         """Class rows [K, D] of both parts together."""
-        return self.w + self.alpha[:, None] * texts.astype(self.w.dtype, copy=False)
+        rows: Array = self.w + self.alpha[:, None] * texts.astype(self.w.dtype, copy=False)
+        return rows
 
 
 def _accuracy(point: Point, validation: Task) -> float:

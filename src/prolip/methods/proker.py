@@ -183,7 +183,8 @@ class KernelClassifier(Fitted):
         f = unit_features(self.head, x)
         near = affinity(f, self.keys, self.beta)  # [n, m]
         added = near.T @ self.coefficients.astype(f.dtype, copy=False)
-        return self.scale * (products(f, self.text.rows) + added)
+        logits: Array = self.scale * (products(f, self.text.rows) + added)
+        return logits
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""

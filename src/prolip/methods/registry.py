@@ -222,7 +222,7 @@ def _places_in(value: Any) -> Iterator[str]:
             yield from _places_in(item)
 
 
-def _find(table: dict[str, Any], name: str) -> Any:
+def _find(table: dict[str, type[Kind]], name: str) -> type[Kind] | None:
     """Look a name up; where it is not known yet, import the module of that name, then all of a package."""
     if name not in table and re.fullmatch(r"\w+", name):
         module = f"{PACKAGES[0]}.{name}"

@@ -304,7 +304,8 @@ def count_by_alpha(ahead: Array, cached: Array, y: Array, alphas: Sequence[float
     most = np.where(gain < 0, turn, np.inf).min(axis=1)
     least[((gain == 0) & (ahead <= 0)).any(axis=1)] = np.inf
     tried = np.array(alphas)[:, None]
-    return ((least < tried) & (tried < most)).sum(axis=1)
+    counts: Array = ((least < tried) & (tried < most)).sum(axis=1)
+    return counts
 
 
 def search_values(largest: float, count: int) -> tuple[float, ...]:

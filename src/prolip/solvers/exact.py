@@ -151,4 +151,5 @@ def _inverse(a: Array) -> Array:
 
     getrf, getri = get_lapack_funcs(("getrf", "getri"), (a,))
     lu, pivots, _ = getrf(a.T, overwrite_a=True)  # LAPACK reads columns: a transposed view needs no copy
-    return getri(lu, pivots, lwork=64 * len(a), overwrite_lu=True)[0].T
+    inverse: Array = getri(lu, pivots, lwork=64 * len(a), overwrite_lu=True)[0].T
+    return inverse

@@ -55,7 +55,7 @@ class Reduction:
     @property
     def by_rows(self) -> bool:
         """Whether this is case (A): no more rows than columns."""
-        return len(self.inputs) <= self.inputs.shape[1]
+        return bool(len(self.inputs) <= self.inputs.shape[1])
 
     @cached_property
     def gram(self) -> Array:

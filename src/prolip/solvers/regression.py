@@ -133,7 +133,7 @@ class SoftmaxRegression:
         return weight.astype(self.f.dtype), bias.astype(self.f.dtype)
 
     def _scores(self, rows: slice, flat: Array) -> Array:
-        own = (self.factor[rows] @ flat).astype(self.regime.sums, copy=False)
+        own: Array = (self.factor[rows] @ flat).astype(self.regime.sums, copy=False)
         own = own.reshape(-1, *self.shape[1:])
         if self.basis is not None:
             own = own @ self.basis.T
