@@ -14,7 +14,7 @@ from pictures import COLOURS, blotch
 
 CONTRACTS = json.loads((Path(__file__).parent / "contracts.json").read_text())
 # Objects whose keys are names of the user's, or depend on the method.
-OPEN = {"sorted", "left_out", "options", "config", "descriptions", "spoken", "files"}
+OPEN = {"sorted", "tagged", "left_out", "options", "config", "descriptions", "spoken", "files"}
 
 
 def keys(value):
@@ -33,6 +33,8 @@ COMMANDS = {
     "predict": "predict MODEL PHOTOS/test --top 2 --reject",
     "predict --out": "predict MODEL PHOTOS/test --out predictions.csv --transductive",
     "predict --sort-into": "predict MODEL PHOTOS/test --sort-into sorted",
+    "predict --tag": "predict MODEL PHOTOS/test --tag",
+    "predict --tag --undo": "predict MODEL PHOTOS/test --tag --undo",
     "report": "report MODEL -o report.html",
     "compare": "compare PHOTOS --method zero_shot",
     "check": "check PHOTOS --report check.html --out check.csv",

@@ -12,6 +12,7 @@ from hub_server import OWNER, TOKEN, serving
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.core import ModelError, UsageError
+from test_contracts import CONTRACTS, keys
 
 # The hub's library calls its own HTTP client in a way that the client advises against.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -142,5 +143,6 @@ def test_the_command(hub, token, prolip, colour_model):
     code, out, err = prolip("push", "model", "me/colours", "--json")
     assert code == 0, err
     assert json.loads(out) == {"repository": f"{hub.address}/me/colours"}
+    assert keys(json.loads(out)) == CONTRACTS["push"]
     assert hub.visibility == {"me/colours": "private"}
     assert prolip("push", "model", "me/colours")[0] == 2

@@ -524,8 +524,9 @@ class FewShotClassifier:
         single_file: bool = False,
         base_url: str | None = None,
     ) -> list[str]:
-        """Export the adapted model to "hf", "open_clip", "adapter", "onnx", "web", or several of them.
+        """Export the adapted model for other programs.
 
+        `to` is "hf", "open_clip", "adapter", "onnx", "transformersjs", "web", or several of them.
         `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "web": `runtime`,
         a folder with the package onnxruntime-web that the page uses instead of a CDN; `single_file` puts
         everything into index.html; `base_url` is where the other files will be.

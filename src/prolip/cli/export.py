@@ -8,7 +8,7 @@ from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_skipped, say
 from prolip.cli.parameters import PATH, FilePath, argument, command, flag, option
 
-FORMATS = ["hf", "open_clip", "adapter", "onnx", "web"]
+FORMATS = ["hf", "open_clip", "adapter", "onnx", "transformersjs", "web"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
 force = flag("--force", help="Write into a folder that has files, and replace those of the same names.")
 
@@ -46,6 +46,7 @@ def export(
 
     $ prolip export my-model --to hf --to open_clip -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
+    $ prolip export my-model --to transformersjs -o my-clip-js
     $ prolip export my-model --to web -o site
     """
     from prolip.api.save import export as export_model

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Encoder(ABC):
     licence: str | None = None  # of the weights, where it is known
     revision: str | None = None  # of the weights, where their source has revisions
     black_box_reason: str | None = None  # why the head is not part of the model, where it is not
+    files: Mapping[str, Path] | None = None  # of a model of ONNX graphs, by their names in its folder
     library: str | None = None  # "hf" or "open_clip", where the model can be written as its checkpoint
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
     batch_size: int = 32

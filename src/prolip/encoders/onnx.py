@@ -129,7 +129,7 @@ class OnnxEncoder(Encoder):
             self._tokenizer = Tokenizer(paths[files.tokenizer], words, kind, _context(config, kind))
         digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
         self.fingerprint = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
-        self.name, self.licence, self.revision = name, licence, revision
+        self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
         self.scale = SCALES[kind] if scale is None else scale
         self.graph_tolerance = GRAPH_TOLERANCE[precision]
         self.preprocess = _preprocess(processor, kind, name)
@@ -179,6 +179,17 @@ class OnnxEncoder(Encoder):
     def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
         """Add the text tower to a graph, likewise; its inputs have the tower's own names."""
         return self._text.features_to_onnx(graph, next(iter(tokens)))
+
+    def tower_to_onnx(self, graph: Graph, tower: str) -> tuple[str, tuple[str, ...]]:
+        """Add the "image" or "text" tower to a graph that may have both, with transformers' names of inputs.
+
+        Returns the name of the features, and the inputs: pixel_values as float32, tokens as int64.
+        """
+        if tower == "image":
+            return self._image.to_onnx(graph, ["pixel_values"]), ("pixel_values",)
+        mask = "attention_mask"
+        names = tuple(name if name == mask else "input_ids" for name in self._text.inputs)
+        return self._text.to_onnx(graph, names), names
 
     def _pixels(self, pixels: Array) -> Array:
         return self.preprocess.normalise_arrays(pixels)
@@ -246,12 +257,20 @@ class Tower:
             return projection.head, None
         return Head.identity(whole.shape[1]), f"its projection gives other embeddings (cosine {cosine:.4f})"
 
-    def features_to_onnx(self, graph: Graph, batch: str) -> str:
+    def to_onnx(self, graph: Graph, names: Sequence[str]) -> str:
+        """Add the tower to a graph that has inputs of these names; returns the name of the features."""
+        prefix = f"{names[0]}/"
+        for own, name in zip(self.inputs, names, strict=True):
+            dtype = np.dtype(_NUMPY[self._session.inputs[own].type])
+            graph.cast(name, dtype.name, output=prefix + own)
+        return self.features_to_onnx(graph, names[0], prefix)
+
+    def features_to_onnx(self, graph: Graph, batch: str, prefix: str = "") -> str:
         """Add what makes features [B, width] of the tower's values; `batch` is a value of B rows."""
-        graph.include(_read_graph(self._path), self._features)
+        graph.include(_read_graph(self._path), self._features, prefix)
         count = graph.node("Slice", graph.node("Shape", batch), np.array([0]), np.array([1]))
         rows = []
-        for name in self._features:
+        for name in (prefix + each for each in self._features):
             width = graph.node("Slice", graph.node("Shape", name), np.array([-1]), np.array([2**31]))
             any_number = np.array([-1])
             order = (any_number, count, width) if self._tokens_first else (count, any_number, width)

@@ -38,7 +38,11 @@ def model_card(
 
 def _front_matter(config: dict[str, Any], files: Collection[str], name: str) -> str:
     """Return the metadata that model hubs read: YAML, whose values are written as JSON."""
-    libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
+    libraries = {
+        "onnx/model.onnx": "transformers.js",
+        "config.json": "transformers",
+        "open_clip_config.json": "open_clip",
+    }
     library = next((name for file, name in libraries.items() if file in files), "prolip")
     task = "image-classification" if library == "prolip" else "zero-shot-image-classification"
     lines = [f"library_name: {library}", f"pipeline_tag: {task}", *_licence(config.get("licence"))]
@@ -224,12 +228,14 @@ def programs(config: dict[str, Any], files: Collection[str], repository: str | N
     load = f"from_pretrained({_json(repository)})" if repository else 'load("path/to/this/folder")'
     values = {"labels": labels, "template": template, "load": load}
     text = Path(__file__).with_name("card_programs.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (\S+): ([^\n]*)\n\n(```python\n.*?\n```)$", text, re.MULTILINE | re.DOTALL)
+    sections = re.findall(r"^## (\S+): ([^\n]*)\n\n(```\w+\n.*?\n```)$", text, re.MULTILINE | re.DOTALL)
     found = {
         file: f"With {title}:\n\n{Template(program).substitute(values)}"
         for file, title, program in sections
         if file in files
     }
+    if "onnx/model.onnx" in files:
+        found.pop("config.json", None)  # its weights are graphs, which transformers does not read
     if "index.html" in files:
         found["index.html"] = (
             "In a browser: `index.html` classifies photos and camera images, and sends nothing. "

@@ -49,6 +49,12 @@ class Checkpoint:
 def require_library(encoder: Encoder) -> str:
     """Return the library that an encoder is a model of; refuse one that has none."""
     if encoder.library is None:
+        if encoder.files is not None:
+            raise ModelError(
+                f"{encoder.name} is made of ONNX graphs, without weights for transformers or open_clip: fit "
+                'on its float32 graphs (NAME@fp32), export to="adapter", load the same model in either '
+                "library, and call prolip.export.apply_adapter(model, folder)"
+            )
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
             'export it to="onnx" or to="adapter"'

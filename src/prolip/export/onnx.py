@@ -15,7 +15,7 @@ it is accepted. A method without an embedding of its own has only the classifier
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from prolip.io.onnx_graph import Graph, Values
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
-_PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
+PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
 _RESIZED = 0.01  # largest difference of a probability where the graph resizes, too
 
 
@@ -100,7 +100,7 @@ def classifier_spec(
     encoder: Encoder, fitted: Fitted, temperature: float, rejection: Rejection | None, whole_image: bool
 ) -> GraphSpec:
     """Describe the classifier of a whole image, or of a batch of pixels."""
-    pixels = _noise(encoder)
+    pixels = noise_pixels(encoder)
     image = np.asarray(Image.fromarray(pixels[0]).resize((171, 387), Image.Resampling.BICUBIC))
     if whole_image:
         pixels = encoder.preprocess.centre(Image.fromarray(image))[None]
@@ -139,8 +139,8 @@ def classifier_spec(
 
 
 def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
-    pixels, tokens = _noise(encoder), encoder.token_arrays(_PROMPTS)
-    rows = unit_rows(encoder.text_head(encoder.encode_text(_PROMPTS)))
+    pixels, tokens = noise_pixels(encoder), encoder.token_arrays(PROMPTS)
+    rows = unit_rows(encoder.text_head(encoder.encode_text(PROMPTS)))
 
     def image_embeds(graph: Graph, x: str) -> None:
         graph.node("Identity", fitted.embed_to_onnx(graph, x), output="image_embeds")
@@ -158,7 +158,8 @@ def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
     ]
 
 
-def _noise(encoder: Encoder) -> Array:
+def noise_pixels(encoder: Encoder) -> Array:
+    """Return two images of noise, to compare a graph with its model on."""
     size = encoder.preprocess.size
     return np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
 
@@ -174,7 +175,7 @@ def _tower_writer(
         from prolip.export.onnx_torch import traced_towers
 
         inputs = {
-            spec.tower: {"pixels": _noise(encoder)} if spec.tower == "image" else spec.inputs
+            spec.tower: {"pixels": noise_pixels(encoder)} if spec.tower == "image" else spec.inputs
             for spec in specs
         }
         return towers.enter_context(traced_towers(folder, encoder, inputs))
@@ -200,18 +201,29 @@ def _written(
 
 def check_graph(path: Path, spec: GraphSpec) -> None:
     """Run a graph on an image, or on batches of one and of three; reject one that computes something else."""
+    (output,) = [name for name, (dtype, _) in spec.outputs.items() if dtype == "float32"]
+    places: list[Any] = [...] if spec.is_whole_image else [[0], [1, 0, 1]]
+    batches = [{name: array[rows] for name, array in spec.inputs.items()} for rows in places]
+    for rows, (found,) in zip(places, run_graph(path, batches, [output]), strict=True):
+        require_close(path, found, spec.expected[rows], spec.tolerance)
+
+
+def run_graph(
+    path: Path, batches: Sequence[Mapping[str, Array]], outputs: Sequence[str]
+) -> list[list[Array]]:
+    """Return some outputs of a graph for each batch of inputs."""
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    (output,) = [name for name, (dtype, _) in spec.outputs.items() if dtype == "float32"]
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        batches = [
-            (rows, session.run([output], {name: array[rows] for name, array in spec.inputs.items()})[0])
-            for rows in ([...] if spec.is_whole_image else [[0], [1, 0, 1]])
-        ]
+        return [session.run(list(outputs), dict(batch)) for batch in batches]
     except Exception as failure:  # onnxruntime's errors have no base of their own
         raise ModelError(f"the graph {path.name} does not run: {first_line(failure)}") from failure
-    error = max(float(np.abs(found - spec.expected[rows]).max()) for rows, found in batches)
-    if not error <= spec.tolerance:
+
+
+def require_close(path: Path, found: Array, expected: Array, tolerance: float) -> None:
+    """Reject a graph that computes something else than the model."""
+    error = float(np.abs(found - expected).max())
+    if not error <= tolerance:
         raise ModelError(f"the graph {path.name} differs from the model by {error:.1e}: it is not written")

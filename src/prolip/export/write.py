@@ -15,11 +15,12 @@ from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES, require_library
 from prolip.export.fold import Folded, fold
+from prolip.export.transformersjs import require_files, write_transformersjs
 from prolip.export.web import WebOptions, write_page
 from prolip.io.onnx_graph import Graph
 from prolip.io.writing import check_place, follow, write_bytes, write_folder
 
-TARGETS = (*LIBRARIES, "adapter", "onnx", "web")
+TARGETS = (*LIBRARIES, "adapter", "onnx", "transformersjs", "web")
 
 
 def export(
@@ -36,9 +37,9 @@ def export(
     """Write an adapted model for other programs; return the names of the files.
 
     A folder that holds files is an error, unless `force`, which replaces those of the same names. `config` is
-    the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are any of
-    "hf", "open_clip", "adapter", "onnx" and "web"; several go into one folder. `rejection` decides which
-    images are out-of-distribution, if the model can.
+    the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are some of
+    `TARGETS`; several go into one folder. `rejection` decides which images are out-of-distribution, if the
+    model can.
     """
     check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
@@ -48,7 +49,7 @@ def export(
     }
     writers: list[Callable[[Path], None]] = []
     libraries = [target for target in LIBRARIES if target in to]
-    if libraries or "adapter" in to:
+    if libraries or "adapter" in to or "transformersjs" in to:
         folded = fold(fitted, encoder, temperature)
         changes = encoder.folded(folded.head, folded.text_head, folded.scale)
         writers += [_checkpoint_writer(encoder, library, folded, changes, config) for library in libraries]
@@ -56,6 +57,9 @@ def export(
             from prolip.export.adapter import write_adapter
 
             writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
+        if "transformersjs" in to:
+            files = require_files(encoder)
+            writers.append(lambda folder: write_transformersjs(folder, encoder, files, folded))
     if web is not None and "web" not in to:
         raise UsageError('the runtime, a single file and the base URL are for to="web"')
     if "onnx" in to or "web" in to:
@@ -82,7 +86,7 @@ def export(
     def fill(folder: Path) -> None:
         for write in writers:
             write(folder)
-        names = {file.name for file in folder.iterdir()}
+        names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
         described = {**config, "sigmoid": encoder.shows_sigmoid}
         write_bytes(folder / "README.md", model_card(described, names, follow(path).name).encode())
         written.extend(sorted({*names, "README.md"}))
@@ -97,6 +101,9 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
     with suppress(UsageError):
         fold(fitted, encoder)
         found += [encoder.library, "adapter"] if encoder.library else ["adapter"]
+        with suppress(ModelError):
+            require_files(encoder)
+            found.append("transformersjs")
     with suppress(UsageError):
         require_images(encoder, "an export")
         fitted.to_onnx(Graph(), "x")
@@ -133,7 +140,9 @@ def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str]) -> None:
     """Refuse formats that an adapted model cannot have, before anything is written."""
     if any(target in LIBRARIES for target in to):
         require_library(encoder)
-    if any(target in (*LIBRARIES, "adapter") for target in to):
+    if "transformersjs" in to:
+        require_files(encoder)
+    if any(target in (*LIBRARIES, "adapter", "transformersjs") for target in to):
         fold(fitted, encoder)
 
 

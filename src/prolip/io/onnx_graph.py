@@ -92,18 +92,28 @@ class Graph:
             opset_import=[{"version": OPSET}],
         )
 
-    def include(self, model: OnnxModel, values: Iterable[str]) -> None:
-        """Add what computes some values of another model, under its own names; older operations as of now."""
+    def include(self, model: OnnxModel, values: Iterable[str], prefix: str = "") -> None:
+        """Add what computes some values of another model, older operations as of now.
+
+        Its values have their own names after the prefix; so have its inputs.
+        """
         nodes, tensors = model.parts(values)
         imports = {each.domain: each.version for each in model.proto.opset_import}
         for node in nodes:
-            self._model.graph.node.add().CopyFrom(node)
-            self._renew(self._model.graph.node[-1], imports.get("", 1))
-        self._model.graph.initializer.extend(tensors)
+            added = self._model.graph.node.add()
+            added.CopyFrom(node)
+            for names in (added.input, added.output):
+                names[:] = [prefix + name if name else name for name in names]
+            self._renew(added, imports.get("", 1))
+        for tensor in tensors:
+            copied = self._model.graph.initializer.add()
+            copied.CopyFrom(tensor)
+            copied.MergeFrom(type(tensor)(name=prefix + tensor.name))
+        for each in self._model.opset_import:
+            imports[each.domain] = max(imports.get(each.domain, 1), each.version)
         self._model.ClearField("opset_import")
-        imports[""] = max(imports.get("", 1), OPSET)
         opsets = [{"domain": domain, "version": version} for domain, version in imports.items()]
-        version = max(model.proto.ir_version, IR_VERSION)
+        version = max(model.proto.ir_version, self._model.ir_version)
         self._model.MergeFrom(_model_class()(ir_version=version, opset_import=opsets))
 
     def _renew(self, node: Any, opset: int) -> None:
@@ -138,6 +148,10 @@ class Graph:
         described = [_attribute(key, value) for key, value in attributes.items()]
         nodes.add(op_type=kind, input=sources, output=[name], attribute=described)
         return name
+
+    def cast(self, x: str, dtype: str, output: str | None = None) -> str:
+        """Add the conversion to another element type."""
+        return self.node("Cast", x, to=_TYPES[dtype], output=output)
 
     def unit_rows(self, x: str) -> str:
         """Add the scaling of rows to length one; a zero row stays zero."""

@@ -149,7 +149,7 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
 def _move_files(draft: Path, target: Path, replace: bool) -> None:
     if not replace and any(not file.name.startswith(MARK) for file in target.iterdir()):
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-    names = [file.name for file in draft.iterdir()]
+    names = [file.relative_to(draft) for file in draft.rglob("*") if not file.is_dir()]
     existing = [name for name in names if os.path.lexists(target / name)]
     for name in existing:
         if (target / name).is_dir():
@@ -159,6 +159,7 @@ def _move_files(draft: Path, target: Path, replace: bool) -> None:
     for name in existing:
         (target / name).unlink()
     for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
         rename(draft / name, target / name)
 
 

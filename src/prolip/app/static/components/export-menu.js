@@ -18,6 +18,7 @@ const FORMATS = {
   adapter: ["Adapter", "a few MB beside the base model"],
   hf: ["Hugging Face", "loads with transformers' from_pretrained"],
   open_clip: ["open_clip", "loads with local-dir:"],
+  transformersjs: ["transformers.js", "loads with its pipeline, in a browser or in Node"],
   web: ["Web page", "runs in any browser, without a server"],
 };
 
