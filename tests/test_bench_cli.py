@@ -84,6 +84,8 @@ def test_compare_and_rows(prolip, ran, tmp_path):
     assert "difference to Zero-shot" in shown
     assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.csv")[0] == 0
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 6
+    assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.txt")[0] == 2
+    assert not (tmp_path / "rows.txt").exists()
 
 
 def test_published_figures_are_listed_with_their_programs(prolip):

@@ -8,7 +8,8 @@ import pytest
 
 from prolip.core import Head, Projected, Settings, Text, UsageError
 from prolip.core.fitted import Fitted
-from prolip.io.onnx_graph import Graph
+from prolip.io.onnx_graph import Graph, OnnxModel
+from prolip.io.reading import Unreadable
 
 RNG = np.random.default_rng(0)
 ROWS = ("float32", ("batch", "width"))
@@ -111,3 +112,47 @@ def test_a_method_without_a_graph_says_so():
     fitted = Other(Head.identity(2), Text(np.eye(2)), 1.0, settings=Settings("mine"))
     with pytest.raises(UsageError, match="mine cannot be exported to ONNX"):
         fitted.to_onnx(Graph(), "x")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_tensors_read_back_from_the_file_or_beside_it(tmp_path, dtype):
+    array = RNG.integers(-9, 9, (3, 2)).astype(dtype)
+    graph = Graph()
+    name = graph.constant(array)
+    graph.node("Identity", name, output="result")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph.to_bytes({}, {"result": (dtype, (3, 2))}))
+    model = OnnxModel(path)
+    np.testing.assert_array_equal(model.constant(name), array)
+    assert model.constant("result") is None  # computed
+    nodes, tensors = model.parts(["result"])
+    assert [node.op_type for node in nodes] == ["Identity"]
+    assert [tensor.name for tensor in tensors] == [name]
+
+    (tmp_path / "weights.bin").write_bytes(b"head" + array.tobytes())
+    (tensor,) = model.proto.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+
+    def read(location, offset):
+        del tensor.external_data[:]
+        tensor.external_data.add(key="location", value=location)
+        tensor.external_data.add(key="offset", value=offset)
+        return model.constant(name)
+
+    np.testing.assert_array_equal(read("weights.bin", "4"), array)
+    for wrong in [
+        ("../weights.bin", "4"),
+        (str(tmp_path / "weights.bin"), "4"),
+        ("", "4"),
+        ("weights.bin", "8"),  # the file ends too early
+        ("weights.bin", "four"),
+        ("weights.bin", "-1"),
+        ("weights.bin", "9" * 18),  # no file system has such files
+        ("weights.bin", "9" * 30),
+    ]:
+        with pytest.raises(Unreadable):
+            read(*wrong)
+    tensor.dims[0] = -3
+    with pytest.raises(Unreadable):
+        read("weights.bin", "4")

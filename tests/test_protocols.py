@@ -15,6 +15,7 @@ from prolip.data.sampling import (
     sample_train_val,
 )
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit, NotEncodedError
+from prolip.research.protocols.manifold import NEIGHBOURS, neighbour_purity
 from prolip.research.protocols.protocols import (
     base_to_new,
     few_shot,
@@ -234,3 +235,16 @@ def test_only_what_was_drawn_needs_features():
         part.take([0])
     with pytest.raises(NotEncodedError):
         part.take([1], views=2)
+
+
+def test_neighbour_purity_is_the_share_of_near_images_of_the_same_class():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 6))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.arange(40) % 3
+    expected = []
+    for i in range(40):
+        others = sorted((j for j in range(40) if j != i), key=lambda j, i=i: -x[i] @ x[j])
+        expected.append(np.mean([y[j] == y[i] for j in others[:NEIGHBOURS]]))
+    assert neighbour_purity(x, y) == pytest.approx(np.mean(expected))
+    assert neighbour_purity(x[:3], y[:3]) == 0  # fewer images than neighbours

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
@@ -15,7 +16,7 @@ from prolip.api.tagging import tag, untag
 from prolip.core import InputError
 from prolip.data.keywords import KeywordWarning, keywords_of, read_keywords
 from prolip.io import writing
-from prolip.io.xmp import BadPacketError, add_keyword, added_keywords, keywords, remove_added
+from prolip.io.xmp import OURS, RDF, BadPacketError, add_keyword, keywords, remove_added
 
 DARKTABLE = """<?xml version="1.0" encoding="UTF-8"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="XMP Core 4.4.0-Exiv2">
@@ -51,6 +52,12 @@ def add_segment(path, marker, payload):
     """Put metadata into a JPEG."""
     content = path.read_bytes()
     path.write_bytes(content[:2] + marker + (len(payload) + 2).to_bytes(2, "big") + payload + content[2:])
+
+
+def added_keywords(packet):
+    """Keywords that a packet says were added by us, read by another parser."""
+    lists = ElementTree.fromstring(packet).iter(f"{{{OURS}}}added")
+    return [item.text for found in lists for item in found.iter(f"{{{RDF}}}li")]
 
 
 @pytest.mark.parametrize("name", PACKETS)

@@ -269,9 +269,10 @@ class OnnxModel:
         name = Path(where.get("location", ""))
         if name.is_absolute() or ".." in name.parts or not name.parts:
             raise Unreadable(self.path, f"it names a file outside its folder: {name}")
+        offset = where.get("offset", "0")
         with open_regular(self.path.parent / name) as file:
             try:
-                file.seek(int(where.get("offset", "0")))
-                return file.read(size)
-            except (ValueError, OverflowError) as error:
-                raise Unreadable(self.path, f"a tensor has the offset {where['offset']!r:.40}") from error
+                file.seek(int(offset))
+            except (ValueError, OverflowError, OSError) as error:
+                raise Unreadable(self.path, f"a tensor has the offset {offset!r:.40}") from error
+            return file.read(size)

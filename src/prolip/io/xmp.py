@@ -68,11 +68,6 @@ def keywords(packet: bytes) -> list[str]:
     return [value for value in dict.fromkeys(found) if value and value not in added]
 
 
-def added_keywords(packet: bytes) -> list[str]:
-    """Return the keywords that were added here."""
-    return _values(_parse(packet), (OURS, "added"))
-
-
 def add_keyword(packet: bytes | None, keyword: str) -> bytes:
     """Return a packet with one more keyword, unless it has it; None is a new packet."""
     packet = _NEW.encode() if packet is None else packet
