@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -159,10 +160,8 @@ def show_same(shape: Shape, task: Task) -> None:
         fits["default"] = lambda t: methods.create(DEFAULT).fit(t).logits(task.x[0])
     for name, fit in fits.items():
         first, others = fit(task), {"order": fit(task.subset(order))}
-        all_cores = threads.cores
-        threads.cores = lambda: 1
-        others["threads"] = fit(task)
-        threads.cores = all_cores
+        with mock.patch.object(threads, "cores", return_value=1):
+            others["threads"] = fit(task)
         moved = "   ".join(f"{what} {np.abs(other - first).max():.0e}" for what, other in others.items())
         same = all((other.argmax(axis=1) == first.argmax(axis=1)).all() for other in others.values())
         show(f"same, {name}, {shape.name}", moved + ("" if same else "   PREDICTIONS DIFFER"))

@@ -117,9 +117,11 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels [n]."""
         best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        labels: np.ndarray = self.classes_[best]
+        return labels
 
     def _directions(self, X: np.ndarray) -> np.ndarray:
         """Unit rows of standardised columns and a constant."""
         x = np.column_stack([(X - self.mean_) / self.deviation_, np.ones(len(X))])
-        return x / np.linalg.norm(x, axis=1, keepdims=True)
+        rows: np.ndarray = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return rows

@@ -11,7 +11,7 @@ from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelle
 from prolip.api.fit import fit_support
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import ImageSource, Progress
+from prolip.api.support import ImageSource
 from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.tabular import Tabular
@@ -21,6 +21,7 @@ from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signa
 from prolip.evaluate.out_of_distribution import outlier_scores
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
+from prolip.io.progress import Progress
 
 UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
 TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"

@@ -18,7 +18,7 @@ from prolip.api import save as saving
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
-from prolip.api.support import ImageSource, Progress, ReadOptions, open_store
+from prolip.api.support import ImageSource, ReadOptions, open_store
 from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.core.errors import not_fitted
@@ -29,7 +29,7 @@ from prolip.encoders.base import check_device
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction
-from prolip.io.progress import ProgressBars
+from prolip.io.progress import Progress, ProgressBars
 
 # What a prediction does not need is imported where it is used: a saved model then starts sooner.
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ class FewShotClassifier:
         """Return logarithms of the probabilities [n, K]."""
         logits = self.decision_function(images, progress=progress)
         logits = logits - logits.max(axis=1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        log_p: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return log_p
 
     def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
         """Classify images together, where held-out labelled images show that this helps.

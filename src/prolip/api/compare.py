@@ -6,7 +6,7 @@ from typing import Any
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
-from prolip.api.support import EmbeddingSource, ImageSource, Progress
+from prolip.api.support import EmbeddingSource, ImageSource
 from prolip.core import InputError, Task, UsageError
 from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS, measure_speed
@@ -20,6 +20,7 @@ from prolip.evaluate.comparison import (
 )
 from prolip.export.write import formats
 from prolip.io.environment import MemoryPeak
+from prolip.io.progress import Progress
 
 
 def compare(

@@ -13,7 +13,7 @@ from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, PredictOptions, features, predict
-from prolip.api.support import ImageSource, Progress, ReadOptions, require_all_classes
+from prolip.api.support import ImageSource, ReadOptions, require_all_classes
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.tabular import Tabular
@@ -23,6 +23,7 @@ from prolip.evaluate.label_errors import LabelError, find_label_errors
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
 from prolip.io.files import readable
+from prolip.io.progress import Progress
 
 
 class NothingHeldOutError(UsageError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import ImageSource, Progress
+from prolip.api.support import ImageSource
 from prolip.api.texts import check_descriptions
 from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arguments import as_text
@@ -16,6 +16,7 @@ from prolip.encoders import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
+from prolip.io.progress import Progress
 from prolip.methods import Method, create
 
 

@@ -11,7 +11,7 @@ from prolip.api.fit import fit_support
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
-from prolip.api.support import ImageSource, Progress, ReadOptions, new_images, require_all_classes
+from prolip.api.support import ImageSource, ReadOptions, new_images, require_all_classes
 from prolip.core import HeldOutPredictions, Task, Text, UsageError
 from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
@@ -21,6 +21,7 @@ from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as measure_curve
 from prolip.evaluate.suggestions import Suggestion
 from prolip.evaluate.suggestions import suggest as choose_images
+from prolip.io.progress import Progress
 from prolip.methods.selection import cross_validate
 
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
-from prolip.api.support import ImageSource, Progress, ReadOptions
+from prolip.api.support import ImageSource, ReadOptions
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
 from prolip.io.files import sha256_tensors
+from prolip.io.progress import Progress
 
 if TYPE_CHECKING:
     from prolip.evaluate.unlabelled import Evidence, TransductivePredictions
@@ -62,12 +63,14 @@ class Predictions:
     @cached_property
     def best(self) -> Array:
         """The column [n] of the most probable class, whether rejected or not."""
-        return self.probabilities.argmax(axis=1)
+        columns: Array = self.probabilities.argmax(axis=1)
+        return columns
 
     @cached_property
     def confidence(self) -> Array:
         """The largest probability [n]."""
-        return self.probabilities.max(axis=1)
+        largest: Array = self.probabilities.max(axis=1)
+        return largest
 
     @property
     def ranking(self) -> Array:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from prolip.api.inputs import as_images
-from prolip.api.support import ImageSource, Progress, ReadOptions
+from prolip.api.support import ImageSource, ReadOptions
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, unit_rows
 from prolip.encoders import Encoder
+from prolip.io.progress import Progress
 
 PROMPTS = ("{}", "a photo of {}.", "a picture of {}.")
 
@@ -76,4 +77,5 @@ def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
 
 def text_row(encoder: Encoder, words: str, prompts: Sequence[str] = PROMPTS) -> Array:
     """Return the unit row [D] of words, the mean over prompts."""
-    return encoder.text([words], list(prompts)).rows[0]
+    row: Array = encoder.text([words], list(prompts)).rows[0]
+    return row

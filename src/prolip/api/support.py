@@ -48,8 +48,8 @@ from prolip.data.inputs import is_source
 from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings, read_embeddings
 from prolip.features import Extraction, FeatureStore, LazyImages, extract
-from prolip.features.extract import Progress
 from prolip.io.files import cache_dir, readable
+from prolip.io.progress import Progress
 
 
 class NeedsLabelsError(UsageError):

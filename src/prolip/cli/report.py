@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, Bar, bar, console, escape, percent, print_json, report_skipped
+from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, report_skipped
 from prolip.cli.parameters import HTML, argument, command, option
+from prolip.io.progress import Bar
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel

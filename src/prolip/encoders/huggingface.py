@@ -81,7 +81,8 @@ def load(rest: str, device: str) -> TowerEncoder:
     def tokenize(prompts: list[str]) -> Tensor:
         length = config.text_config.max_position_embeddings
         batch = tokenizer(prompts, padding=padding, max_length=length, truncation=True, return_tensors="pt")
-        return batch["input_ids"]
+        ids: Tensor = batch["input_ids"]
+        return ids
 
     probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
     if int(probes[1].max()) >= config.text_config.vocab_size:
@@ -105,11 +106,13 @@ def load(rest: str, device: str) -> TowerEncoder:
 
 
 def _embed_image(model: Any, pixels: Tensor) -> Tensor:
-    return model.get_image_features(pixel_values=pixels).pooler_output
+    rows: Tensor = model.get_image_features(pixel_values=pixels).pooler_output
+    return rows
 
 
 def _embed_text(model: Any, tokens: Tensor) -> Tensor:
-    return model.get_text_features(input_ids=tokens).pooler_output
+    rows: Tensor = model.get_text_features(input_ids=tokens).pooler_output
+    return rows
 
 
 def _towers(model: Any) -> Towers:
@@ -118,7 +121,8 @@ def _towers(model: Any) -> Towers:
 
     def embed_local(pixels: Tensor) -> Tensor:
         hidden = vision(pixel_values=pixels).last_hidden_state[:, 1:]
-        return model.visual_projection(vision.post_layernorm(hidden))
+        rows: Tensor = model.visual_projection(vision.post_layernorm(hidden))
+        return rows
 
     blocks = tuple(vision.encoder.layers)
     last = f"vision_model.encoder.layers.{len(blocks) - 1}."

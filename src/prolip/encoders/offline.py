@@ -144,7 +144,8 @@ class OfflineEncoder(Encoder):
 
     def trace(self, pixels: Tensor) -> Tensor:
         """Compute pooled features in torch."""
-        return self.modules.image(self.preprocess.normalise(pixels))
+        features: Tensor = self.modules.image(self.preprocess.normalise(pixels))
+        return features
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
         """Return the token arrays as tensors on the encoder's device."""
@@ -153,7 +154,8 @@ class OfflineEncoder(Encoder):
 
     def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Compute unit sentence embeddings of tokens in torch."""
-        return self.modules.text(tokens["input_ids"], tokens["attention_mask"].bool())
+        rows: Tensor = self.modules.text(tokens["input_ids"], tokens["attention_mask"].bool())
+        return rows
 
     def towers(self, copy: bool = False) -> Towers:
         """Return both towers in torch, and the matrix between them."""

@@ -56,7 +56,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, inputs, H, W] to [B, outputs, H', W']."""
-        y = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        y: Tensor = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
         y = functional.relu6(self._bn1(self._depthwise_conv(y)))
         y = self._bn2(self._project_conv(y))
         return x + y if self.residual else y
@@ -210,7 +210,8 @@ def open_towers(modules: Modules, head: Head, text_head: Head, copy: bool, devic
 
     def embed_text(tokens: dict[str, Tensor]) -> Tensor:
         rows = text(tokens["input_ids"], tokens["attention_mask"].bool())
-        return rows @ joined.text_projection + joined.offset
+        embeddings: Tensor = rows @ joined.text_projection + joined.offset
+        return embeddings
 
     return Towers(
         joined,

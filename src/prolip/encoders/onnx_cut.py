@@ -145,7 +145,7 @@ def _divides_by_length(model: OnnxModel, node: Any) -> bool:
         if before is None or not before.input:
             return False
         if before.op_type in ("ReduceL2", "ReduceSumSquare"):
-            return before.input[0] == node.input[0]
+            return bool(before.input[0] == node.input[0])
         if before.op_type in ("ReduceSum", "Pow", "Mul"):
             return True
         name = before.input[0]

@@ -62,7 +62,8 @@ def _attend(pool: Any, x: Tensor, queries: slice) -> Tensor:
     tokens = torch.cat([tokens.mean(dim=1, keepdim=True), tokens], dim=1) + pool.positional_embedding
 
     def heads(t: Tensor) -> Tensor:
-        return t.unflatten(2, (pool.num_heads, -1)).transpose(1, 2)  # [B, heads, places, C / heads]
+        parts: Tensor = t.unflatten(2, (pool.num_heads, -1)).transpose(1, 2)  # [B, heads, places, C / heads]
+        return parts
 
     query, key, value = pool.q_proj(tokens[:, queries]), pool.k_proj(tokens), pool.v_proj(tokens)
     attended = nn.functional.scaled_dot_product_attention(heads(query), heads(key), heads(value))
@@ -121,14 +122,16 @@ def _local(visual: Any) -> Any:
             x = visual.stem(pixels)
             for stage in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
                 x = stage(x)
-            return visual.attnpool.c_proj(_attend(visual.attnpool, x, slice(1, None)))
+            rows: Tensor = visual.attnpool.c_proj(_attend(visual.attnpool, x, slice(1, None)))
+            return rows
 
         return of_resnet
     if isinstance(getattr(visual, "proj", None), nn.Parameter) and _reads_class_token(visual):
 
         def of_vit(pixels: Tensor) -> Tensor:
             hidden = visual.transformer(visual._embeds(pixels))
-            return visual.ln_post(hidden[:, 1:]) @ visual.proj
+            rows: Tensor = visual.ln_post(hidden[:, 1:]) @ visual.proj
+            return rows
 
         return of_vit
     return None
@@ -149,14 +152,17 @@ class _TextRun:
 
     def __call__(self, tokens: Tokens) -> Tensor:
         ids = tokens["input_ids"]
+        rows: Tensor
         if not self.causal:
-            return self.caller(ids)
+            rows = self.caller(ids)
+            return rows
         length = int(ids.argmax(dim=1).max()) + 1
         shorter = {
             f"{self.prefix}positional_embedding": self.tower.positional_embedding[:length],
             f"{self.prefix}attn_mask": self.tower.attn_mask[:length, :length],
         }
-        return torch.func.functional_call(self.caller, shorter, (ids[:, :length],))
+        rows = torch.func.functional_call(self.caller, shorter, (ids[:, :length],))
+        return rows
 
 
 class _Call(nn.Module):
@@ -165,4 +171,5 @@ class _Call(nn.Module):
         self.model = model
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.model.encode_text(ids)
+        rows: Tensor = self.model.encode_text(ids)
+        return rows

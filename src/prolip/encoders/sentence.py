@@ -51,7 +51,8 @@ class SentenceEncoder:
         """Compute unit embeddings [P, 512] of prompts."""
         backend = self.backend
         with self._lock:  # the number of BLAS threads, which the package sets, is global
-            return backend.encode(list(prompts))
+            rows: Array = backend.encode(list(prompts))
+            return rows
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Array]:
         """Return `input_ids` and `attention_mask` [P, L], padded with 0 to the longest prompt."""

@@ -21,8 +21,8 @@ from prolip.core import Head, InputError, UsageError
 from prolip.core.arrays import Array, row_lengths
 from prolip.encoders.base import Encoder
 from prolip.features.embed import open_store
-from prolip.features.extract import Progress
 from prolip.io.files import readable
+from prolip.io.progress import Progress
 from prolip.io.reading import open_regular, read_array
 from prolip.io.writing import Writer, bytes_writer, check_place, write_files
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from prolip.core.errors import InputError, UsageError
 from prolip.encoders.base import Encoder
-from prolip.features.extract import Progress, extract
+from prolip.features.extract import extract
 from prolip.features.images import NoImageLeft
 from prolip.features.store import FeatureStore, Space
+from prolip.io.progress import Progress
 from prolip.io.writing import check_place
 
 CHUNK = 4096  # images between two writes of the list

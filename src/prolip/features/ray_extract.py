@@ -14,11 +14,12 @@ from typing import Any
 
 from prolip import encoders
 from prolip.core.errors import InputError
-from prolip.features.extract import Extraction, Progress, extract
+from prolip.features.extract import Extraction, extract
 from prolip.features.images import BadImage, ImageContent, NoImageLeft
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import require
 from prolip.io.files import file_state
+from prolip.io.progress import Progress
 
 _BATCH = 64
 _CHUNK = 4096  # files that are looked up at a time

@@ -209,7 +209,7 @@ class OnnxModel:
             self.proto = _model_class().FromString(read_bytes(path))
             graph = self.proto.graph
             self.producers = {output: node for node in graph.node for output in node.output}
-            self.outputs = [output.name for output in graph.output]
+            self.outputs: list[str] = [output.name for output in graph.output]
             self._tensors = {tensor.name: tensor for tensor in graph.initializer}
             graph.ClearField("output")
         except (DecodeError, UnicodeDecodeError) as error:

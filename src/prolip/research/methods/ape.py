@@ -127,7 +127,8 @@ class APE(Method):
         counts = 1 + np.bincount(y, minlength=classes)
         pairs = counts.sum() ** 2 - np.square(counts).sum()
         similarity = (np.square(sums.sum(axis=0)) - np.square(sums).sum(axis=0)) / pairs
-        return -self.weight * similarity + (1 - self.weight) * text.var(axis=0, ddof=1)
+        score: Array = -self.weight * similarity + (1 - self.weight) * text.var(axis=0, ddof=1)
+        return score
 
     def solve(self, task: Task, context: FitContext) -> RefinedCache:
         """Choose the dimensions and build the cache."""

@@ -115,7 +115,8 @@ class TipX(Method):
 def divergences(log_p: Array, log_q: Array) -> Array:
     """KL(p_i || q_j) of rows [m, K] and [n, K], as [m, n]."""
     p = np.exp(log_p)
-    return (p * log_p).sum(axis=1, keepdims=True) - p @ log_q.T
+    kl: Array = (p * log_p).sum(axis=1, keepdims=True) - p @ log_q.T
+    return kl
 
 
 @register

@@ -108,7 +108,8 @@ def log_density(f: Array, means: Array, spread: Array) -> Array:
     inverse = (1 / spread).astype(f.dtype)
     weight = means * inverse
     constant = (weight * means).sum(axis=1) + np.log(spread).sum(axis=1)
-    return -0.5 * (np.square(f) @ inverse.T - 2 * f @ weight.T + constant)
+    densities: Array = -0.5 * (np.square(f) @ inverse.T - 2 * f @ weight.T + constant)
+    return densities
 
 
 def neighbours(f: Array) -> csr_array:

@@ -27,7 +27,7 @@ class LocalEncoder(Encoder):
         self.preprocess, self.device, self.batch_size = base.preprocess, base.device, base.batch_size
         self.licence, self.revision = base.licence, base.revision
         size = base.preprocess.size
-        self._width = self.encode(np.zeros((1, size, size, 3), np.uint8)).shape[1]
+        self._width: int = self.encode(np.zeros((1, size, size, 3), np.uint8)).shape[1]
 
     @property
     def width(self) -> int:

@@ -163,7 +163,8 @@ def phrase_embedding(encoder: Encoder, towers: Towers, phrase: str, name: str) -
         ids = encoder.tokens([_prompt([letter] * m, name, "end")])["input_ids"][0]
         if len(ids) == len(written) and torch.equal(ids[ids != number], written[ids != number]):
             with torch.no_grad():
-                return towers.words(written[ids == number])
+                words: Tensor = towers.words(written[ids == number])
+                return words
     raise UsageError(f"the tokens of the phrase {phrase!r} depend on the class name after it: use another")
 
 

@@ -199,7 +199,8 @@ def view_preprocess(preprocess: Preprocess) -> Preprocess:
 
 def entropy(p: Array) -> Array:
     """Compute the entropy of probabilities along the last axis."""
-    return entr(p).sum(axis=-1)
+    sums: Array = entr(p).sum(axis=-1)
+    return sums
 
 
 def entropy_gradient(v: Array, rows: Array, scale: float) -> Array:
@@ -210,14 +211,15 @@ def entropy_gradient(v: Array, rows: Array, scale: float) -> Array:
     g = -np.log(np.maximum(p.mean(axis=0), np.finfo(p.dtype).tiny))  # a constant cancels below
     by_logits = p * (g - (p * g).sum(axis=-1, keepdims=True)) / len(v)
     by_z = scale * by_logits @ rows
-    return (by_z - z * (z * by_z).sum(axis=-1, keepdims=True)) / length
+    gradient: Array = (by_z - z * (z * by_z).sum(axis=-1, keepdims=True)) / length
+    return gradient
 
 
 def _views(x: Any, views: int) -> Array:
-    x = as_features(x, "features")
-    if x.ndim != 3 or len(x) != views:
-        raise InputError(f"features of {views} views [views, n, width] are needed, got {list(x.shape)}")
-    return x
+    array = as_features(x, "features")
+    if array.ndim != 3 or len(array) != views:
+        raise InputError(f"features of {views} views [views, n, width] are needed, got {list(array.shape)}")
+    return array
 
 
 def _projected(start: Fitted) -> Projected:

@@ -86,7 +86,7 @@ class TrainingRecipe:
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, momentum=0.9, **common)
-        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
         return kinds[self.optimizer](parameters, eps=self.eps, **common)
 
 
