@@ -79,9 +79,7 @@ def apply_adapter(model: Any, folder: str | Path) -> Any:
     expected = config["base_weights_sha256"]
     if expected is None:
         changes = _renamed(model, changes, config, folder)
-        expected = sha256_tensors(model.state_dict().items())
-    actual = sha256_tensors(model.state_dict().items())
-    if actual != expected:
+    elif (actual := sha256_tensors(model.state_dict().items())) != expected:
         raise ModelError(
             f"{folder} was fitted on {config['base_model']} with weights {expected} in float32, "
             f"but this model's weights are {actual}"
