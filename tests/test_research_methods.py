@@ -16,8 +16,8 @@ def problem():
 
 
 GRIDS = {
-    "ape": (("beta", "alpha", "gamma"), ape.APE_GRID),
-    "tip_x": (("alpha", "beta", "gamma"), tip_x.TIP_X_GRID),
+    "ape": (("beta", "alpha", "gamma"), tuple(ape.APE.grid.values())),
+    "tip_x": (("alpha", "beta", "gamma"), tuple(tip_x.TipX.grid.values())),
 }
 
 
@@ -33,7 +33,7 @@ def test_a_search_counts_what_fits_get_right(problem, name):
         return int((methods.create(name, **chosen(place)).fit(problem.task).predict(x) == y).sum())
 
     (part,) = Splits(problem.task, problem.validation).parts
-    counted = methods.create(name, alpha="auto")._count_right(part)
+    counted = methods.create(name, alpha="auto").count_right(part)
     rng = np.random.default_rng(0)
     for place in rng.integers(0, counted.shape, size=(40, 3)):
         assert abs(counted[tuple(place)] - right(place)) <= 1  # a tie may be settled by rounding

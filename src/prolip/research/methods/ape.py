@@ -19,27 +19,24 @@ Differences: the texts are the task's, theirs those of a language model (CuPL).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, one_hot_sum, softmax, unit_rows
-from prolip.methods import selection
-from prolip.methods.base import FitContext, Method, OptionError, Shape
+from prolip.methods.base import OptionError
 from prolip.methods.classifiers import affinity, by_class, products, unit_features
 from prolip.methods.registry import register
-from prolip.methods.selection import Split, Splits, Tuning
+from prolip.methods.selection import Split
 from prolip.methods.tip_adapter import count_by_alpha, lead, search_values
-
-# Of beta, alpha and gamma.
-APE_GRID = (search_values(7.0, 200), search_values(7.0, 20), tuple(0.1 * i for i in range(5)))
+from prolip.research.methods.cache_search import CacheSearch
 
 
 @register
 @dataclass(frozen=True)
-class APE(Method):
+class APE(CacheSearch):
     """A cache of refined dimensions.
 
     Parameters
@@ -59,6 +56,11 @@ class APE(Method):
     summary: ClassVar[str] = "APE: a cache of the dimensions in which classes differ"
     size: ClassVar[str] = "0"
     research: ClassVar[bool] = True
+    grid: ClassVar[dict[str, tuple[float, ...]]] = {
+        "beta": search_values(7.0, 200),
+        "alpha": search_values(7.0, 20),
+        "gamma": tuple(0.1 * i for i in range(5)),
+    }
 
     alpha: str | float = 1.0
     beta: float = 1.0
@@ -68,35 +70,17 @@ class APE(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.alpha != "auto" and not isinstance(self.alpha, (int, float)):
-            raise OptionError("alpha", '"auto" or a number', self.alpha)
+        super().__post_init__()
         if not 0 < self.share <= 1:
             raise OptionError("share", "above 0 and at most 1", self.share)
 
-    def needs_tuning(self) -> bool:
-        """Whether alpha is "auto"."""
-        return self.alpha == "auto"
-
-    def tune(self, task: Task, splits: Splits) -> Tuning:
-        """Search alpha, beta and gamma."""
-        if self.alpha != "auto":
-            return Tuning(self)
-        if not splits.parts:
-            return selection.fallback(self, "alpha", 1.0)
-        right = np.sum(selection.in_parallel(self._count_right, splits.parts), axis=0)
-        beta, alpha, gamma = np.unravel_index(right.argmax(), right.shape)
-        betas, alphas, gammas = APE_GRID
-        found = replace(self, alpha=alphas[alpha], beta=betas[beta], gamma=gammas[gamma])
-        report = {"option": "alpha, beta, gamma", "values": [[found.alpha, found.beta, found.gamma]]}
-        return Tuning(found, {"search": report})
-
-    def _count_right(self, part: Split) -> Array:
+    def count_right(self, part: Split) -> Array:
         """How many held-out images are right, [betas, alphas, gammas]."""
         cache = self.cache(part.task)
         f = unit_features(part.task.linear, part.x)
         ahead = lead(part.task.scale * products(f, part.task.text.rows), part.y)
         nearness = cache.keys @ unit_rows(f[:, cache.dimensions]).T - 1
-        betas, alphas, gammas = APE_GRID
+        betas, alphas, gammas = self.grid.values()
         found = np.zeros((len(betas), len(alphas), len(gammas)), int)
         for i, beta in enumerate(betas):
             closeness = np.exp(beta * nearness)
@@ -129,14 +113,6 @@ class APE(Method):
         similarity = (np.square(sums.sum(axis=0)) - np.square(sums).sum(axis=0)) / pairs
         score: Array = -self.weight * similarity + (1 - self.weight) * text.var(axis=0, ddof=1)
         return score
-
-    def solve(self, task: Task, context: FitContext) -> RefinedCache:
-        """Choose the dimensions and build the cache."""
-        return replace(self.cache(task), alpha=float(self.alpha))
-
-    def count(self, shape: Shape) -> int:
-        """Nothing is trained."""
-        return 0
 
 
 @register

@@ -15,28 +15,25 @@ depend on other test images.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, Tensors, log_softmax, unit_rows
-from prolip.methods import selection
-from prolip.methods.base import FitContext, Method, OptionError, Shape
 from prolip.methods.classifiers import affinity, by_class, products, unit_features
 from prolip.methods.registry import register
-from prolip.methods.selection import Split, Splits, Tuning
+from prolip.methods.selection import Split
 from prolip.methods.tip_adapter import count_by_alpha, lead, search_values
+from prolip.research.methods.cache_search import CacheSearch
 
-# Of alpha, beta and gamma.
-TIP_X_GRID = (search_values(50.0, 20), tuple(1 + i * 49 / 200 for i in range(200)), search_values(30.0, 50))
 SHARPNESS = 2.0  # of p and q: their temperature is 0.5
 
 
 @register
 @dataclass(frozen=True)
-class TipX(Method):
+class TipX(CacheSearch):
     """Two caches: of embeddings, and of zero-shot predictions.
 
     Parameters
@@ -52,40 +49,24 @@ class TipX(Method):
     summary: ClassVar[str] = "Tip-X: Tip-Adapter, and a cache of zero-shot predictions"
     size: ClassVar[str] = "0"
     research: ClassVar[bool] = True
+    grid: ClassVar[dict[str, tuple[float, ...]]] = {
+        "alpha": search_values(50.0, 20),
+        "beta": tuple(1 + i * 49 / 200 for i in range(200)),
+        "gamma": search_values(30.0, 50),
+    }
 
     alpha: str | float = 1.0
     beta: float = 1.0
     gamma: float = 1.0
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.alpha != "auto" and not isinstance(self.alpha, (int, float)):
-            raise OptionError("alpha", '"auto" or a number', self.alpha)
-
-    def needs_tuning(self) -> bool:
-        """Whether alpha is "auto"."""
-        return self.alpha == "auto"
-
-    def tune(self, task: Task, splits: Splits) -> Tuning:
-        """Search alpha, beta and gamma."""
-        if self.alpha != "auto":
-            return Tuning(self)
-        if not splits.parts:
-            return selection.fallback(self, "alpha", 1.0)
-        right = np.sum(selection.in_parallel(self._count_right, splits.parts), axis=0)
-        alpha, beta, gamma = np.unravel_index(right.argmax(), right.shape)
-        alphas, betas, gammas = TIP_X_GRID
-        found = replace(self, alpha=alphas[alpha], beta=betas[beta], gamma=gammas[gamma])
-        report = {"option": "alpha, beta, gamma", "values": [[found.alpha, found.beta, found.gamma]]}
-        return Tuning(found, {"search": report})
-
-    def _count_right(self, part: Split) -> Array:
+    def count_right(self, part: Split) -> Array:
         """How many held-out images are right, [alphas, betas, gammas]."""
         cache, y = self.cache(part.task), part.y
         f = unit_features(part.task.linear, part.x)
         zero = cache.scale * products(f, part.task.text.rows)
         read, nearness = cache.read(f), cache.keys @ f.T - 1
-        alphas, betas, gammas = TIP_X_GRID
+        alphas, betas, gammas = self.grid.values()
         found = np.zeros((len(alphas), len(betas), len(gammas)), int)
         aheads = [lead(zero + gamma * read, y) for gamma in gammas]
         for i, beta in enumerate(betas):
@@ -102,14 +83,6 @@ class TipX(Method):
         ranges = np.array([divergence.min(), divergence.max(), cosines.min(), cosines.max()])
         fixed = (task.linear, task.text, task.scale, keys, task.y, ranges)
         return TwoCaches(*fixed, 1.0, self.beta, self.gamma)
-
-    def solve(self, task: Task, context: FitContext) -> TwoCaches:
-        """Build the caches."""
-        return replace(self.cache(task), alpha=float(self.alpha))
-
-    def count(self, shape: Shape) -> int:
-        """Nothing is trained."""
-        return 0
 
 
 def divergences(log_p: Array, log_q: Array) -> Array:
