@@ -66,7 +66,7 @@ def existing(source: str | os.PathLike[str]) -> Path:
 
 
 def refuse_url(text: str) -> None:
-    """Reject a URL."""
+    """Reject a URL: images are read from this machine."""
     if _URL.match(text):
         raise UsageError(
             f"{text} is a URL, and nothing is downloaded: download it yourself, and name the file"

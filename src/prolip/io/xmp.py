@@ -47,7 +47,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """The text in it."""
+        """The text between the tags, without that of inner elements."""
         return "".join(self.texts)
 
     def close(self, packet: bytes, place: int) -> None:

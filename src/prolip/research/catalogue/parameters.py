@@ -18,12 +18,12 @@ class ResNetCount:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of all parameters."""
         return self.convolutions + self.norms + self.pooling
 
 
 def rn50() -> ResNetCount:
-    """Count RN50."""
+    """Count the parameters of the image tower of CLIP RN50."""
     half = WIDTH // 2
     layers = [(3, half, 3), (half, half, 3), (half, WIDTH, 3)]  # inputs, outputs and size of each convolution
     inputs = WIDTH

@@ -55,7 +55,7 @@ class JobPool(Protocol):
         """The number of jobs that it takes at a time."""
 
     def submit(self, job: Job) -> Future[RunOutcome]:
-        """Start a job."""
+        """Start a job, and return the future of its result."""
 
 
 def execute(run: Run, datasets: Sequence[EncodedDataset]) -> RunOutcome:
