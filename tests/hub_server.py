@@ -2,14 +2,16 @@
 
 `Hub(folder)` serves folder/OWNER/NAME/... as repositories. `faults` makes it fail: "cut" closes it after
 half of each large file, once; "slow" sends little by little; "other" changes a byte of each large file;
-"commit" refuses commits. Whoever sends TOKEN is the user OWNER, and may write; `visibility` has that of new
-repositories.
+"whole" ignores ranges; "commit" refuses commits. `sent` counts the bytes that were sent of each file,
+`tokens` has who requested files. Whoever sends TOKEN is the user OWNER, and may write; `visibility` has that
+of new repositories.
 """
 
 import base64
 import hashlib
 import json
 import time
+from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,6 +32,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder, self.faults, self.requests, self.cut = Path(folder), set(), [], set()
         self.pause = 0.05  # seconds after each fifth of a file, where it is "slow"
+        self.sent, self.tokens = Counter(), set()
         self.visibility, self.commits = {}, {}  # of repositories
         self.uploaded = {}  # large files by their SHA-256
 
@@ -183,7 +186,8 @@ class Handler(BaseHTTPRequestHandler):
         if large and "other" in faults:
             content = content[:-1] + bytes([content[-1] ^ 1])
         start = 0
-        if span := self.headers.get("Range"):
+        self.server.tokens.add(self.headers.get("Authorization"))
+        if span := self.headers.get("Range") if "whole" not in faults else None:
             start = int(span.removeprefix("bytes=").split("-")[0])
         self.send_response(206 if span else 200)
         self.send_header("ETag", f'"{etag}"')
@@ -197,14 +201,14 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if large and "cut" in faults and name not in self.server.cut:
             self.server.cut.add(name)
-            self.wfile.write(content[start : len(content) // 2])
+            self.server.sent[name] += self.wfile.write(content[start : len(content) // 2])
             self.wfile.flush()
             self.close_connection = True
             self.connection.shutdown(2)
             return None
         step = max(1, len(content) // 5) if "slow" in faults else len(content) or 1
         for place in range(start, len(content), step):
-            self.wfile.write(content[place : place + step])
+            self.server.sent[name] += self.wfile.write(content[place : place + step])
             self.wfile.flush()
             time.sleep(self.server.pause if "slow" in faults else 0)
         return None

@@ -15,7 +15,7 @@ THIRD_PARTY = {
     "os._exit",  # documented: ends a worker process without clean-up
     "hub.HF_HUB_DISABLE_TELEMETRY",
     "constants.HF_HUB_DISABLE_TELEMETRY",
-    "constants.HF_HUB_DISABLE_XET",
+    "constants.DOWNLOAD_CHUNK_SIZE",
     "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",

@@ -1,8 +1,11 @@
 """Models of a hub: downloaded when that was asked for, checked, and opened without torch."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -75,6 +78,81 @@ def test_a_broken_download_is_resumed(hub):
     encoder = load(NAME, download=True)
     assert encoder.head.dim == DIM
     assert any(span for _, _, span in hub.requests)
+
+
+VISION = "onnx/vision_model.onnx"
+
+
+@pytest.fixture
+def interrupted(hub, tmp_path):
+    """A hub of which a process had half of a large file when it was killed; and the size of that file."""
+    write_graphs(hub.folder / "owner" / "model", padding=2_000_000)
+    hub.faults.add("slow")
+    program = (
+        "import os, sys; from prolip.encoders import load\n"
+        "load(sys.argv[1], download=True, progress=lambda done, total: done > total / 2 and os._exit(9))"
+    )
+    settings = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hf"), "HF_ENDPOINT": hub.address}
+    assert subprocess.run([sys.executable, "-c", program, NAME], env=settings, check=False).returncode == 9
+    hub.faults.clear()
+    hub.requests.clear()
+    hub.sent.clear()
+    return hub, (hub.folder / "owner" / "model" / VISION).stat().st_size
+
+
+def test_a_killed_download_continues_where_it_was(interrupted):
+    hub, size = interrupted
+    steps = []
+    encoder = load(NAME, download=True, progress=lambda done, _: steps.append(done))
+    assert encoder.head.dim == DIM
+    assert 0.3 * size < hub.sent[VISION] < 0.7 * size
+    assert min(steps) > 0.3 * size  # what was there is counted
+    assert find_files(find_source(NAME))[1][VISION].stat().st_size == size
+
+
+def test_a_file_that_has_changed_since_is_downloaded_whole(interrupted):
+    hub, _ = interrupted
+    write_graphs(hub.folder / "owner" / "model", seed=1, padding=2_000_000)
+    weights = np.random.default_rng(1)
+    weights.normal(size=(3, WIDTH))
+    encoder = load(NAME, download=True)
+    assert hub.sent[VISION] == (hub.folder / "owner" / "model" / VISION).stat().st_size
+    np.testing.assert_allclose(encoder.head.weight, weights.normal(size=(WIDTH, DIM)), atol=1e-6)
+
+
+def test_a_damaged_part_is_refused_and_removed(interrupted, tmp_path):
+    _, size = interrupted
+    (part,) = (tmp_path / "hf").rglob("*.incomplete")
+    for length in (part.stat().st_size, size + 1):
+        part.write_bytes(bytes(length))
+        if length < size:
+            with pytest.raises(ChecksumError):
+                load(NAME, download=True)
+            assert not part.exists()
+    assert load(NAME, download=True).head.dim == DIM
+
+
+def test_a_hub_without_ranges_sends_the_whole_file(interrupted):
+    hub, size = interrupted
+    hub.faults.add("whole")
+    assert load(NAME, download=True).head.dim == DIM
+    assert hub.sent[VISION] == size
+
+
+def test_an_interruption_leaves_what_was_downloaded(hub, monkeypatch):
+    write_graphs(hub.folder / "owner" / "model", padding=2_000_000)
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+
+    def stop(done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load(NAME, download=True, progress=stop)
+    hub.sent.clear()
+    assert load(NAME, download=True).head.dim == DIM
+    assert hub.sent[VISION] < 0.7 * (hub.folder / "owner" / "model" / VISION).stat().st_size
+    assert hub.tokens == {"Bearer hf_mine"}
 
 
 def test_a_slow_hub_is_waited_for(hub):

@@ -10,10 +10,15 @@ from PIL import Image
 
 import onnx_models as models
 from closeness import assert_close
+from hub_server import serving
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arrays import unit_rows
-from prolip.encoders import load
-from tiny_models import TOWERS, random_model
+from prolip.encoders import MODELS, load
+from prolip.encoders.pretrained import PretrainedModel
+from prolip.export import apply_adapter
+from prolip.export.checkpoint import OriginalRequiredError
+from prolip.export.write import formats
+from tiny_models import TOWERS, colours, random_model, write_folder
 
 pytest.importorskip("transformers")
 pytestmark = [
@@ -125,7 +130,6 @@ def test_a_graph_without_a_linear_map_is_a_black_box(folder, tmp_path):
 
 def test_a_fit_through_onnx_and_hf_agrees(folder, tmp_path):
     import prolip
-    from tiny_models import colours
 
     pictures, y = colours(4)
     labels = np.array(["a cat", "a dog", "a photo"])[y]
@@ -147,7 +151,6 @@ def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
     import onnxruntime
 
     import prolip
-    from tiny_models import colours
 
     pictures, y = colours(4)
     clf = prolip.FewShotClassifier(f"onnx:{folder}", store=False).fit(
@@ -166,31 +169,129 @@ def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
     clf.export(tmp_path / "adapter", to="adapter")
 
 
-def test_an_adapter_fits_the_same_model_in_transformers(tmp_path):
+CLASSES = ["a", "cat", "dog"]
+TEMPLATE = "a photo of a {}"
+
+
+def fitted_on(name, **options):
+    import prolip
+
+    pictures, y = colours(4)
+    clf = prolip.FewShotClassifier(name, templates=[TEMPLATE], store=False, **options)
+    return clf.fit(pictures, np.array(CLASSES)[y]), pictures
+
+
+def probabilities(model, values, tokens):
+    """Of a model of transformers, from its own logits."""
+    with torch.no_grad():
+        logits = model(input_ids=tokens, pixel_values=values).logits_per_image
+    return logits.softmax(dim=1).numpy()
+
+
+def test_a_checkpoint_in_transformers_answers_as_the_model_does(folder, tmp_path):
     import transformers
 
-    import prolip
-    from prolip.export import apply_adapter
-    from tiny_models import colours
-
-    folder = models.write_transformers_js(tmp_path / "clip")
-    pictures, y = colours(4)
-    clf = prolip.FewShotClassifier(f"onnx:{folder}", store=False).fit(
-        pictures, np.array(["a", "cat", "dog"])[y]
-    )
+    clf, pictures = fitted_on(f"onnx:{folder}")
+    out = tmp_path / "hf"
+    clf.export(out, to="hf", weights=f"hf:{folder}")
+    model = transformers.AutoModel.from_pretrained(out).eval()
+    prompts = [TEMPLATE.format(name) for name in clf.classes_]
+    length = model.config.text_config.max_position_embeddings
+    tokens = transformers.AutoTokenizer.from_pretrained(out)(
+        prompts, padding="max_length", max_length=length, return_tensors="pt"
+    )["input_ids"]
+    processor = transformers.AutoImageProcessor.from_pretrained(out, backend="pil")
+    values = processor(pictures, return_tensors="pt")["pixel_values"]
+    assert_close(np.log(probabilities(model, values, tokens)), np.log(clf.predict_proba(pictures)), atol=1e-3)
+    assert ("sigmoid" in (out / "README.md").read_text()) == (model.config.model_type == "siglip")
     clf.export(tmp_path / "adapter", to="adapter")
-    model = transformers.CLIPModel.from_pretrained(folder).eval()
-    apply_adapter(model, tmp_path / "adapter")
-    encoder = clf.model_.encoder
-    pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
-    with torch.no_grad():
-        values = torch.from_numpy(encoder.preprocess.normalise_arrays(pixels))
-        embedded = model.get_image_features(pixel_values=values).pooler_output
-    expected = clf.fitted_.embed(encoder.encode(pixels))
-    assert_close(unit_rows(embedded.numpy()), expected, atol=1e-4)
-    other = transformers.CLIPModel(model.config)
+    base = transformers.AutoModel.from_pretrained(folder).eval()
+    apply_adapter(base, tmp_path / "adapter")
+    assert_close(probabilities(base, values, tokens), clf.predict_proba(pictures), atol=1e-3)
+    other = type(base)(base.config)
     with pytest.raises(ModelError):
         apply_adapter(other, tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("layout", ["transformers", "immich", "resnet"])
+def test_a_checkpoint_in_open_clip_answers_as_the_model_does(tmp_path, layout):
+    import open_clip
+
+    graphs, out = tmp_path / "graphs", tmp_path / "open_clip"
+    if layout == "transformers":
+        weights = f"hf:{models.write_transformers_js(graphs)}"
+        processor = graphs / "preprocessor_config.json"
+        processor.write_text(json.dumps(json.loads(processor.read_text()) | {"size": {"shortest_edge": 32}}))
+    else:
+        config = TOWERS["resnet" if layout == "resnet" else "vit"]
+        weights = f"open_clip:local-dir:{write_folder(tmp_path / 'weights', config)}"
+        write = models.write_open_clip_pair if layout == "resnet" else models.write_immich
+        write(graphs, random_model(config), context=24)
+    clf, pictures = fitted_on(f"onnx:{graphs}")
+    clf.export(out, to="open_clip", weights=weights)
+    model, transform = open_clip.create_model_from_pretrained(f"local-dir:{out}")
+    prompts = [TEMPLATE.format(name) for name in clf.classes_]
+    tokens = open_clip.get_tokenizer(f"local-dir:{out}")(prompts)
+    with torch.no_grad():
+        image, text, scale = model.eval()(torch.stack([transform(each) for each in pictures]), tokens)[:3]
+    logits = scale * image @ text.T
+    expected = np.log(clf.predict_proba(pictures))
+    assert_close(logits.log_softmax(dim=1).numpy(), expected, atol=1e-3)
+
+
+def test_a_checkpoint_of_other_weights_is_refused(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "model")
+    for tower in ("vision", "text"):
+        models.to_int8(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_int8.onnx")
+        models.to_fp16(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_fp16.onnx")
+    weights, out = f"hf:{folder}", tmp_path / "out"
+    with pytest.raises(ModelError):
+        fitted_on(f"onnx:{copy}@int8")[0].export(out, to="hf", weights=weights)
+    fitted_on(f"onnx:{copy}@fp16")[0].export(tmp_path / "half", to="hf", weights=weights)
+    clf, _ = fitted_on(f"onnx:{copy}")
+    for given in (None, "offline", f"onnx:{folder}"):
+        with pytest.raises(UsageError):
+            clf.export(out, to="hf", weights=given)
+    with pytest.raises(UsageError):
+        clf.export(out, to="onnx", weights=weights)
+    with pytest.raises(UsageError):
+        clf.export(out, to=["hf", "transformersjs"], weights=weights)
+    with pytest.raises(UsageError):
+        fitted_on(weights)[0].export(out, to="hf", weights=weights)
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(folder)
+    with torch.no_grad():  # the same heads, another tower
+        next(iter(model.vision_model.parameters())).mul_(1.1)
+    model.save_pretrained(copy)
+    with pytest.raises(ModelError):
+        clf.export(out, to="hf", weights=f"hf:{copy}")
+    type(model)(model.config).save_pretrained(copy)
+    with pytest.raises(ModelError):
+        clf.export(out, to="hf", weights=f"hf:{copy}")
+    assert not out.exists()
+
+
+def test_original_weights_are_downloaded_only_if_they_are_named(tmp_path, monkeypatch):
+    folder = models.write_transformers_js(tmp_path / "hub" / "owner" / "original")
+    shutil.copytree(folder, folder.with_name("graphs"))
+    known = PretrainedModel("Tiny", "owner/graphs", "fp32", 1, "MIT", 32, original="hf:owner/original")
+    monkeypatch.setitem(MODELS, "tiny", known)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    with serving(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)
+        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        clf, _ = fitted_on("tiny", download=True)
+        hub.requests.clear()
+        with pytest.raises(OriginalRequiredError) as refused:
+            clf.export(tmp_path / "out", to="hf")
+        assert hub.requests == []
+        assert "hf" not in formats(clf.fitted_, clf.model_.encoder)
+        clf.export(tmp_path / "out", to="hf", weights=refused.value.original)
+    clf.export(tmp_path / "again", to="hf")  # they are here now
+    assert "hf" in formats(clf.fitted_, clf.model_.encoder)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f"])

@@ -164,6 +164,7 @@ def export(
     force: bool = False,
     evaluation: dict[str, Any] | None = None,
     web: WebOptions | None = None,
+    weights: str | None = None,
 ) -> list[str]:
     """Export the model, as `prolip.export.write.export` does; return the names of the files."""
     from prolip.export.write import export as write
@@ -174,9 +175,10 @@ def export(
     if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):
         evaluation = {**evaluation, "per_class": [per_class.get(name) for name in model.classes]}
     config = {**describe(model), "evaluation": evaluation}
-    rejection = model.confidence.out_of_distribution
-    place = as_path(path, "path")
-    return write(place, model.encoder, model.fitted, config, to, force=force, rejection=rejection, web=web)
+    return write(
+        as_path(path, "path"), model.encoder, model.fitted, config, to,
+        force=force, rejection=model.confidence.out_of_distribution, web=web, weights=weights,
+    )  # fmt: skip
 
 
 def _half(x: Array) -> Array:

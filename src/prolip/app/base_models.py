@@ -128,9 +128,6 @@ class BaseModels:
             show(step="failed", error=message)
 
     def _load(self, name: str, report: Any) -> EncodedProject:
-        from huggingface_hub import constants
-
-        constants.HF_HUB_DISABLE_XET = True  # its downloads cannot be stopped
         encoders.fetch(name, lambda done, total: report("download", done, total))
         report("load", 0, 0)
         encoder = encoders.load(name, self._device)

@@ -1,5 +1,6 @@
 """`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -29,6 +30,12 @@ force = flag("--force", help="Write into a folder that has files, and replace th
 )
 @flag("--single-file", help="web: put model and runtime into index.html, which opens from the disk.")
 @option("--base-url", metavar="URL", show_default="beside the page", help="web: where its files will be.")
+@option(
+    "--weights",
+    metavar="NAME",
+    show_default="known for short names",
+    help="hf, open_clip: the model of these libraries that ONNX graphs were made of, like hf:ID-or-FOLDER.",
+)
 @force
 @options.device
 def export(
@@ -39,10 +46,14 @@ def export(
     runtime: Path | None,
     single_file: bool,
     base_url: str | None,
+    weights: str | None,
     force: bool,
     device: str,
 ) -> None:
     """Export a model to other libraries or as a web page.
+
+    A model fitted on `clip@fp32` or other ONNX graphs exports to hf and open_clip with the original weights,
+    which are downloaded if you agree, or taken from --weights.
 
     $ prolip export my-model --to hf --to open_clip -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
@@ -50,19 +61,32 @@ def export(
     $ prolip export my-model --to web -o site
     """
     from prolip.api.save import export as export_model
+    from prolip.export.checkpoint import OriginalRequiredError
     from prolip.export.web import WebOptions
     from prolip.export.write import check_formats, check_request
 
     check_request(out, list(to), force)
     web = WebOptions.of(runtime, single_file, base_url)
     clf = saved.load(options.ImageInput(device))
-    check_formats(clf.fitted_, clf.model_.encoder, to)
+    check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     evaluation = None
     if evaluate is not None:
         with bar("encoding") as progress:
             evaluation = clf.evaluate(str(evaluate), progress=progress)
     say("writing, and checking what was written ...")
-    _print_files(out, export_model(clf.model_, out, to, force=force, evaluation=evaluation, web=web))
+
+    def write(weights: str | None) -> list[str]:
+        return export_model(clf.model_, out, to, force=force, evaluation=evaluation, web=web, weights=weights)
+
+    try:
+        written = write(weights)
+    except OriginalRequiredError as error:
+        if not sys.stdin.isatty() or OUTPUT.get().json:
+            raise
+        question = f"download the original weights, {error.original}, hundreds of MB?"
+        click.confirm(question, abort=True, err=True)
+        written = write(error.original)
+    _print_files(out, written)
 
 
 @command("convert")

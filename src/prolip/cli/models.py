@@ -55,8 +55,8 @@ models.callback = list_models
 def get(names: tuple[str, ...], yes: bool) -> None:
     """Download models, check their files, and measure how fast they run here.
 
-    A download continues when a connection breaks; after Ctrl-C, files that are complete are not downloaded
-    again. They go to the cache of the Hugging Face hub, as HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE say.
+    A download that was interrupted continues where it was. Files go to the cache of the Hugging Face hub, as
+    HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
 
     $ prolip models get clip
     """

@@ -47,6 +47,8 @@ class Encoder(ABC):
     revision: str | None = None  # of the weights, where their source has revisions
     black_box_reason: str | None = None  # why the head is not part of the model, where it is not
     files: Mapping[str, Path] | None = None  # of a model of ONNX graphs, by their names in its folder
+    precision: str = "fp32"  # of the towers
+    original: str | None = None  # a model of ONNX graphs by its name in transformers or open_clip, if known
     library: str | None = None  # "hf" or "open_clip", where the model can be written as its checkpoint
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
     batch_size: int = 32

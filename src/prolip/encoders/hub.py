@@ -41,6 +41,18 @@ def loading(name: str, local: bool) -> Iterator[None]:
         hub.HF_HUB_OFFLINE = was_offline
 
 
+@contextmanager
+def cache_only() -> Iterator[None]:
+    """Load models from the hub's cache alone: what is not there is an error, and nothing is requested."""
+    import huggingface_hub.constants as hub
+
+    was_offline, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        hub.HF_HUB_OFFLINE = was_offline
+
+
 def _hub_failure() -> Exception | None:
     """Return the error of a request to the hub; None if it responds, whatever the response."""
     from huggingface_hub import constants

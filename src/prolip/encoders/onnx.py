@@ -85,6 +85,7 @@ def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
         scale=source.known.scale if source.known else None,
         licence=source.licence,
         revision=source.revision_of(source.repository),
+        original=source.known.original if source.known else None,
     )
 
 
@@ -116,6 +117,7 @@ class OnnxEncoder(Encoder):
         scale: float | None = None,
         licence: str | None = None,
         revision: str | None = None,
+        original: str | None = None,
     ) -> None:
         configs = {Path(file).name: _json(paths[file]) for file in files.others}
         config = configs.get("config.json", {})
@@ -130,10 +132,11 @@ class OnnxEncoder(Encoder):
         digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
         self.fingerprint = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
+        self.precision, self.original = precision, original
         self.scale = SCALES[kind] if scale is None else scale
         self.graph_tolerance = GRAPH_TOLERANCE[precision]
         self.preprocess = _preprocess(processor, kind, name)
-        self._text_path, self._precision = paths[files.text], precision
+        self._text_path = paths[files.text]
         self._image = image = Tower(_read_graph(paths[files.image]), precision, device)
         self.device, size = image.device, self.preprocess.size
         noise = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
@@ -146,7 +149,7 @@ class OnnxEncoder(Encoder):
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Return pre-projection text features [len(prompts), Dt]."""
         _ = self.text_head  # finding it cuts the tower
-        size = 1 if self._precision == "int8" else _PROMPTS  # as for images
+        size = 1 if self.precision == "int8" else _PROMPTS  # as for images
         parts = [
             self._text(self.token_arrays(prompts[start : start + size]))
             for start in range(0, len(prompts), size)
@@ -161,7 +164,7 @@ class OnnxEncoder(Encoder):
 
     @cached_property
     def _text(self) -> Tower:
-        return Tower(_read_graph(self._text_path), self._precision, self.device)
+        return Tower(_read_graph(self._text_path), self.precision, self.device)
 
     @cached_property
     def text_head(self) -> Head:  # type: ignore[override]

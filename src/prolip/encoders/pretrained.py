@@ -17,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
+from prolip.io.locks import TIMEOUT, lock_file, locked
 from prolip.io.reading import Unreadable, read_json
 from prolip.io.writing import write_json
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from prolip.encoders.base import Encoder
 
 Progress = Callable[[int, int], None]  # (done, total) bytes
+_Found = TypeVar("_Found")
 RETRIES = 5  # after connections that break off
 
 
@@ -49,6 +51,7 @@ class PretrainedModel:
     licence: str
     width: int  # of the features before the projection
     scale: float = 100.0
+    original: str | None = None  # the weights that it was made of, as transformers or open_clip has them
     revision: str | None = None  # a commit; None is the newest
     sha256: dict[str, str] = field(default_factory=dict)  # by file
     free: bool = True  # whether the licence allows every use
@@ -180,9 +183,10 @@ def find_files(source: Source) -> tuple[ModelFiles, dict[str, Path]] | None:
 
 def download(name: str, source: Source, progress: Progress | None = None) -> None:
     """Get the files of a model from the hub, resuming what was begun, and check them."""
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
     constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
+    constants.DOWNLOAD_CHUNK_SIZE = 1 << 20  # bytes between two reports
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     api = HfApi(endpoint=endpoint)
     try:
@@ -204,16 +208,23 @@ def download(name: str, source: Source, progress: Progress | None = None) -> Non
         for file in files.all():
             repository, there = listing[file]
             revision = infos[repository].sha if repository in infos else None
-            path = _resumed(
-                partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint),
-                **_reporting(progress, done, total),
-            )
             stated = getattr(about.get(listing[file]), "lfs", None)
-            _check(Path(path), there, source, stated.sha256 if stated else None)
+            digest = stated.sha256 if stated else None
+            check = partial(_check, file=there, source=source, stated=digest)
+            blob = _cache(repository) / "blobs" / digest if digest else None
+            if blob and not isinstance(try_to_load_from_cache(repository, there, revision=revision), str):
+                url = hf_hub_url(repository, there, revision=revision, endpoint=endpoint)
+                report = _reporting(progress, done, total)
+                _retry(partial(_get_blob, url, blob, sizes[file], check, **report))
+            get = partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint)
+            path = Path(_retry(get))
+            check(path)
+            if blob and not path.is_symlink():  # where links are not supported, it is a copy
+                blob.unlink(missing_ok=True)
             done += sizes[file]
             if progress is not None:
                 progress(done, total)
-    except (ModelError, KeyboardInterrupt):
+    except ProlipError:
         raise
     except Exception as error:  # of the network, in the words of several libraries
         raise ModelError(_unreachable(name, source, error)) from error
@@ -341,18 +352,47 @@ def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
     expected = (source.known.sha256.get(file) if source.known else None) or stated
     if expected is None:
         return
-    found = file_sha256(path)
-    if found != expected:
+    if (found := file_sha256(path)) != expected:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise ChecksumError(file, expected, found)
 
 
-def _resumed(get: Callable[..., str], **options: Any) -> str:
-    """Get a file, and go on where a connection broke off."""
+def _get_blob(url: str, blob: Path, size: int, check: Callable[[Path], None], **options: Any) -> None:
+    """Get a large file into the hub's cache, and continue what an earlier download left.
+
+    The hub's own library deletes what it has of a file when it is interrupted. Both name a file by its
+    SHA-256, so that the parts of a file that has changed since are never joined.
+    """
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    part = blob.with_name(f"{blob.name}.prolip.incomplete")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock_file(part), blob, TIMEOUT):
+        if blob.exists():
+            return
+        with part.open("ab") as stream:
+            if stream.tell() > size:
+                stream.seek(0)
+                stream.truncate()
+            http_get(
+                url,
+                stream,
+                resume_size=stream.tell(),
+                headers=build_hf_headers(),
+                expected_size=size,
+                **options,
+            )
+        check(part)
+        part.replace(blob)
+
+
+def _retry(get: Callable[[], _Found]) -> _Found:
+    """Call again what a connection that broke off ended."""
     for attempt in range(RETRIES + 1):
         try:
-            return get(**options)
+            return get()
         except Exception as error:
             if attempt == RETRIES or not type(error).__module__.startswith("httpx"):
                 raise

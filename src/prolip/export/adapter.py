@@ -93,10 +93,10 @@ def _renamed(
     model: Any, changes: dict[str, Array], config: dict[str, Any], folder: str | Path
 ) -> dict[str, Array]:
     """Return the changes of an encoder that is not a library's, under the names of a library's model."""
-    if set(changes) - {"head.weight", "scale"}:
+    if set(changes) - {"head.weight", "head.bias", "scale"}:
         raise ModelError(f"{folder} changes more than the projection: load it with load_adapter")
     weight = changes.get("head.weight")
-    found = {}
+    found: dict[str, Array] = {}
     for name, tensor in model.state_dict().items():
         array = to_numpy(tensor) if tensor.ndim == 2 else None
         if array is None or weight is None:
@@ -107,6 +107,8 @@ def _renamed(
             found[name] = np.ascontiguousarray(weight.T)
     if len(found) != (weight is not None) or "logit_scale" not in model.state_dict():
         raise ModelError(f"{folder} belongs to {config['base_model']}: this model has another projection")
+    if "head.bias" in changes:
+        found |= {f"{name.removesuffix('weight')}bias": changes["head.bias"] for name in found}
     shape = tuple(model.state_dict()["logit_scale"].shape)
     return {**found, "logit_scale": np.full(shape, np.log(changes["scale"].item()), np.float32)}
 

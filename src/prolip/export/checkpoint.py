@@ -10,28 +10,29 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
-from prolip.core.errors import ModelError
+from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
-from prolip.encoders.hub import loading
+from prolip.encoders.hub import cache_only, loading
 from prolip.encoders.huggingface import no_progress_bars
+from prolip.encoders.onnx_files import split_precision
 from prolip.encoders.preprocess import Preprocess
-from prolip.io.environment import require
+from prolip.io.environment import MissingPackageError, require
 from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LIBRARIES = ("hf", "open_clip")
-TOLERANCE = 1e-4  # relative to an embedding's largest entry, between the model and the written one
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,30 +47,78 @@ class Checkpoint:
     preprocess: Preprocess  # the same in ours
 
 
-def require_library(encoder: Encoder) -> str:
-    """Return the library that an encoder is a model of; refuse one that has none."""
-    if encoder.library is None:
-        if encoder.files is not None:
-            raise ModelError(
-                f"{encoder.name} is made of ONNX graphs, without weights for transformers or open_clip: fit "
-                'on its float32 graphs (NAME@fp32), export to="adapter", load the same model in either '
-                "library, and call prolip.export.apply_adapter(model, folder)"
-            )
+class OriginalRequiredError(ModelError):
+    """The weights that ONNX graphs were made of are not on this machine, and nobody said to download them."""
+
+    def __init__(self, name: str, original: str) -> None:
+        self.name, self.original = name, original
+        super().__init__(
+            f"a checkpoint of {name} needs the original weights, {original}, which are not on this machine: "
+            f'pass weights="{original}" to download them (hundreds of MB), or weights="hf:FOLDER" for a copy'
+        )
+
+
+def require_original(encoder: Encoder, weights: str | None = None) -> str | None:
+    """Return the name of the model of transformers or open_clip that ONNX graphs were made of.
+
+    None if the encoder itself is a model of these libraries. `weights` is the name that the user gives.
+    """
+    if encoder.library is not None:
+        if weights is not None:
+            raise UsageError(f"weights are for models on ONNX graphs: {encoder.name} has its own")
+        return None
+    if encoder.files is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
             'export it to="onnx" or to="adapter"'
         )
-    return encoder.library
+    if encoder.precision == "int8":
+        raise ModelError(
+            f"{encoder.name} is made of int8 graphs, whose features are not those of the original weights: "
+            f'fit on {split_precision(encoder.name)[0]}@fp32, or export it to="onnx"'
+        )
+    name = weights or encoder.original
+    if name is None or name.partition(":")[0] not in LIBRARIES:
+        raise UsageError(
+            f"name the model of transformers or open_clip that {encoder.name} was made of, such as "
+            'weights="hf:ID-or-FOLDER" or weights="open_clip:ARCH/TAG"'
+        )
+    return name
+
+
+def load_original(encoder: Encoder, weights: str | None = None) -> Encoder:
+    """Load the model of transformers or open_clip that ONNX graphs were made of; other weights are an error.
+
+    It is downloaded only if the user names it (`weights`).
+    """
+    name = require_original(encoder, weights)
+    if name is None:
+        return encoder
+    try:
+        with nullcontext() if weights else cache_only():
+            original = load(name, "cpu")
+    except MissingPackageError:
+        raise
+    except ModelError as error:
+        if weights:
+            raise
+        raise OriginalRequiredError(encoder.name, name) from error
+    tolerance = {"fp32": 1e-6, "fp16": 2e-3}[encoder.precision]
+    for ours, theirs in ((encoder.head, original.head), (encoder.text_head, original.text_head)):
+        if ours.weight.shape != theirs.weight.shape or not np.allclose(
+            ours.weight, theirs.weight, rtol=tolerance, atol=1e-6
+        ):
+            raise ModelError(f"{name} has another projection than {encoder.name}: it is not the same model")
+    return original
 
 
 def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
-    """Return the checkpoint that an encoder was loaded from, with some of its tensors replaced."""
-    library = require_library(encoder)
+    """Return the checkpoint of a library that an encoder was loaded from, some of its tensors replaced."""
     model, anatomy = encoder.model, encoder.anatomy  # type: ignore[attr-defined]
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     state |= {name: to_torch(array) for name, array in (changes or {}).items()}
     return Checkpoint(
-        library,
+        anatomy.library,
         anatomy.config,
         state,
         anatomy.tokenizer,

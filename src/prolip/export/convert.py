@@ -60,6 +60,14 @@ def convert(checkpoint: Checkpoint, library: str) -> Checkpoint:
     return _to_hf(checkpoint) if library == "hf" else _to_open_clip(checkpoint)
 
 
+def with_preprocess(checkpoint: Checkpoint, preprocess: Preprocess) -> Checkpoint:
+    """Return a checkpoint that prepares images in this way."""
+    if checkpoint.preprocess == preprocess:
+        return checkpoint
+    processor = _hf_image_processor if checkpoint.library == "hf" else _open_clip_image_processor
+    return replace(checkpoint, preprocess=preprocess, image_processor=processor(preprocess))
+
+
 def _to_hf(source: Checkpoint) -> Checkpoint:
     transformers = require("transformers", "hf")
     # A text tower may stand under "text." or not; its tensors are the same.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, check_name
+from prolip.encoders import is_downloaded
 from prolip.encoders.base import Encoder
 from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
-from prolip.export.checkpoint import LIBRARIES, require_library
+from prolip.export.checkpoint import LIBRARIES, load_original, require_original
 from prolip.export.fold import Folded, fold
 from prolip.export.transformersjs import require_files, write_transformersjs
 from prolip.export.web import WebOptions, write_page
@@ -33,13 +35,15 @@ def export(
     force: bool = False,
     rejection: Any = None,
     web: WebOptions | None = None,
+    weights: str | None = None,
 ) -> list[str]:
     """Write an adapted model for other programs; return the names of the files.
 
     A folder that holds files is an error, unless `force`, which replaces those of the same names. `config` is
     the configuration of a saved model: classes, templates, temperature, figures of the fit. `to` are some of
     `TARGETS`; several go into one folder. `rejection` decides which images are out-of-distribution, if the
-    model can.
+    model can. `weights` names the model of transformers or open_clip that the ONNX graphs of an encoder were
+    made of, for a checkpoint.
     """
     check_request(path, to, force)
     temperature = float(config.get("temperature") or 1.0)
@@ -48,18 +52,22 @@ def export(
         for key in ("prolip", "method", "classes", "templates", "temperature", "threshold", "licence")
     }
     writers: list[Callable[[Path], None]] = []
-    libraries = [target for target in LIBRARIES if target in to]
+    libraries, original = [target for target in LIBRARIES if target in to], encoder
     if libraries or "adapter" in to or "transformersjs" in to:
         folded = fold(fitted, encoder, temperature)
-        changes = encoder.folded(folded.head, folded.text_head, folded.scale)
-        writers += [_checkpoint_writer(encoder, library, folded, changes, config) for library in libraries]
+        if libraries:
+            original = load_original(encoder, weights)
+            writers += [_checkpoint_writer(encoder, original, each, folded, config) for each in libraries]
         if "adapter" in to:
             from prolip.export.adapter import write_adapter
 
+            changes = encoder.folded(folded.head, folded.text_head, folded.scale)
             writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
         if "transformersjs" in to:
             files = require_files(encoder)
             writers.append(lambda folder: write_transformersjs(folder, encoder, files, folded))
+    if weights is not None and not libraries:
+        raise UsageError('weights are for to="hf" and to="open_clip"')
     if web is not None and "web" not in to:
         raise UsageError('the runtime, a single file and the base URL are for to="web"')
     if "onnx" in to or "web" in to:
@@ -87,7 +95,7 @@ def export(
         for write in writers:
             write(folder)
         names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-        described = {**config, "sigmoid": encoder.shows_sigmoid}
+        described = {**config, "sigmoid": original.shows_sigmoid}
         write_bytes(folder / "README.md", model_card(described, names, follow(path).name).encode())
         written.extend(sorted({*names, "README.md"}))
 
@@ -96,11 +104,15 @@ def export(
 
 
 def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
-    """Return the formats of an adapted model; a checkpoint only for the model's own library."""
+    """Return the formats of an adapted model; a checkpoint only for the library whose weights are here."""
     found: list[str] = []
     with suppress(UsageError):
         fold(fitted, encoder)
-        found += [encoder.library, "adapter"] if encoder.library else ["adapter"]
+        with suppress(ModelError, UsageError):
+            name = require_original(encoder)
+            if encoder.library or (name and is_downloaded(name) and find_spec("torch")):
+                found.append(encoder.library or "hf")
+        found.append("adapter")
         with suppress(ModelError):
             require_files(encoder)
             found.append("transformersjs")
@@ -116,7 +128,7 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     check_name("library", library, LIBRARIES)
     check_empty(path, force)
     unchanged = Folded(source.head, source.text_head, source.scale)
-    write = _checkpoint_writer(source, library, unchanged, None, {})
+    write = _checkpoint_writer(source, load_original(source), library, unchanged, {})
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -133,13 +145,15 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
         check_name("export target", target, TARGETS)
     if not to:
         raise UsageError(f"name a format to export to: {', '.join(TARGETS)}")
+    if {"hf", "transformersjs"} <= set(to):
+        raise UsageError("hf and transformersjs write files of the same names: export to two folders")
     check_empty(path, force)
 
 
-def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str]) -> None:
+def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str], weights: str | None = None) -> None:
     """Refuse formats that an adapted model cannot have, before anything is written."""
     if any(target in LIBRARIES for target in to):
-        require_library(encoder)
+        require_original(encoder, weights)
     if "transformersjs" in to:
         require_files(encoder)
     if any(target in (*LIBRARIES, "adapter", "transformersjs") for target in to):
@@ -161,13 +175,19 @@ def check_empty(path: Path, force: bool) -> None:
 
 
 def _checkpoint_writer(
-    encoder: Encoder, library: str, folded: Folded, changes: dict[str, Array] | None, config: dict[str, Any]
+    encoder: Encoder, original: Encoder, library: str, folded: Folded, config: dict[str, Any]
 ) -> Callable[[Path], None]:
-    """Return a writer of a checkpoint, which loads it again and compares its embeddings."""
-    from prolip.export.checkpoint import TOLERANCE, checkpoint_of, load_checkpoint, write_checkpoint
-    from prolip.export.convert import convert
+    """Return a writer of a checkpoint, which loads it again and compares its embeddings.
 
-    checkpoint = convert(checkpoint_of(encoder, changes), library)
+    `original` is the encoder itself, or the model of a library that its graphs were made of.
+    """
+    from prolip.export.checkpoint import checkpoint_of, load_checkpoint, write_checkpoint
+    from prolip.export.convert import convert, with_preprocess
+
+    head = original.head if folded.head is encoder.head else folded.head
+    text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
+    changes = original.folded(head, text_head, folded.scale)
+    checkpoint = convert(with_preprocess(checkpoint_of(original, changes), encoder.preprocess), library)
     size = encoder.preprocess.size
     pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
     templates = config.get("templates") or ["a photo of a {}."]
@@ -185,7 +205,7 @@ def _checkpoint_writer(
         error = max(
             float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(actual, expected, strict=True)
         )
-        if not error <= TOLERANCE:
+        if not error <= encoder.graph_tolerance:
             raise ModelError(f"the embeddings of the exported model differ by {error:.1e}: it is not written")
 
     return write
