@@ -1,11 +1,10 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
-# make test   set up both environments; run lint, types, layers and tests
+# make test   set up both environments; run lint, types, layers and tests, and print what the tests cover
 # make setup  only set up both environments
 # make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
 # make verify print every method beside an independent computation of the same thing
 # make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
 # make verify-clip  check the cut of a real CLIP tower, which it downloads
-# make coverage  the light tests, and the ten files whose lines and branches they reach least
 # make docs   build the documentation in build/docs
 # make dist   build wheel and sdist in dist/, check them, install each in a new environment and try it
 # make clean  remove the environments
@@ -22,12 +21,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make test ORDER="-p randomly" runs the tests in a random order, with a seed that is printed first.
 ORDER ?= -p no:randomly
 
-.PHONY: demo test setup lint light full coverage verify clip verify-clip chromium runtime format clean
+.PHONY: demo test setup lint light full verify clip verify-clip chromium runtime format clean
 
 demo: $(LIGHT)/.demo
 	PROLIP_CACHE=$(LIGHT)/cache $(LIGHT)/bin/prolip demo
 
-test: lint light full
+# The measurements are in the temporary folder: tests may not write into the clone.
+test: lint
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && export COVERAGE_FILE="$$folder/coverage" && \
+	  $(MAKE) --no-print-directory light full MEASURE="-m coverage run" && $(LIGHT)/bin/coverage combine --quiet && \
+	  printf '\nAll tests pass. They cover %s %% of lines and branches. The files that they cover least:\n' \
+	    "$$($(LIGHT)/bin/coverage report --format=total)" && $(LIGHT)/bin/coverage report | sed -n 1,12p
 
 setup: $(LIGHT)/.test $(FULL)/.installed chromium runtime
 
@@ -42,21 +46,15 @@ lint: $(FULL)/.installed
 # The main job, where torch is not installed at all.
 light: $(LIGHT)/.test
 	$(LIGHT)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") and "torch is installed in $(LIGHT)")'
-	$(LIGHT)/bin/pytest -n 2 $(ORDER) -m "not extras"
+	$(LIGHT)/bin/python $(MEASURE) -m pytest -n 2 $(ORDER) -m "not extras"
 
 # What needs the extras, and what says something else beside them; tests of pages in a real browser, where there is
 # one or it can be installed.
 full: $(FULL)/.installed chromium runtime
-	$(FULL)/bin/pytest -n 2 $(ORDER) -m "extras or every_environment"
+	$(FULL)/bin/python $(MEASURE) -m pytest -n 2 $(ORDER) -m "extras or every_environment"
 
 test-slow: $(LIGHT)/.test
 	$(LIGHT)/bin/pytest -n 2 -m "slow and not extras"
-
-# Not part of `test`: see CONTRIBUTING.md. The results are in the temporary folder: tests may not write into the clone.
-coverage: $(LIGHT)/.test
-	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && export COVERAGE_FILE="$$folder/coverage" && \
-	  { $(LIGHT)/bin/pytest -n 2 $(ORDER) -m "not extras" --cov --cov-report= $(COVERAGE); status=$$?; \
-	  $(LIGHT)/bin/coverage report | sed -n -e 1,12p -e /^TOTAL/p; exit $$status; }
 
 verify: $(FULL)/.installed
 	PYTHONPATH=tests $(FULL)/bin/python -m reference $(VERIFY)

@@ -54,4 +54,4 @@ def test_a_reader_that_takes_too_much_is_noticed(monkeypatch):
     monkeypatch.setattr("fuzzing.SECONDS", 0.05)
     attempt(tally, lambda: [None for _ in iter(int, 1)])
     assert (tally.found["over memory"] >= 1, tally.found["over time"]) == (True, 1)
-    assert (SECONDS, MEGABYTES) == (20, 1500)
+    assert (SECONDS, MEGABYTES) == (20, 1200)

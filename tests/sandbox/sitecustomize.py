@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import tempfile
+import threading
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -102,5 +103,26 @@ def check_host(event: str, host: Any) -> None:
         raise SandboxError(f"{event} {host}")
 
 
+def trace_threads_in_turn() -> None:
+    """Let one thread at a time install what traces it for coverage.
+
+    Installing calls `check`, where Python may switch to another thread; up to 3.11, installing fails there.
+    """
+    lock, install, trace = threading.RLock(), sys.settrace, threading.gettrace()
+
+    def settrace(function: Any) -> None:
+        with lock:
+            install(function)
+
+    def trace_thread(*event: Any) -> Any:
+        with lock:
+            return trace(*event)
+
+    sys.settrace = settrace
+    threading.settrace(trace_thread)
+
+
 if os.environ.get("PROLIP_TEST_SANDBOX"):
+    if sys.version_info < (3, 12) and threading.gettrace():
+        trace_threads_in_turn()
     sys.addaudithook(check)
