@@ -34,7 +34,7 @@ def test_help_teaches_and_loads_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "Learn the classes of a folder" in done.stdout
+    assert all(command in done.stdout.split() for command in ("fit", "predict", "eval", "app"))
 
 
 @pytest.mark.every_environment
@@ -339,7 +339,7 @@ def test_a_curve_is_drawn_in_the_format_of_its_name(prolip, colour_model, tmp_pa
 def test_a_curve_in_another_format_is_refused_before_any_work(prolip, tmp_path, name):
     code, _, err = prolip("curve", tmp_path / "no-model", "-o", tmp_path / name)
     assert code == 2
-    assert "does not end in .html or .png or .pdf or .svg" in err
+    assert all(suffix in err for suffix in (".html", ".png", ".pdf", ".svg"))
 
 
 @pytest.mark.parametrize("count", [0, -3])
@@ -572,7 +572,6 @@ def test_standard_input_has_names_of_files(prolip, colour_model, tmp_path, monke
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.getvalue()), encoding="utf-8"))
     code, out, err = prolip("predict", "m", "-", *end)
     assert (code, out) == (1, "")
-    assert "- reads names of files" in err
     assert len(err.splitlines()) == 1
     assert not Path("none.csv").exists()
 

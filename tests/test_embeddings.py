@@ -110,21 +110,21 @@ def test_arrays_that_do_not_fit(data, change, message):
 
 def test_files_that_cannot_be_read(tmp_path, data):
     np.savez(tmp_path / "other.npz", weights=data["images"])
-    with pytest.raises(InputError, match=r"has no image embeddings \(images, .*\); it has weights$"):
+    with pytest.raises(InputError, match="weights"):
         read_embeddings(tmp_path / "other.npz")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"cannot read .*objects\.npy: it holds object"):
+    with pytest.raises(InputError, match=r"objects\.npy.*object"):
         read_embeddings(tmp_path / "objects.npy")
     np.savez(tmp_path / "cut.npz", **data)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"cannot read .*cut\.npz"):
+    with pytest.raises(InputError, match=r"cut\.npz"):
         read_embeddings(tmp_path / "cut.npz")
-    with pytest.raises(InputError, match=r"cannot read .*none\.npy: .*No such file"):
+    with pytest.raises(InputError, match=r"none\.npy"):
         read_embeddings(tmp_path / "none.npy")
-    with pytest.raises(InputError, match=r"is not a file of arrays: expected \.npz, \.npy, \.txt, \.csv"):
+    with pytest.raises(InputError, match=r"features\.pkl.*\.npz, \.npy, \.txt, \.csv"):
         read_embeddings(tmp_path / "features.pkl")
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="several columns, none headed 'label': a, b"):
+    with pytest.raises(InputError, match="'label': a, b"):
         read_embeddings(data["images"], tmp_path / "wide.csv")
 
 

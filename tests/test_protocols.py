@@ -1,12 +1,14 @@
 """Protocols on made-up features, against plain loops written out."""
 
 import random
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from prolip import methods
-from prolip.core import Head, InputError, Task, Text, UsageError
+from prolip.core import Head, InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.data.sampling import (
     sample_base_support,
@@ -15,7 +17,7 @@ from prolip.data.sampling import (
     sample_train_val,
 )
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit, NotEncodedError
-from prolip.research.protocols.manifold import NEIGHBOURS, neighbour_purity
+from prolip.research.protocols.manifold import NEIGHBOURS, manifold, neighbour_purity
 from prolip.research.protocols.protocols import (
     base_to_new,
     few_shot,
@@ -248,3 +250,31 @@ def test_neighbour_purity_is_the_share_of_near_images_of_the_same_class():
         expected.append(np.mean([y[j] == y[i] for j in others[:NEIGHBOURS]]))
     assert neighbour_purity(x, y) == pytest.approx(np.mean(expected))
     assert neighbour_purity(x[:3], y[:3]) == 0  # fewer images than neighbours
+
+
+def test_the_figure_has_the_embeddings_before_and_after_the_fit(monkeypatch):
+    class FirstColumns:
+        """In the place of UMAP, which takes seconds to import: the first two dimensions."""
+
+        def __init__(self, n_neighbors, metric, random_state, n_jobs):
+            assert (n_neighbors, metric, random_state) == (15, "cosine", 4)
+
+        def fit_transform(self, embedding):
+            return embedding[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=FirstColumns))
+    dataset, run = make_dataset(), Run("prolip", PROLIP, shots=4, seed=4)
+    found = manifold(dataset, run)
+    x, y = dataset.splits["test"].all()
+    assert found["labels"] == y.tolist()
+    weights = {"before": dataset.head.weight}
+    weights["after"] = run.create().fit(run.task(dataset, run.draw(dataset).train)).head.weight
+    for stage, weight in weights.items():
+        embedding = x @ weight / np.linalg.norm(x @ weight, axis=1, keepdims=True)
+        np.testing.assert_allclose(found[stage]["points"], embedding[:, :2], atol=1e-3)
+        assert found[stage]["purity"] == pytest.approx(neighbour_purity(embedding, y))
+        predicted = (embedding @ dataset.texts["own"].rows.T).argmax(axis=1)
+        assert found[stage]["accuracy"] == np.mean(predicted == y)
+    assert found["accuracy"] == found["after"]["accuracy"] > found["before"]["accuracy"]
+    with pytest.raises(ModelError):  # no embedding of its own
+        manifold(dataset, Run("gda", {"alpha": 0.1}, shots=4, seed=4))

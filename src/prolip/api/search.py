@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +74,7 @@ def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
     return unit_rows(encoder.head(x)) if fitted is None else fitted.embed(x)
 
 
-def text_row(encoder: Encoder, words: str, prompts: Sequence[str] = PROMPTS) -> Array:
+def text_row(encoder: Encoder, words: str) -> Array:
     """Return the unit row [D] of words, the mean over prompts."""
-    row: Array = encoder.text([words], list(prompts)).rows[0]
+    row: Array = encoder.text([words], PROMPTS).rows[0]
     return row

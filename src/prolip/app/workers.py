@@ -9,19 +9,21 @@ from prolip.app.batcher import Busy
 from prolip.app.images import LARGE_PIXELS, PIXEL_LIMIT, LargeImage
 from prolip.io.environment import cores
 
+MAX_PENDING = 64  # calls that run or wait
+MAX_LARGE_PENDING = 16  # large images that wait
 T = TypeVar("T")
 
 
 class WorkerPool:
     """Threads for work that would block the event loop."""
 
-    def __init__(self, max_pending: int = 64) -> None:
+    def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(max(2, cores()), thread_name_prefix="prolip-worker")
-        self._max_pending, self._pending = max_pending, 0
+        self._pending = 0
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Call `work` in a thread and return its result."""
-        if self._pending >= self._max_pending:
+        if self._pending >= MAX_PENDING:
             raise Busy("the server has too much to do: try again in a second")
         self._pending += 1
         try:
@@ -37,15 +39,15 @@ class WorkerPool:
 class LargeImageQueue:
     """Large images one at a time, so that they never occupy all threads, or several times the memory."""
 
-    def __init__(self, max_pending: int = 16) -> None:
-        self._lock, self._max_pending, self._pending = asyncio.Lock(), max_pending, 0
+    def __init__(self) -> None:
+        self._lock, self._pending = asyncio.Lock(), 0
 
     async def run(self, work: Callable[[int], Awaitable[T]]) -> T:
         """Return the result of `work(max_pixels)`; it is called again, alone, if the image is a large one."""
         try:
             return await work(LARGE_PIXELS)
         except LargeImage:
-            if self._pending >= self._max_pending:
+            if self._pending >= MAX_LARGE_PENDING:
                 raise Busy("too many large images are waiting: try again in a second") from None
         self._pending += 1
         try:

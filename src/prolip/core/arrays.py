@@ -74,9 +74,9 @@ def as_labels(y: Any, classes: int) -> Array:
     return array
 
 
-def unit_rows(x: Array, eps: float = 1e-12) -> Array:
+def unit_rows(x: Array) -> Array:
     """Scale rows to unit length; a zero row stays zero."""
-    return x / np.maximum(row_lengths(x), eps)
+    return x / np.maximum(row_lengths(x), 1e-12)
 
 
 def row_lengths(x: Array) -> Array:

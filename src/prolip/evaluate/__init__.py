@@ -15,7 +15,6 @@ _HOMES = {
     "balanced_accuracy": "metrics",
     "calibration_error": "metrics",
     "calibration_floor": "metrics",
-    "compare_on": "comparison",
     "confusion": "metrics",
     "extrapolate": "curve",
     "find_label_errors": "label_errors",

@@ -164,22 +164,6 @@ def cached_feature_methods(task: Task) -> list[Candidate]:
     return found
 
 
-def compare_on(
-    task: Task,
-    candidates: Sequence[Candidate] | None = None,
-    *,
-    seed: int = 0,
-    exports: Exports = lambda fitted: (),
-    progress: Progress | None = None,
-) -> Comparison:
-    """Cross-validate candidates on a support set, in which some class must have two images.
-
-    The first candidate is the default; None is every method that trains no tower. `seed` is that of all
-    folds; `exports` returns the formats that a fitted model can be exported to.
-    """
-    return compare_models([(ModelFacts("features"), task, exports)], candidates, seed=seed, progress=progress)
-
-
 @single_thread()
 def compare_models(
     models: Iterable[tuple[ModelFacts, Task, Exports]],

@@ -35,13 +35,11 @@ class LabelError:
     suggestion: int  # the most likely class
 
 
-def find_label_errors(
-    probabilities: Array, x: Array, y: Array, max_quality: float = MAX_QUALITY
-) -> list[LabelError]:
+def find_label_errors(probabilities: Array, x: Array, y: Array) -> list[LabelError]:
     """Return the images with suspicious labels, worst first; the arguments are those of `label_posterior`."""
     posterior = label_posterior(probabilities, x, y)
     quality, best = posterior[np.arange(len(y)), y], posterior.argmax(axis=1)
-    order = [i for i in np.argsort(quality, kind="stable").tolist() if quality[i] < max_quality]
+    order = [i for i in np.argsort(quality, kind="stable").tolist() if quality[i] < MAX_QUALITY]
     return [LabelError(i, float(quality[i]), int(best[i])) for i in order if best[i] != y[i]]
 
 

@@ -68,15 +68,15 @@ def too_few(images: int, interval: tuple[float, float]) -> bool:
     return images < MIN_IMAGES or interval[1] - interval[0] > MAX_INTERVAL
 
 
-def calibration_error(probabilities: Array, y: Array, bins: int = 15) -> float:
+def calibration_error(probabilities: Array, y: Array) -> float:
     """Compute the expected calibration error: |confidence - accuracy|, weighted over bins of equal width.
 
     0 means that of the predictions with 80 % confidence, 80 % are correct.
     """
-    return confidence_gap(probabilities.max(axis=1), probabilities.argmax(axis=1) == y, bins)
+    return confidence_gap(probabilities.max(axis=1), probabilities.argmax(axis=1) == y)
 
 
-def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) -> float:
+def calibration_floor(probabilities: Array, draws: int = 100) -> float:
     """Estimate the `calibration_error` of perfectly calibrated predictions, which is due to chance alone.
 
     With 200 images this is several per cent. It is the mean over draws in which a prediction is correct with
@@ -84,7 +84,7 @@ def calibration_floor(probabilities: Array, bins: int = 15, draws: int = 100) ->
     """
     confidence, rng = probabilities.max(axis=1), np.random.default_rng(0)
     chances = (rng.random(len(confidence)) < confidence for _ in range(draws))
-    return sum(confidence_gap(confidence, hits, bins) for hits in chances) / draws
+    return sum(confidence_gap(confidence, hits) for hits in chances) / draws
 
 
 def confidence_gap(confidence: Array, hits: Array, bins: int = 15) -> float:

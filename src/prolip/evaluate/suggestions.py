@@ -31,17 +31,14 @@ class Suggestion:
     gain: float  # fraction that this label would cover of what no labelled image covers
 
 
-def suggest(
-    x: Array, probabilities: Array, labelled: Array, count: int, *, seed: int = 0
-) -> list[Suggestion]:
+def suggest(x: Array, probabilities: Array, labelled: Array, count: int) -> list[Suggestion]:
     """Return the `count` images most worth labelling, best first.
 
     Images have features x [n, Do] and calibrated probabilities [n, K]; `labelled` [m, Do] is the support set.
-    `seed` is that of the sample, if there are more than MAX_IMAGES.
     """
     indices = np.arange(len(x))
     if len(x) > MAX_IMAGES:
-        indices = np.sort(np.random.default_rng(seed).choice(len(x), MAX_IMAGES, replace=False))
+        indices = np.sort(np.random.default_rng(0).choice(len(x), MAX_IMAGES, replace=False))
     x, labelled = x[indices].astype(np.float32), labelled.astype(np.float32)
     mean = np.concatenate([x, labelled]).mean(axis=0)
     directions = unit_rows(x - mean)

@@ -12,7 +12,7 @@ from prolip import methods
 from prolip.core import ModelError, Projected
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
-from prolip.io.environment import MissingPackageError
+from prolip.io.environment import require
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.run import Run
 
@@ -39,10 +39,7 @@ def manifold(dataset: EncodedDataset, run: Run) -> dict[str, Any]:
 
 def umap_points(embedding: Array, seed: int) -> Any:
     """Map unit embeddings [n, D] to points [n, 2] by UMAP."""
-    try:
-        import umap
-    except ImportError as error:
-        raise MissingPackageError("the manifold", "umap-learn", "bench") from error
+    umap = require("umap", "bench", "the manifold", "umap-learn")
     neighbours = min(15, len(embedding) - 1)
     reducer = umap.UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed, n_jobs=1)
     return reducer.fit_transform(embedding)

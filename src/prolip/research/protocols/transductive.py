@@ -73,14 +73,14 @@ def transclip(pool: Pool) -> Array:
     return z
 
 
-def stata(pool: Pool, alpha: float = 1.0) -> Array:
+def stata(pool: Pool) -> Array:
     """Return assignments z [n, K] by StatA."""
     f, own, text = pool.f, log_softmax(pool.logits), pool.task.text.rows.astype(pool.f.dtype)
     z, near, squares = np.exp(own), neighbours(f), np.square(f)
     anchor = (z.T @ squares - 2 * text * (z.T @ f) + z.sum(axis=0)[:, None] * np.square(text)).sum(axis=0)
     anchor /= len(f)  # S' [D]
     for _ in range(ROUNDS):
-        z = _assign(own + log_density(f, *anchored_gaussians(f, z, text, anchor, alpha)), near, z)
+        z = _assign(own + log_density(f, *anchored_gaussians(f, z, text, anchor, 1.0)), near, z)
     return z
 
 
