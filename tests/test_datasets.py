@@ -235,3 +235,70 @@ def test_prompts_of_other_programs():
     assert found == [seven, (photo,), (*seven, photo)]
     assert pets.prompts("clap")[0] == ("great_pyrenees",)
     assert imagenet.prompts("clap")[0] == ("tench",)
+
+
+WORDS = "n01440764 tench\nn01443537 goldfish\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("imagenet", {"imagenet/readme.txt": ""}),  # no folder val
+        ("imagenet", {"imagenet/val/n01440764/1.JPEG": ""}),  # one class of 1,000, without its name
+        ("imagenet", {"imagenet/val/n01440764/1.JPEG": "", "imagenet/classnames.txt": "n01440764\n"}),
+        (  # a class without training images
+            "imagenet",
+            {
+                "imagenet/classnames.txt": WORDS,
+                "imagenet/val/n01440764/1.JPEG": "",
+                "imagenet/train/n01443537/1.JPEG": "",
+            },
+        ),
+        ("imagenet_r", {"imagenet-rendition/readme.txt": ""}),  # no class folders
+        ("imagenet_r", {"imagenet-rendition/imagenet-r/n01440764/1.jpg": ""}),  # nothing says which class
+        (  # not a class of ImageNet
+            "imagenet_r",
+            {
+                "imagenet-rendition/classnames.txt": WORDS,
+                "imagenet-rendition/imagenet-r/n09999999/1.jpg": "",
+            },
+        ),
+    ],
+)
+def test_folders_that_are_no_imagenet(tmp_path, name, files):
+    for path, text in files.items():
+        touch(tmp_path / path).write_text(text)
+    with pytest.raises(InputError):
+        read_dataset(name, tmp_path)
+    found = check_dataset(DATASETS[name], tmp_path)
+    assert (found.state, len(found.problems), found.counts) == ("incomplete", 1, {})
+
+
+def test_a_variant_beside_all_folders_of_imagenet_has_their_numbers(tmp_path):
+    ids = [f"n{k:08d}" for k in range(1000)]
+    for wordnet in ids:
+        (tmp_path / "imagenet" / "val" / wordnet).mkdir(parents=True)
+    touch(tmp_path / "imagenet-rendition" / "imagenet-r" / ids[7] / "1.jpg")
+    benchmark = read_dataset("imagenet_r", tmp_path)
+    assert (benchmark.imagenet_labels, benchmark.names) == ((7,), (imagenet_names()[7],))
+
+
+def test_a_split_or_the_images_may_be_missing(tmp_path):
+    folder = make_split(tmp_path, "eurosat", ROWS)
+    (folder / "2750").rename(folder / "elsewhere")
+    found = check_dataset(DATASETS["eurosat"], tmp_path)
+    assert (found.state, found.counts, found.classes) == ("incomplete", {}, 2)
+    assert str(folder / "2750") in found.problems[0]
+    make_classnames(tmp_path / "imagenet")
+    touch(tmp_path / "imagenet" / "val" / IDS[0] / "1.JPEG")
+    found = check_dataset(DATASETS["imagenet"], tmp_path)
+    assert (found.state, found.counts, found.classes) == ("incomplete", {"test": 1}, 1)
+    assert any("train" in problem for problem in found.problems)
+
+
+def test_a_folder_of_images_that_is_gone_has_none_of_them(tmp_path):
+    folder = make_split(tmp_path, "eurosat", ROWS)
+    for path in (folder / "2750" / "a").iterdir():
+        path.unlink()
+    (folder / "2750" / "a").rmdir()
+    assert check_dataset(DATASETS["eurosat"], tmp_path).counts == {"train": 2, "val": 0, "test": 1}
