@@ -26,6 +26,7 @@ from prolip.research.running.encoded_file import Encoding, draw_images
 from prolip.research.running.pack import write_pack
 from prolip.research.running.plan import Plan, make_plan
 
+LENGTH = 10.0  # of embeddings, about CLIP's
 NOISE = 3.0  # of an image, where class means have 1 for each dimension
 TEXT_NOISE = 1.5  # of a text, so that zero-shot is better than chance and worse than a fit
 
@@ -35,30 +36,28 @@ def made_up(plan: Plan, name: str, rng: np.random.Generator) -> tuple[str, Encod
     known, (dim, width) = DATASETS[name], PROJECTIONS[plan.models[0]]
     names = tuple(f"class {k}" for k in range(known.classes))
     root = Path("data") / known.folder
-    splits = {
-        split: ImageSet(
-            [root / f"{i % known.classes:04d}/{i:08d}.jpg" for i in range(count)],
-            [i % known.classes for i in range(count)],
-            list(names),
-            root,
-            split,
-        )
-        for split, count in known.sizes.items()
-    }
+    splits = {}
+    for split, count in known.sizes.items():
+        labels = np.sort(
+            np.arange(count) % known.classes
+        ).tolist()  # class after class, as in most split files
+        numbers = rng.integers(0, 20_000, count).tolist()  # names of real images are as hard to compress
+        files = [root / f"{k:04d}/{k:04d}_{n}.jpg" for k, n in zip(labels, numbers, strict=True)]
+        splits[split] = ImageSet(files, labels, list(names), root, split)
     benchmark = Benchmark(name, known.title, splits, names, templates_for(name))
-    labels = {split: EncodedSplit.without_features(images.labels) for split, images in splits.items()}
-    head = Head(rng.normal(size=(width, dim)).astype(np.float32) / np.sqrt(width))
+    unread = {split: EncodedSplit.without_features(images.labels) for split, images in splits.items()}
+    head = Head((np.random.default_rng(1).normal(size=(width, dim)) / np.sqrt(width)).astype(np.float32))
     means = rng.normal(size=(known.classes, width)).astype(np.float32)
     noise = TEXT_NOISE * rng.normal(size=(known.classes, dim)).astype(np.float32)
     rows = unit_rows(means @ head.weight + noise)
     drawn: dict[str, set[int]] = {"train": set(), "val": set(), "test": set(range(known.sizes["test"]))}
-    dataset = EncodedDataset(name, names, head, 100.0, {}, labels, paired=name == "imagenet")
+    dataset = EncodedDataset(name, names, head, 100.0, {}, unread, paired=name == "imagenet")
     for run in {
         (run.validation, run.shots, run.seed): run for run in plan.runs if run.dataset == name
     }.values():
         for split, indices in draw_images(dataset, run).items():
             drawn[split].update(indices)
-    encoded, hashes = {}, {}
+    encoded, hashes, size = {}, {}, LENGTH / np.sqrt(dim * (1 + NOISE**2))
     for split, images in splits.items():
         indices = np.array(sorted(drawn[split]), np.int64)
         views = plan.views if split == "train" else 1
@@ -67,15 +66,19 @@ def made_up(plan: Plan, name: str, rng: np.random.Generator) -> tuple[str, Encod
             for start in range(0, len(indices), 20_000):
                 part = indices[start : start + 20_000]
                 noise = rng.standard_normal((len(part), width), np.float32)
-                view[start : start + 20_000] = means[part % known.classes] + NOISE * noise
+                view[start : start + 20_000] = size * (means[np.take(images.labels, part)] + NOISE * noise)
         encoded[split] = EncodedSplit(images.labels, x, indices)
         hashes[split] = rng.integers(0, 256, (len(indices), 32), np.uint8)
     templates = {run.template: benchmark.prompts(run.template)[1] for run in plan.runs}
-    text = Text(rows, names, rows[None], Head(np.eye(dim, dtype=np.float32)))
+    identity = Head(np.eye(dim, dtype=np.float32))
+    texts = {}
+    for template, prompts in templates.items():
+        noise = rng.standard_normal((len(prompts), *rows.shape), np.float32)
+        features = rows + np.float32(0.3 / np.sqrt(dim)) * noise
+        texts[template] = Text(unit_rows(features.mean(axis=0)), names, features, identity)
     full = EncodedDataset(
-        name, names, head, 100.0, dict.fromkeys(templates, text), encoded, paired=name == "imagenet",
-        templates=templates,
-    )  # fmt: skip
+        name, names, head, 100.0, texts, encoded, paired=name == "imagenet", templates=templates
+    )
     return BACKBONES[plan.models[0]], Encoding(full, hashes, '"random features"'), benchmark
 
 

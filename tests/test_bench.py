@@ -3,10 +3,10 @@
 import csv
 import dataclasses
 import functools
-import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -223,7 +223,7 @@ def test_a_pack_runs_without_images_and_gives_the_same_table(photos, tmp_path):
     results = [Results.read("small", tmp_path / f"{name}.sqlite") for name in ("images", "pack")]
     first, second = ([row.cells[:2] for row in build(found).rows] for found in results)
     assert first == second
-    split = opened.read("photos").dataset.splits["train"]
+    split = opened.read("photos")[0].dataset.splits["train"]
     assert split.x.dtype == np.float16
     assert split.take(split.indices[:2].tolist())[0].dtype == np.float32
 
@@ -237,7 +237,7 @@ def test_a_pack_lists_its_images_files_and_licences(photos, tmp_path):
         assert hashlib.sha256((tmp_path / "pack" / name).read_bytes()).hexdigest() == checksum
     assert photos_about["licence"] == "not known"
     assert about["precision"] == "float16"
-    splits = json.loads(gzip.decompress((tmp_path / "pack" / "splits" / "photos.json.gz").read_bytes()))
+    splits = json.loads(lzma.decompress((tmp_path / "pack" / "splits" / "photos.json.xz").read_bytes()))
     train = read_dataset("photos", photos.parent).splits["train"]
     for (path, label, name), image, expected in zip(splits["train"], train.images, train.labels, strict=True):
         assert ((Path(train.root) / path).resolve(), label) == (image.resolve(), expected)

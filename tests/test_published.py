@@ -189,3 +189,13 @@ def test_the_page_of_published_figures_is_current(prolip):
     """It is written by `prolip bench published --format markdown`, below its first paragraph."""
     page = Path(__file__).parents[1] / "docs" / "measurements" / "published.md"
     assert page.read_text("utf-8").endswith(prolip("bench", "published", "--format", "markdown")[1])
+
+
+def test_every_few_shot_table_has_our_method():
+    """Beside tables of a search, of features, of zero-shot batches, and of steps at test time."""
+    others = {"grid_search", "umap", "few_classes", "timing_test_time", "parameters"}
+    assert {
+        name for name, one in EXPERIMENTS.items() if all(line.method != "anchored" for line in one.lines)
+    } == others
+    ours = [line for one in EXPERIMENTS.values() for line in one.lines if line.method == "anchored"]
+    assert all("(ours)" in line.label and line.paper is None for line in ours)

@@ -35,7 +35,7 @@ from prolip.research.datasets import VARIANTS
 _GRID_CURVE = replace(GRID_SEARCH, label="ProLIP (grid search)", paper="ProLIP (grid search)")
 
 _SENSITIVITY = (
-    replace(ZERO, in_figure=False), replace(_GRID_CURVE, in_figure=False),
+    *(replace(line, in_figure=False) for line in (ZERO, _GRID_CURVE, ANCHORED)),
     *(
         named(
             "prolip", f"ProLIP, lr={power(lr)}, lam={lam:g}", key=f"lr{power(lr)}_lam{lam:g}",
@@ -135,19 +135,22 @@ MAIN_TEXT = (
     Experiment(
         "domain_lr", "Domain generalization at the learning rate 1e-2", 'main text, "Domain generalization"',
         "transfer",
-        tuple(
-            line
-            for label, start in (
-                ("ProLIP", FIXED[0]), ("Tip-Adapter-F", TIP),
-                ("TaskRes", replace(TASK_RES[0], by_dataset={}, options={"solver": "adam", "lr": 2e-4})),
-            )
-            for line in (
-                replace(start, label=label, paper=None),
-                replace(
-                    start, key=f"{start.key}_1e-2", label=f"{label}, lr=1e-2", paper=label, base=start.key,
-                    options={**start.options, "lr": 1e-2},
-                ),
-            )
+        (
+            *(
+                line
+                for label, start in (
+                    ("ProLIP", FIXED[0]), ("Tip-Adapter-F", TIP),
+                    ("TaskRes", replace(TASK_RES[0], by_dataset={}, options={"solver": "adam", "lr": 2e-4})),
+                )
+                for line in (
+                    replace(start, label=label, paper=None),
+                    replace(
+                        start, key=f"{start.key}_1e-2", label=f"{label}, lr=1e-2", paper=label,
+                        base=start.key, options={**start.options, "lr": 1e-2},
+                    ),
+                )
+            ),
+            ANCHORED,
         ),
         layout="targets", datasets=("imagenet",), targets=VARIANTS, shots=(4,), published="domain_lr",
         plot="bars", note="The paper gives the loss of the mean over the variants, against its own rate.",
@@ -161,7 +164,7 @@ MAIN_TEXT = (
     Experiment(
         "base_to_new_maple", "Base-to-new generalization, three forms of MaPLe",
         "Table 5b: ViT-B/16, 16 shots", "base_to_new",
-        (_ZERO_COOP, COOP_PHRASE, COCOOP, *_MAPLE, FIXED[0]),
+        (_ZERO_COOP, COOP_PHRASE, COCOOP, *_MAPLE, FIXED[0], ANCHORED),
         layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
         published="base_to_new_main_vit", columns={"H_t2": "H"}, plot="bars",
         note="MaPLe* has prompts in the first layer alone; MaPLe † has one coupling for all layers.",
@@ -231,6 +234,7 @@ MAIN_TEXT = (
                 "prolip", "ProLIP test-time + ProLIP", key="test_time_prolip",
                 options=adam("1/N", lr=1e-5), protocol="test_time_prolip",
             ),
+            ANCHORED,
         ),
         layout="targets", datasets=("imagenet",),
         targets=("imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"), shots=(16,), seeds=(1,),

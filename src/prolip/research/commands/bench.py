@@ -151,10 +151,11 @@ def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None
     from prolip.research.running.run import run_plan
 
     name, results = plan.experiment.name, machine.results
-    with _progress("encoding", "images") as encoded, _progress("running", "runs") as ran:
+    verb, unit = ("encoding", "images") if isinstance(source, Path) else ("reading", "datasets")
+    with _progress(verb, unit) as encoded, _progress("running", "runs") as ran:
 
         def encoding(what: str, done: int, total: int) -> None:
-            encoded(done, total, f"encoding {what}: {done} of {total} images", "")
+            encoded(done, total, f"{verb} {what}: {done} of {total} {unit}", "")
 
         def progress(status: PlanStatus, rate: float, seconds_left: float | None) -> None:
             ran(status.finished, status.total, *_describe(status, rate, seconds_left))

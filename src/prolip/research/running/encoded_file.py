@@ -18,7 +18,7 @@ from prolip.research.protocols.run import Run
 
 _PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
 # Errors of a damaged file, whatever the damage.
-_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
 
 
@@ -90,15 +90,16 @@ class Encoding:
         return digest.hexdigest()
 
     def features_only(self) -> "Encoding":
-        """Return it with features in float16, and without what only this machine has: encoder and paths."""
+        """Return it in float16, with short hashes, and without encoder and paths, which others lack."""
         splits = {
             name: replace(split, x=split.x.astype(np.float16)) for name, split in self.dataset.splits.items()
         }
-        return Encoding(replace(self.dataset, splits=splits, encoder="", paths={}), self.hashes, self.origin)
+        hashes = {name: rows[:, :8] for name, rows in self.hashes.items()}
+        return Encoding(replace(self.dataset, splits=splits, encoder="", paths={}), hashes, self.origin)
 
 
-def write_encoding(encoding: Encoding, path: Path) -> None:
-    """Write an encoded dataset atomically."""
+def describe_encoding(encoding: Encoding) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the tensors and the metadata of an encoded dataset's file."""
     dataset = encoding.dataset
     tensors = model_tensors(dataset.head, dataset.texts)
     for name, split in dataset.splits.items():
@@ -111,14 +112,17 @@ def write_encoding(encoding: Encoding, path: Path) -> None:
     config["residual"] = dataset.head is not None and dataset.head.residual
     config["text_residual"] = projection is not None and projection.residual
     text = json.dumps(config)
-    write_tensors(path, tensors, {"dataset": text, "sha256": _checksum(text, tensors)})
+    return tensors, {"dataset": text, "sha256": checksum(text, tensors)}
+
+
+def write_encoding(encoding: Encoding, path: Path) -> None:
+    """Write an encoded dataset atomically."""
+    write_tensors(path, *describe_encoding(encoding))
 
 
 def read_encoding(path: Path) -> Encoding:
-    """Read an encoded dataset, after a check of its checksum."""
-    if not is_intact(path):
-        raise DamagedFileError(f"{path} is missing or damaged: copy it again")
-    tensors, metadata = _map(path)
+    """Read an encoded dataset from a file that is intact."""
+    tensors, metadata = map_tensors(path)
     config = parse_json(metadata["dataset"])
     dataset = _restore(tensors, config, "auto")
     return Encoding(dataset, {name: tensors[f"{name}.hashes"] for name in dataset.splits}, config["origin"])
@@ -127,9 +131,9 @@ def read_encoding(path: Path) -> Encoding:
 def is_intact(path: Path) -> bool:
     """Return whether a file exists and matches its checksum."""
     try:
-        tensors, metadata = _map(path)
-        return metadata["sha256"] == _checksum(metadata["dataset"], tensors)
-    except _DAMAGE:
+        tensors, metadata = map_tensors(path)
+        return metadata["sha256"] == checksum(metadata["dataset"], tensors)
+    except DAMAGE:
         return False
 
 
@@ -139,9 +143,9 @@ def read_encoded(source: str | Array, device: str = "auto") -> EncodedDataset:
     A file is mapped, so that of many views only those that a run needs are read.
     """
     try:
-        tensors, metadata = _map(Path(source)) if isinstance(source, str) else _views(source)
+        tensors, metadata = map_tensors(Path(source)) if isinstance(source, str) else _views(source)
         return _restore(tensors, parse_json(metadata["dataset"]), device)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         name = source if isinstance(source, str) else "the data from the cluster"
         raise DamagedFileError(f"{name} is damaged: start the run again, which writes it again") from error
 
@@ -169,11 +173,13 @@ def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> 
     return EncodedDataset(**plain, head=heads.get("head"), texts=texts, splits=splits, device=device)
 
 
-def _checksum(config: str, tensors: dict[str, Array]) -> str:
+def checksum(config: str, tensors: dict[str, Array]) -> str:
+    """Return the SHA-256 of a file's description and tensors."""
     return hashlib.sha256(f"{sha256_tensors(tensors.items())} {config}".encode()).hexdigest()
 
 
-def _map(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+def map_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the tensors of a file, mapped into memory, and its metadata."""
     open_regular(path).close()  # a pipe would hang
     return _views(np.memmap(path, np.uint8, "r"))
 

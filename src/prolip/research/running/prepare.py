@@ -27,7 +27,8 @@ from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import result_key
 from prolip.research.running.workers import Job
 
-EncodingProgress = Callable[[str, int, int], None]  # gets the dataset and split, images done, images in total
+# Gets the dataset and split, images done, and images in total; for a pack the dataset, datasets done and all.
+EncodingProgress = Callable[[str, int, int], None]
 
 PAIRED = ("imagenet",)
 
@@ -46,9 +47,13 @@ def prepare(
     """
     encodings, files = {}, {}
     if isinstance(source, Pack):
-        for dataset in _datasets(plan.runs):
-            encodings[source.encoder, dataset] = source.read(dataset)
-            files[source.encoder, dataset] = str(source.file(dataset))
+        names = _datasets(plan.runs)
+        for number, dataset in enumerate(names):
+            if progress is not None:
+                progress(dataset, number, len(names))
+            key = source.encoder, dataset
+            encodings[key], path = source.read(dataset)
+            files[key] = str(path)
     else:
         for encoder, encoding, _ in encode_datasets(plan, source, device, store, progress):
             path = cache_dir() / "bench" / f"{encoding.dataset.name}-{encoding.content()[:24]}.safetensors"
