@@ -28,7 +28,7 @@ from prolip.research.running.plan import Plan, make_plan
 
 LENGTH = 10.0  # of embeddings, about CLIP's
 NOISE = 3.0  # of an image, where class means have 1 for each dimension
-TEXT_NOISE = 1.5  # of a text, so that zero-shot is better than chance and worse than a fit
+TEXT_NOISE = 2.5  # of a text, so that zero-shot is better than chance and worse than a fit
 
 
 def made_up(plan: Plan, name: str, rng: np.random.Generator) -> tuple[str, Encoding, Benchmark]:

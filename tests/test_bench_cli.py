@@ -1,5 +1,7 @@
 """`prolip bench` and `prolip datasets`, as a user types them."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -194,3 +196,16 @@ def test_an_option_of_several_values_needs_one(prolip, words):
     code, out, err = prolip("bench", *words)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
+
+
+def test_compare_two_files_of_results(prolip, photos, tmp_path):
+    words = ("bench", "run", "validation_free", "--data", photos.parent, "--datasets", "photos", "--shots", 1)
+    for name, seeds in (("a", "1-2"), ("b", "2-3")):
+        run = (*words, "--methods", "prolip", "--views", 1, "--seeds", seeds, "--jobs", 0)
+        assert prolip(*run, "--results", tmp_path / f"{name}.sqlite")[0] == 0
+    compare = ("bench", "compare", "validation_free", "--format", "csv", "--results", tmp_path / "a.sqlite")
+    code, out, _ = prolip(*compare, "--with", tmp_path / "b.sqlite")
+    figures = {row["column"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert (code, float(figures["runs"]["measured"])) == (0, 1)  # seed 2
+    assert figures["here"]["measured"] == figures["there"]["measured"]
+    assert float(figures["largest"]["measured"]) == float(figures["difference"]["gain"]) == 0

@@ -61,8 +61,17 @@ def list_experiments(name: str | None) -> None:
         return
     rows = [[*x[:2], f"{x[2]} (not available)" if x[2] in lacking else x[2]] for x in lines]
     table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
+    if lines:
+        shots = ("full" if count is None else str(count) for count in chosen.shots)
+        seeds = "-".join(map(str, dict.fromkeys((chosen.seeds[0], chosen.seeds[-1]))))
+        click.echo(
+            f"\nWithout other options it runs:\n"
+            f"--model {' '.join(chosen.models)} --shots {' '.join(shots)} --seeds {seeds} "
+            f"--views {chosen.views} --validation {chosen.validation}\n"
+            f"--datasets {' '.join((*chosen.datasets, *chosen.targets))}"
+        )
     if chosen.note:
-        console().print(f"\n{chosen.note}", markup=False)
+        click.echo(f"\n{chosen.note}")
 
 
 @command("run", cls=SeveralValues)
@@ -226,14 +235,20 @@ def show_table(name: str, style: str, against: str | None, no_published: bool, r
 @experiment
 @style_option
 @against_option
+@option("--with", "other", type=PATH, help="Compare the runs with those of another file of results instead.")
 @results_file
-def compare_lines(name: str, style: str, against: str | None, results: Path) -> None:
-    """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test."""
-    from prolip.research.reporting.build_table import compare
+def compare_lines(name: str, style: str, against: str | None, other: Path | None, results: Path) -> None:
+    """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test.
+
+    $ prolip bench compare validation_free --against prolip
+    $ prolip bench compare validation_free --with old/results.sqlite
+    """
+    from prolip.research.reporting.build_table import compare, compare_files
     from prolip.research.reporting.results import Results
 
     with _hints(name):
-        _print_table(compare(Results.read(name, results, against)), style)
+        found = Results.read(name, results, against)
+        _print_table(compare_files(found, Results.read(name, other)) if other else compare(found), style)
 
 
 @command("rows", json=False)
@@ -325,7 +340,19 @@ def failures(name: str, results: Path) -> None:
     say(f"{len(failed)} runs failed")
 
 
-bench = Group("bench", help="Run the paper's experiments again: tables and figures.")
+bench = Group(
+    "bench",
+    help="""Run the paper's experiments again: tables and figures.
+
+    \b
+    Examples:
+      prolip bench list                                   all experiments
+      prolip bench list validation_free                   the lines of one, and what it runs on
+      prolip bench run validation_free --data ~/data      run it, or what is left of it
+      prolip bench table validation_free                  accuracies beside the published ones
+      prolip bench plot validation_free
+    """,
+)
 for subcommand in (
     list_experiments, run, write_features, show_table, compare_lines, write_rows, plot, failures,
     show_published,
@@ -353,7 +380,9 @@ def _print_table(found: Table, style: str = "rich", with_published: bool = True)
         return
     columns = os.environ.get("COLUMNS", "")
     screen = console(width=int(columns) if columns.isdigit() else WIDE)
-    for part in rich_tables(found, screen.width, with_published):
+    for number, part in enumerate(rich_tables(found, screen.width, with_published)):
+        title = "continued" if number else found.title  # a title of rich's would be as narrow as the table
+        screen.print(title, style="italic", markup=False, soft_wrap=True)
         screen.print(part)
     for note in found.all_notes if with_published else found.notes:
         screen.print(note, style="dim", markup=False, soft_wrap=True)

@@ -6,11 +6,12 @@ apart, with the reason.
 """
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from prolip import methods
-from prolip.core.errors import ProlipError
+from prolip.core.errors import ProlipError, UsageError
 from prolip.methods.base import Shape
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.parameters import tower_parameters
@@ -26,6 +27,7 @@ from prolip.research.reporting.results import (
     calibration_error,
     mean_first,
     paper_model,
+    scores,
     shots_name,
     title_of,
 )
@@ -323,6 +325,32 @@ def compare(results: Results) -> Table:
     columns = {"mean": 2, ECE: 2, "rank": 2, "difference": 2, "better on": 0, "p": 4}
     title = f"{experiment.title} ({experiment.where}): lines over datasets"
     return Table(title, tuple(columns), tuple(rows), tuple(notes), digits=tuple(columns.values()))
+
+
+def compare_files(results: Results, other: Results) -> Table:
+    """Compare the runs that two files share, line by line: means, and the difference of paired runs."""
+    theirs = {(one.run.line, one.run.model, one.run.to_json()): scores(one) for one, _ in other.done}
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for one, _ in results.done:
+        there = theirs.get((one.run.line, one.run.model, one.run.to_json()), {})
+        both = [(100 * score, 100 * there[name]) for name, score in scores(one).items() if name in there]
+        pairs[one.run.model, one.run.line] += both
+    rows = []
+    for model in results.plan.models:
+        for line in results.lines:
+            if found := pairs[model, line.key]:
+                gaps = Estimate.over([a - b for a, b in found])
+                means = (Cell(statistics.fmean(values)) for values in zip(*found, strict=True))
+                largest = Cell(max(abs(a - b) for a, b in found))
+                change = Cell(None, gain=gaps.mean, interval=gaps.interval)
+                cells = (*means, change, largest, Cell(float(len(found))))
+                rows.append(ResultRow(line.label, cells, results.group(model)))
+    if not rows:
+        raise UsageError(f"the two files share no finished run of {results.experiment.name}")
+    columns = {"here": 2, "there": 2, "difference": 2, "largest": 2, "runs": 0}
+    title = f"{results.experiment.title} ({results.experiment.where}): two files"
+    note = "difference of the same runs, ± half its 95 % interval (Student's t over runs); its largest size"
+    return Table(title, tuple(columns), tuple(rows), (note,), digits=tuple(columns.values()))
 
 
 def parameters(experiment: Experiment) -> Table:

@@ -8,7 +8,7 @@ from prolip.core.errors import UnknownNameError
 from prolip.io.csv import csv_row
 
 LOWER_IS_BETTER = ("ECE", "rank")
-NOT_RANKED = ("better on", "p")
+NOT_RANKED = ("better on", "p", "here", "there", "largest", "runs")
 
 
 @dataclass(frozen=True)
@@ -184,15 +184,14 @@ def rich_tables(table: Table, width: int, with_published: bool = True) -> list[A
         if parts[-1] and first + sum(widths[other] for other in parts[-1]) + wide > width:
             parts.append([])
         parts[-1].append(place)
-    return [_rich_table(table, rows, part, number) for number, part in enumerate(parts)]
+    return [_rich_table(table, rows, part) for part in parts]
 
 
-def _rich_table(table: Table, rows: Sequence[TextRow], part: Sequence[int], number: int) -> Any:
+def _rich_table(table: Table, rows: Sequence[TextRow], part: Sequence[int]) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    title = table.title if not number else "continued"
-    drawn = RichTable(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    drawn = RichTable(box=None, pad_edge=False, header_style="bold")
     drawn.add_column(table.unit)
     for place in part:
         drawn.add_column(table.columns[place], justify="right", no_wrap=True)

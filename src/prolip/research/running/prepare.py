@@ -49,11 +49,11 @@ def prepare(
     if isinstance(source, Pack):
         names = _datasets(plan.runs)
         for number, dataset in enumerate(names):
-            if progress is not None:
-                progress(dataset, number, len(names))
             key = source.encoder, dataset
             encodings[key], path = source.read(dataset)
             files[key] = str(path)
+            if progress is not None:
+                progress(dataset, number + 1, len(names))
     else:
         for encoder, encoding, _ in encode_datasets(plan, source, device, store, progress):
             path = cache_dir() / "bench" / f"{encoding.dataset.name}-{encoding.content()[:24]}.safetensors"
