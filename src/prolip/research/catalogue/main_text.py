@@ -239,7 +239,7 @@ MAIN_TEXT = (
         layout="targets", datasets=("imagenet",),
         targets=("imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"), shots=(16,), seeds=(1,),
         published="test_time", plot="bars",
-        note="64 views of every test image go through the tower in each run. CoOp and ProLIP have 16 shots.",
+        note="64 views of every test image go through the tower in each run.",
     ),
 )
 # fmt: on

@@ -56,7 +56,8 @@ def _notes(results: Results, columns: Sequence[str]) -> list[str]:
     plan, experiment = results.plan, results.experiment
     sources = ", ".join(map(title_of, plan.datasets[:1] if experiment.targets else plan.datasets))
     encoders = ", ".join(plan.models)
-    notes = [f"{encoders}; {sources}; seeds {_span(plan.seeds)}; views {plan.views}"]
+    counts = ", ".join(map(shots_name, plan.shots))
+    notes = [f"{encoders}; {sources}; shots {counts}; seeds {_span(plan.seeds)}; views {plan.views}"]
     if experiment.published and plan.views < 300:
         notes.append(f"{plan.views} of the paper's 300 views")
     if ECE in columns:

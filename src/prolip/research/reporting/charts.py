@@ -145,8 +145,11 @@ def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str])
     axes.set_xticks(range(len(ticks)), ticks)
 
 
-def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Figure:
-    """Draw groups of bars with deviations, panels one above the other; published figures are dark lines."""
+def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "", seconds: bool = False) -> Figure:
+    """Draw groups of bars with deviations, panels one above the other; published figures are dark lines.
+
+    Percentages have one decimal; seconds three digits, on a logarithmic axis.
+    """
     series = max(len(panel.series) for panel in panels)
     count = len(groups) * series
     height = 4.6 if len(panels) == 1 else 2.9 * len(panels) + 0.6
@@ -154,15 +157,17 @@ def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "") -> Fig
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
     turned = {"rotation": 25, "ha": "right"} if len(groups) > 6 and series < 4 else {}
     for axes, panel in zip(grid.flat, panels, strict=True):
-        _draw_bars(axes, panel)
+        _draw_bars(axes, panel, ".3g" if seconds else ".1f")
         axes.set_xticks(range(len(groups)), groups, **turned)
         axes.set(xlim=(-0.6, len(groups) - 0.4), ylabel="accuracy, %", title=panel.title)
+        if seconds:
+            axes.set(ylabel="seconds, logarithmic", yscale="log", xticks=[])
         axes.grid(visible=False, axis="x")
     _finish(figure, list(grid.flat), title)
     return figure
 
 
-def _draw_bars(axes: Any, panel: Panel) -> None:
+def _draw_bars(axes: Any, panel: Panel, form: str) -> None:
     width = 0.82 / len(panel.series)
     for i, (name, marks) in enumerate(panel.series.items()):
         offset = (i - (len(panel.series) - 1) / 2) * width
@@ -183,7 +188,8 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
         for x, mark in known:  # at the foot, where no mark of a published figure hides it
             ink = "white" if colour in DARK and not mark.missing else BLACK
             text = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 90, "color": ink}
-            axes.annotate(f"{mark.mean:.1f}", (x, 0), (0, 3), textcoords="offset points", **text)
+            foot = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            axes.annotate(format(mark.mean, form), (x, 0), (0, 3), **foot, **text)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]
@@ -202,7 +208,8 @@ def heat_maps(
 
     wide = min(5, len(maps))
     high = -(-len(maps) // wide)
-    figure = new_figure(max(6.0, 3.0 * wide + 0.6), 0.4 * len(rows) * high + 1.5)
+    titles = max(name.count("\n") for name in maps)
+    figure = new_figure(max(6.0, 3.0 * wide + 0.6), (0.4 * len(rows) + 0.15 * titles) * high + 1.5)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     everything = np.stack(list(maps.values()))
     low, top = float(np.nanmin(everything)), float(np.nanmax(everything))
@@ -212,7 +219,8 @@ def heat_maps(
         axes.grid(visible=False)
         axes.set_xticks(range(len(columns)), columns, rotation=45, fontsize=8)
         axes.set_yticks(range(len(rows)), rows if i % wide == 0 else [""] * len(rows), fontsize=8)
-        axes.set(xlabel=labels[1], ylabel=labels[0] if i % wide == 0 else "", title=name)
+        axes.set(xlabel=labels[1], ylabel=labels[0] if i % wide == 0 else "")
+        axes.set_title(name, fontsize=8 if "\n" in name else 11, loc="left")
         for (r, k), value in np.ndenumerate(values):
             text = "" if np.isnan(value) else f"{value:.1f}"
             colour = "white" if value > low + 0.6 * (top - low) else BLACK

@@ -16,7 +16,7 @@ from prolip.io.writing import write_atomic
 from prolip.research.catalogue.experiment import Line
 from prolip.research.catalogue.lines import power
 from prolip.research.reporting import charts
-from prolip.research.reporting.build_table import LAYOUTS
+from prolip.research.reporting.build_table import ECE, LAYOUTS
 from prolip.research.reporting.charts import Panel, ScatterRow
 from prolip.research.reporting.results import Estimate, Query, Results, shots_name, title_of
 from prolip.research.reporting.table import Cell
@@ -120,20 +120,19 @@ def bars(results: Results) -> Figure:
     """Draw bars for each row of the table, a panel for each model; of base-to-new only the means."""
     plan, layout = results.plan, results.experiment.layout
     columns, rows = LAYOUTS[layout](results)
-    subject = (
-        f"trained on {title_of(plan.datasets[0])}" if layout == "targets" else f"mean of {_datasets(results)}"
-    )
-    if layout == "base_to_new":
-        shown = {
-            "base": "base classes",
-            "new": "new classes",
-            "H_t2": "harmonic mean of\nboth means (H_t2)",
-        }
-        kept, columns = [columns.index(name) for name in shown], list(shown.values())
-        means = ("", *plan.models)  # the other groups are single datasets
-        rows = [replace(row, cells=tuple(row.cells[i] for i in kept)) for row in rows if row.group in means]
+    subject = f"mean of {_datasets(results)}"
+    kept = dict(zip(columns, columns, strict=True))  # the columns that are drawn, and their names
+    if layout == "targets":
+        subject = f"trained on {title_of(plan.datasets[0])}, {', '.join(map(shots_name, plan.shots))} shots"
+    elif layout == "base_to_new":
+        kept = {"base": "base classes", "new": "new classes", "H_t2": "harmonic mean of\nboth means (H_t2)"}
+        rows = [row for row in rows if row.group in ("", *plan.models)]  # the others are single datasets
     elif layout == "shots":
-        columns = [f"{name} shots" if name.isdigit() else name for name in columns]
+        kept = {name: f"{name} shots" if name.isdigit() else name for name in columns if name != ECE}
+    elif layout == "seconds":
+        kept = {"seconds": "seconds"}
+    places = [columns.index(name) for name in kept]
+    rows = [replace(row, cells=tuple(row.cells[i] for i in places)) for row in rows]
     panels = []
     for group in dict.fromkeys(row.group for row in rows):
         mine = {row.label: [cell or Cell(None) for cell in row.cells] for row in rows if row.group == group}
@@ -146,7 +145,8 @@ def bars(results: Results) -> Figure:
         }
         panels.append(Panel(series, group, published))
     deviation = "deviation over seeds" if len(plan.seeds) > 1 else ""
-    return charts.bars(columns, panels, _title(results, ", ".join(plan.models), subject, deviation))
+    title = _title(results, ", ".join(plan.models), subject, deviation)
+    return charts.bars(list(kept.values()), panels, title, seconds=layout == "seconds")
 
 
 def heat_map(results: Results) -> Figure:
@@ -178,7 +178,13 @@ def heat_map(results: Results) -> Figure:
                     mean = results.estimate(line, Query(model, plan.datasets, [shots])).mean
                     place = lrs.index(line.options["lr"]), lams.index(line.options["lam"])
                     values[place] = np.nan if mean is None else mean
-            maps[results.group(model, f"N = {shots_name(shots)}")] = values
+            name = results.group(model, f"N = {shots_name(shots)}")
+            beside = [line for line in results.lines if line not in shown]
+            means = [
+                (x.label, results.estimate(x, Query(model, plan.datasets, [shots])).mean) for x in beside
+            ]
+            name += "".join(f"\n{label}: {mean:.1f}" for label, mean in means if mean is not None)
+            maps[name] = values
     what = "percent of the searches" if searched else "accuracy, %"
     title = _title(results, ", ".join(plan.models), _datasets(results), what)
     rates = [power(lr) for lr in lrs]

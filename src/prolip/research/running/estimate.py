@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from prolip.methods.base import Method, Shape
 from prolip.research.catalogue.published import PROJECTIONS
 from prolip.research.datasets import DATASETS
 from prolip.research.protocols.run import Run
 from prolip.research.running.result_key import runs_a_tower
 
-_FLOPS = 2e11  # a second: fits on one core, which the solvers reduce, take as long as if it had so many
+_RATE = 7e10  # products and sums a second, of one core
+_EXACT_SECONDS = 6e-4  # of an exact fit, for each row of features
 _TOWER_SECONDS = 300.0  # of a run through a tower: an order of magnitude
-_EXACT_STEPS = 40  # evaluations of an exact fit
+_EPOCHS = 300  # where a method has no option for them
 
 
 def guess_seconds(run: Run) -> float:
@@ -23,13 +25,21 @@ def guess_seconds(run: Run) -> float:
     known = DATASETS.get(run.dataset)
     classes, tested = (known.classes, known.sizes["test"]) if known else (20, 1000)
     dim, features = PROJECTIONS.get(run.model, (512, 768))
-    support = classes * (run.shots or 64)
-    trained = run.options.get("solver") in ("adam", "sgd")
-    # One view in each step of a training, all of them in each step of an exact fit.
-    steps = run.options.get("epochs") or 300 if trained else _EXACT_STEPS * run.views
-    products = dim * (features + classes)
+    support, method = classes * (run.shots or 64), run.create()
+    solver = getattr(method, "solver", None)
+    if solver in ("adam", "sgd") or (solver is None and _trains_by_steps(method)):
+        # An image meets every parameter, or every class, forwards and backwards; one view an epoch.
+        size = max(method.count(Shape(features, dim, classes, support)), dim * classes)
+        fit = 4 * support * size * (getattr(method, "epochs", None) or _EPOCHS) / _RATE
+    else:
+        fit = _EXACT_SECONDS * support * run.views
     fits = max(1, len(run.grid)) if run.method != "zero_shot" else 0
-    return 0.02 + (6 * support * steps * fits + 2 * tested) * products / _FLOPS
+    return 0.02 + fits * fit + 2 * tested * dim * (features + classes) / _RATE
+
+
+def _trains_by_steps(method: Method) -> bool:
+    """Return whether a method without a choice of solvers has epochs, or trains the keys of a cache."""
+    return hasattr(method, "epochs") or method.size.startswith("N x K")
 
 
 def kind(run: Run) -> str:

@@ -193,7 +193,7 @@ def _deflate(tensors: dict[str, Array]) -> dict[str, Array]:
             deflate = zlib.compressobj(
                 1, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY
             )  # noise has no repetitions
-            content = deflate.compress(np.ascontiguousarray(plane)) + deflate.flush()
+            content = deflate.compress(np.ascontiguousarray(plane).data) + deflate.flush()
             streams[f"{name}/{place}"] = np.frombuffer(content, np.uint8)
     return streams
 
@@ -207,7 +207,7 @@ def _inflate(streams: dict[str, Array], arrays: dict[str, Any], limit: int) -> d
     for name, (kind, shape) in kinds.items():
         found = np.empty((math.prod(shape), kind.itemsize), np.uint8)
         for place in range(kind.itemsize):
-            content = zlib.decompressobj().decompress(streams[f"{name}/{place}"], max(1, len(found)))
+            content = zlib.decompressobj().decompress(streams[f"{name}/{place}"].data, max(1, len(found)))
             found[:, place] = np.frombuffer(content, np.uint8)
         tensors[name] = found.view(kind).reshape(shape)
     return tensors
