@@ -21,6 +21,7 @@ COLOURS = (
 DARK = ("#0072B2", "#D55E00", "#009E73", "#332288", "#882255", "#555555")  # white text is readable on them
 GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
 STROKES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+LEVELS = ((5, 3), (1, 1.5), (6, 2, 1, 2), (3, 1.5, 1, 1.5, 1, 1.5))  # dashes of horizontal lines
 MARKERS = "os^Dv*PX<>phd8H"
 MANY_LINES = 6  # above, error bars replace bands, which would hide each other
 
@@ -108,20 +109,19 @@ def lines(
 
 def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str]) -> None:
     for i, (name, level) in enumerate(panel.levels.items()):
-        dashes = (0, (1, i + 1) if i else (5, 3))
-        axes.axhline(level, color=GREY, linestyle=dashes, linewidth=1.2, label=name)
+        look = {"color": COLOURS[-i] if i else GREY, "linestyle": (0, LEVELS[i % len(LEVELS)])}
+        axes.axhline(level, linewidth=1.4, label=name, **look)
     many = len(order) > MANY_LINES
     for name, marks in panel.series.items():
         place = order.index(name)
         turn, i = divmod(place, len(COLOURS))
         style = {"color": COLOURS[i], "marker": MARKERS[place % len(MARKERS)], "markersize": 5.5}
         known = [(x, mark) for x, mark in enumerate(marks) if mark.mean is not None]
-        shift = (
-            0.3 * (place / (len(order) - 1) - 0.5) if many else 0.0
-        )  # so that error bars stand side by side
+        stds = [mark.std or 0.0 for _, mark in known]
+        # So that error bars stand side by side.
+        shift = 0.3 * (place / (len(order) - 1) - 0.5) if many and any(stds) else 0.0
         if known:
             xs, means = [x + shift for x, _ in known], [float(mark.mean or 0.0) for _, mark in known]
-            stds = [mark.std or 0.0 for _, mark in known]
             stroke = {"linestyle": STROKES[turn % len(STROKES)], "linewidth": 1.4, "label": name}
             if many:
                 axes.errorbar(
@@ -168,6 +168,8 @@ def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "", second
 
 
 def _draw_bars(axes: Any, panel: Panel, form: str) -> None:
+    from matplotlib.patheffects import withStroke
+
     width = 0.82 / len(panel.series)
     for i, (name, marks) in enumerate(panel.series.items()):
         offset = (i - (len(panel.series) - 1) / 2) * width
@@ -185,11 +187,14 @@ def _draw_bars(axes: Any, panel: Panel, form: str) -> None:
             linewidth=[1.5 * (mark.missing > 0) for _, mark in known],
             label=name,
         )
-        for x, mark in known:  # at the foot, where no mark of a published figure hides it
-            ink = "white" if colour in DARK and not mark.missing else BLACK
+        for x, mark in known:  # at the foot, where no mark of a published figure hides it; of seconds on top
+            inside = colour if not mark.missing and form == ".1f" else "white"
+            ink = "white" if inside in DARK else BLACK
             text = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 90, "color": ink}
-            foot = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-            axes.annotate(format(mark.mean, form), (x, 0), (0, 3), **foot, **text)
+            text |= {"path_effects": [withStroke(linewidth=2.5, foreground=inside)]}  # over hatches
+            place = {} if form != ".1f" else {"xycoords": axes.get_xaxis_transform()}
+            at = (x, 0 if place else mark.mean)
+            axes.annotate(format(mark.mean, form), at, (0, 3), textcoords="offset points", **place, **text)
         for group, paper in enumerate(panel.published.get(name, ())):
             if paper is not None:
                 ends = [group + offset - width * 0.46, group + offset + width * 0.46]

@@ -81,7 +81,7 @@ def lines(results: Results) -> Figure:
     band = "seeds" if pairs else results.experiment.band
     note = f"deviation over {band}" if band != "seeds" or len(plan.seeds) > 1 else ""
     models = ", ".join(plan.models)
-    title = _title(results, models, f"mean of {_datasets(results)}", note)
+    title = _title(results, models, _datasets(results), note)
     xlabel = "labelled images per class"
     if pairs:
         panels = []
@@ -120,7 +120,7 @@ def bars(results: Results) -> Figure:
     """Draw bars for each row of the table, a panel for each model; of base-to-new only the means."""
     plan, layout = results.plan, results.experiment.layout
     columns, rows = LAYOUTS[layout](results)
-    subject = f"mean of {_datasets(results)}"
+    subject = _datasets(results)
     kept = dict(zip(columns, columns, strict=True))  # the columns that are drawn, and their names
     if layout == "targets":
         subject = f"trained on {title_of(plan.datasets[0])}, {', '.join(map(shots_name, plan.shots))} shots"
@@ -213,4 +213,5 @@ CHART_KINDS = {"lines": lines, "bars": bars, "heat_map": heat_map, "scatter": sc
 
 def _datasets(results: Results) -> str:
     names = results.plan.datasets
-    return ", ".join(map(title_of, names)) if len(names) <= 4 else f"{len(names)} datasets"
+    several = ", ".join(map(title_of, names)) if len(names) <= 4 else f"{len(names)} datasets"
+    return f"mean of {several}" if len(names) > 1 else several
