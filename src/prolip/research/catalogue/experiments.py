@@ -84,7 +84,7 @@ _ALL = (
         "few_shot",
         VALIDATED, validation="shots",
         published="few_shot_validation",
-        note="Every hyperparameter is chosen on as many validation shots as there are training shots.",
+        note="The paper chooses hyperparameters on as many validation shots as there are training shots.",
     ),
     Experiment(
         "sensitivity", "Sensitivity to learning rate and lam", "Figure 4 and Table 10", "few_shot",
@@ -363,8 +363,8 @@ _ALL = (
             replace(PROLIP, validation="none", paper=None), replace(EXACT, validation="none"), ANCHORED,
         ),
         validation="split", models=("RN50", "ViT-B/16"), published="newer",
-        note="Options are chosen on the whole validation split, as by most of the authors; on ImageNet on N "
-        "shots of the training images (theirs: on the test set). --validation chooses on other images.",
+        note="Most of the authors choose options on the whole validation split, and on ImageNet, which has "
+        "none, on the test set; here N shots of its training images take that place.",
     ),
     Experiment(
         "transductive", "All test images classified together", "StatA's repository", "transductive",

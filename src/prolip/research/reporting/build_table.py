@@ -57,7 +57,10 @@ def _notes(results: Results, columns: Sequence[str]) -> list[str]:
     sources = ", ".join(map(title_of, plan.datasets[:1] if experiment.targets else plan.datasets))
     encoders = ", ".join(plan.models)
     counts = ", ".join(map(shots_name, plan.shots))
-    notes = [f"{encoders}; {sources}; shots {counts}; seeds {_span(plan.seeds)}; views {plan.views}"]
+    parts = [encoders, sources, f"shots {counts}", f"seeds {_span(plan.seeds)}", f"views {plan.views}"]
+    if any(run.validation != "none" for run in plan.runs):
+        parts.append(f"validation {experiment.validation}")
+    notes = ["; ".join(parts)]
     if experiment.published and plan.views < 300:
         notes.append(f"{plan.views} of the paper's 300 views")
     if ECE in columns:

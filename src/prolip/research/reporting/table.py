@@ -1,5 +1,6 @@
 """Tables of results, and their text for a terminal, for Markdown, for LaTeX, or as CSV."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -237,7 +238,8 @@ def latex(table: Table, with_published: bool = True) -> str:
     """
 
     def tex(text: str) -> str:
-        return "".join(_TEX.get(letter, letter) for letter in text)
+        quoted = re.sub(r'"([^"]*)"', r"``\1''", text)
+        return "".join(_TEX.get(letter, letter) for letter in quoted)
 
     width = len(table.columns) + 1
     lines: list[str] = []
