@@ -27,6 +27,7 @@ from prolip.research.commands.bench_options import (
 )
 
 if TYPE_CHECKING:
+    from prolip.research.reporting.results import Results
     from prolip.research.reporting.table import Table
     from prolip.research.running.pack import Pack
     from prolip.research.running.plan import Plan
@@ -244,11 +245,9 @@ def compare_lines(name: str, style: str, against: str | None, other: Path | None
     $ prolip bench compare validation_free --with old/results.sqlite
     """
     from prolip.research.reporting.build_table import compare, compare_files
-    from prolip.research.reporting.results import Results
 
-    with _hints(name):
-        found = Results.read(name, results, against)
-        _print_table(compare_files(found, Results.read(name, other)) if other else compare(found), style)
+    found = _results(name, results, against)
+    _print_table(compare_files(found, _results(name, other)) if other else compare(found), style)
 
 
 @command("rows", json=False)
@@ -257,12 +256,9 @@ def compare_lines(name: str, style: str, against: str | None, other: Path | None
 @results_file
 def write_rows(name: str, out: Path, results: Path) -> None:
     """Write a row for each run of the last plan that is done: line, dataset, shots, seed and score."""
-    from prolip.research.reporting.results import Results
     from prolip.research.reporting.write_rows import write
 
-    with _hints(name):
-        count = write(Results.read(name, results).rows(), out)
-    say(f"{count} rows: {out}")
+    say(f"{write(_results(name, results).rows(), out)} rows: {out}")
 
 
 @command("published")
@@ -311,11 +307,9 @@ def show_published(name: str | None, style: str) -> None:
 def plot(name: str, out: Path | None, results: Path) -> None:
     """Draw the figure of the last run."""
     from prolip.research.reporting import figures
-    from prolip.research.reporting.results import Results
 
     path = out or results.parent / f"{name}.png"
-    with _hints(name):
-        figures.save(figures.draw(Results.read(name, results)), path)
+    figures.save(figures.draw(_results(name, results)), path)
     say(f"written: {path}")
 
 
@@ -326,10 +320,7 @@ def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
-    from prolip.research.reporting.results import Results
-
-    with _hints(name):
-        failed = [one for one in Results.read(name, results).runs if one.status == "failed"]
+    failed = [one for one in _results(name, results).runs if one.status == "failed"]
     if OUTPUT.get().json:
         print_json([{"unit": asdict(one.run), "error": one.error} for one in failed])
         return
@@ -363,12 +354,15 @@ for subcommand in (
 def _table(name: str, results: Path, against: str | None = None) -> Table:
     from prolip.research.catalogue import EXPERIMENTS
     from prolip.research.reporting.build_table import build, parameters
+
+    return parameters(EXPERIMENTS[name]) if name == "parameters" else build(_results(name, results, against))
+
+
+def _results(name: str, path: Path, against: str | None = None) -> Results:
     from prolip.research.reporting.results import Results
 
-    if name == "parameters":
-        return parameters(EXPERIMENTS[name])
     with _hints(name):
-        return build(Results.read(name, results, against))
+        return Results.read(name, path, against)
 
 
 def _print_table(found: Table, style: str = "rich", with_published: bool = True) -> None:
