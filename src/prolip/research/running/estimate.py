@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from prolip.core import ProlipError
 from prolip.methods.base import Method, Shape
 from prolip.research.catalogue.published import PROJECTIONS
 from prolip.research.datasets import DATASETS
@@ -25,7 +26,11 @@ def guess_seconds(run: Run) -> float:
     known = DATASETS.get(run.dataset)
     classes, tested = (known.classes, known.sizes["test"]) if known else (20, 1000)
     dim, features = PROJECTIONS.get(run.model, (512, 768))
-    support, method = classes * (run.shots or 64), run.create()
+    support = classes * (run.shots or 64)
+    try:
+        method = run.create()
+    except ProlipError:
+        return 0.0  # it will fail with this error
     solver = getattr(method, "solver", None)
     if solver in ("adam", "sgd") or (solver is None and _trains_by_steps(method)):
         # An image meets every parameter, or every class, forwards and backwards; one view an epoch.
