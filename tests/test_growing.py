@@ -255,6 +255,16 @@ def test_suggestions_cover_what_is_not_covered():
     assert gains == sorted(gains, reverse=True)
 
 
+def test_another_model_is_not_replaced(prolip, saved, tmp_path):
+    other = tmp_path / "other"
+    assert prolip("add", saved, "--name-only", "violet", "-o", other)[0] == 0
+    before = (other / "prolip.json").read_bytes()
+    assert prolip("add", saved, "--name-only", "pink", "-o", other)[0] == 2
+    assert prolip("classes", saved, "--rename", "red=pink", "-o", other)[0] == 2
+    assert (other / "prolip.json").read_bytes() == before
+    assert prolip("add", saved, "--name-only", "violet", "-o", saved)[0] == 0
+
+
 def test_grow_commands(prolip, colour_model, saved, more, tmp_path):
     colour_model.save(saved, card=True)
     code, out, err = prolip("add", saved, more, "-o", tmp_path / "grown", "--json")

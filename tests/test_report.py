@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +67,16 @@ def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, save
     page = (tmp_path / "r.html").read_text()
     assert "src" not in data_of(page)["images"][0]
     assert "a fit without it" in body_of(page)
+
+
+def test_a_file_of_the_user_is_not_replaced_unless_it_is_named(prolip, saved):
+    page = Path("report.html")
+    page.write_text("<p>mine</p>")
+    assert prolip("report", saved)[0] == 2
+    assert page.read_text() == "<p>mine</p>"
+    for arguments in (("-o", page), ()):  # a page of ours is replaced
+        assert prolip("report", saved, *arguments)[0] == 0
+        assert data_of(page.read_text("utf-8"))["classes"] == ["blue", "green", "red"]
 
 
 @pytest.mark.parametrize("support", [True, False])

@@ -20,8 +20,9 @@ from prolip.features.pixels import is_single_image
 class UnknownLabelError(InputError):
     """A `label` is not among the classes of a model."""
 
-    def __init__(self, label: Any, classes: int) -> None:
-        super().__init__(f"label {label!r} is not among the {classes} classes of this model")
+    def __init__(self, label: Any, classes: Sequence[Any]) -> None:
+        known = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        super().__init__(f"label {label!r} is not among the {len(classes)} classes of this model ({known})")
         self.label = label
 
 
@@ -152,4 +153,4 @@ def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None)
 def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
     """Refuse labels that are not among the classes of a model."""
     if len(labelled.classes) > len(classes):
-        raise UnknownLabelError(labelled.classes[len(classes)], len(classes))
+        raise UnknownLabelError(labelled.classes[len(classes)], classes)

@@ -171,7 +171,9 @@ class ImageSource:
         y = [labelled.y[chosen[i]] for i in found.kept]
         fresh = new_images(found.hashes, y, labelled.classes, {})
         if copies := len(y) - len(fresh):
-            warnings.warn(f"{copies} copies of other images are ignored", DuplicateWarning, stacklevel=4)
+            warnings.warn(
+                f"copies of other images that are ignored: {copies}", DuplicateWarning, stacklevel=4
+            )
         y, images = [y[i] for i in fresh], labelled.openable(chosen[found.kept[i]] for i in fresh)
         if images is not None and (empty := sorted(set(range(len(names))) - set(y))):
             why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
@@ -201,7 +203,7 @@ class EmbeddingSource(ImageSource):
         rows = found.text if found.text is not None else np.zeros((0, 1))
         names = list(found.classes or classes or range(len(rows)))
         if max(y) >= len(names):
-            raise UnknownLabelError(max(y), len(names))
+            raise UnknownLabelError(max(y), names)
         if classes is None:
             return LabelledEmbeddings(found.x, y, names, Text(rows, tuple(map(str, names))))
         numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
@@ -259,7 +261,7 @@ def new_images(
     if conflicts:
         first, second = (classes[label] for label in conflicts[0])
         warnings.warn(
-            f"{len(conflicts)} images are in two classes and count for the first, such as one in {first!r} "
+            f"images in two classes, which count for the first: {len(conflicts)}, such as one in {first!r} "
             f"and {second!r}",
             DuplicateWarning,
             stacklevel=5,

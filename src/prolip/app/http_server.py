@@ -120,7 +120,9 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise ProlipError(f"cannot listen at {host}, port {port}: {reason}; use another port") from error
+        raise ProlipError(
+            f"cannot listen at {host}, port {port}: {reason}; choose another with --port"
+        ) from error
     return bound
 
 

@@ -114,8 +114,9 @@ def check(
         print_json(_as_json(found, {"report": report, "out": out, "quarantine": move}, moved))
         return
     _show(found)
-    if report is not None:
-        console().print(f"\nPage: [bold]{escape(str(report))}[/]")
+    for what, path in (("List", out), ("Page", report)):
+        if path is not None:
+            console().print(f"{what}: [bold]{escape(str(path))}[/]")
     if move is not None:
         _show_moved(moved, move)
 
@@ -204,8 +205,11 @@ def _show_moved(moved: int, folder: Path) -> None:
     if OUTPUT.get().json:
         print_json({"moved": moved, "quarantine": str(folder)})
         return
+    if not moved:
+        console().print("Nothing was moved.")
+        return
     back = f"{program()} check --undo {shlex.quote(str(folder))}"
-    console().print(f"\n{counted(moved)} moved to {escape(str(folder))}. Back: [bold]{escape(back)}[/]")
+    console().print(f"{counted(moved)} moved to {escape(str(folder))}. Back: [bold]{escape(back)}[/]")
 
 
 def _undo(folder: Path, root: Path | None, yes: bool) -> None:

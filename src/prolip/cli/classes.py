@@ -46,7 +46,7 @@ def classes(
         raise UsageError("--retext is for --rename: add that option")
     if out is not None and not (rename or merge or remove):
         raise UsageError("nothing is changed: --out goes with --rename, --merge or --remove")
-    target, card = out or saved.path, has_card(saved.path)
+    target, card = saved.target(out), has_card(saved.path)
     check_target(target, card)
     there = version(target)
     model = before = saving.load(saved.path, device, base=saved.base, trust_base=saved.trust_base)

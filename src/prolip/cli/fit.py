@@ -18,7 +18,6 @@ from prolip.cli.console import (
     hint,
     percent,
     print_json,
-    printable,
     program,
     report_skipped,
     table,
@@ -96,7 +95,8 @@ def fit(
     if classes is not None and unlabelled is not None:
         raise UsageError("--unlabelled needs labelled images: --classes has none")
     check_target(out, card)
-    _confirm(out, force)
+    if not force:
+        options.confirm_replacing(out, "pass --force to replace it, or name another folder")
     clf = training.classifier(
         images, method=method, lam=_parse_lam(lam), views=views,
         options=_parse_options(method_options), calibrate=not no_calibration,
@@ -141,21 +141,6 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
         if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
             raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")
     return parsed
-
-
-def _confirm(out: Path, force: bool) -> None:
-    """Ask before a model is replaced; without a terminal, refuse."""
-    import sys
-
-    from prolip.core import UsageError
-    from prolip.export.saved import CONFIG
-
-    if force or not (out / CONFIG).is_file():
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{out} has a model: pass --force to replace it, or name another folder")
-    if not click.confirm(printable(f"{out} has a model: replace it?"), err=True):
-        raise UsageError(f"{out} stays as it is: name another folder")
 
 
 def _held_out(figures: Figures) -> str:

@@ -43,7 +43,7 @@ def add(
     from prolip.api import save as saving
     from prolip.export.saved import check_target, has_card, version
 
-    target, card = out or saved.path, has_card(saved.path)
+    target, card = saved.target(out), has_card(saved.path)
     check_target(target, card)
     before = version(target)
     clf = saved.load(images)
@@ -57,7 +57,7 @@ def add(
         return
     rows = [
         ["new classes", ", ".join(map(str, report["added_classes"])) or "none"],
-        ["new images", f"{report['added_images']} ({report['duplicates']} were in the model already)"],
+        ["new images", f"{report['added_images']} ({report['duplicates']} in the model already)"],
         ["saved", str(target)],
     ]
     before, now = report["old_accuracy_before"], report["old_accuracy"]

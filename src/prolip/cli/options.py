@@ -7,12 +7,15 @@ them to a command, which gets them as one value.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from prolip.cli.console import detail
+import click
+
+from prolip.cli.console import detail, printable
 from prolip.cli.parameters import PATH, POSITIVE, SEED, DeviceName, argument, flag, option
 
 if TYPE_CHECKING:
@@ -142,6 +145,13 @@ class SavedModelInput:
     base: str | None = shared(base)
     trust_base: bool = shared(trust_base, False)
 
+    def target(self, out: Path | None) -> Path:
+        """Return where a changed model is saved: in place of this one, or in another folder."""
+        if out is None or out.resolve() == self.path.resolve():
+            return self.path
+        confirm_replacing(out)
+        return out
+
     def load(self, images: ImageInput) -> FewShotClassifier:
         """Load the model."""
         from prolip.api import FewShotClassifier
@@ -192,3 +202,16 @@ unlabelled_input = group("images", UnlabelledInput, without=("label_column", "la
 saved_model = group("saved", SavedModelInput)
 training_input = group("training", TrainingInput)
 compared_input = group("training", TrainingInput, without=("model",))
+
+
+def confirm_replacing(out: Path, advice: str = "name another folder") -> None:
+    """Ask before the model in a folder is replaced; without a terminal, refuse."""
+    from prolip.core import UsageError
+    from prolip.export.saved import CONFIG
+
+    if not (out / CONFIG).is_file():
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{out} has a model: {advice}")
+    if not click.confirm(printable(f"{out} has a model: replace it?"), err=True):
+        raise UsageError(f"{out} stays as it is: name another folder")

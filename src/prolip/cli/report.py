@@ -25,12 +25,12 @@ MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a pa
     "source", "[DIR]", "Labelled images, also those that the model was fitted on; by default, the page is "
     "about the features in the model.", required=False,
 )  # fmt: skip
-@option("--out", "-o", type=HTML, default="report.html", help="The page to write.")
+@option("--out", "-o", type=HTML, show_default="report.html", help="The page to write.")
 @options.image_input
 def report(
     saved: options.SavedModelInput,
     source: str | None,
-    out: Path,
+    out: Path | None,
     images: options.ImageInput,
 ) -> None:
     """Write a page about a model: confusion matrix, mistakes.
@@ -43,7 +43,12 @@ def report(
     """
     from prolip.api.evaluate import figures, predict_held_out, predict_labelled
     from prolip.api.support import ImageSource
+    from prolip.core import UsageError
 
+    if out is None:
+        out = Path("report.html")
+        if out.exists() and "Made by prolip" not in out.read_text("utf-8", "replace"):
+            raise UsageError(f"{out} is not a page of this program: name another file with -o")
     clf = saved.load(images)
     model = clf.model_
     if source is None:

@@ -100,7 +100,7 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
             folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
         )
         if not inside:
-            raise InputError(f"class {folder.name!r} has no images: {folder} is empty; fill or remove it")
+            raise InputError(f"class {folder.name!r} has no images: put some into {folder}, or remove it")
         if {"train", "test"} <= set(splits_in(folder)):  # a dataset, whose parent was named
             raise InputError(
                 f"{folder} contains train/ and test/: it is not a class of {root}, name it instead"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -38,6 +39,7 @@ from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import cores, require
 from prolip.io.onnx_graph import Graph
+from prolip.io.progress import is_interactive
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -191,6 +193,8 @@ class OfflineEncoder(Encoder):
         """Return W0 and mu, computed once and cached."""
 
         def make() -> dict[str, Array]:
+            if is_interactive():
+                print("preparing the offline encoder, once on this machine ...", file=sys.stderr)
             texts = self.sentences.encode([TEMPLATE.format(name) for name in imagenet_names()])
             weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
             return {"weight": weight, "mean": mean}

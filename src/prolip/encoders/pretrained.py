@@ -9,6 +9,7 @@ the hub states for large files.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import time
@@ -408,10 +409,10 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
     report = progress
 
     class Reporting(tqdm):
-        """A bar that is not drawn."""
+        """A bar that is not drawn: that is up to the caller of `download`."""
 
-        def display(self, *_: Any, **__: Any) -> None:
-            """Leave drawing to the caller of `download`."""
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "file": io.StringIO()})
 
         def update(self, n: float | None = 1) -> bool | None:
             """Report the bytes of this file and of those before it."""

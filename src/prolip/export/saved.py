@@ -198,7 +198,8 @@ def read_model(path: Path) -> SavedModel:
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check prolip.json; return it without its checksum."""
     if not path.is_dir():
-        raise MissingModelError(f"no saved model at {path}: there is no such folder")
+        why = "it is a file" if path.exists() else "there is no such folder"
+        raise MissingModelError(f"no saved model at {path}: {why}; `prolip fit DIR -o MODEL` makes one")
     if not (path / CONFIG).exists():
         raise MissingModelError(f"{path} is not a complete saved model: {CONFIG} is missing")
     try:

@@ -75,7 +75,8 @@ class NoImageLeft(InputError):  # noqa: N818
     """None of several images can be read; `bad` has the name and reason of each."""
 
     def __init__(self, bad: list[tuple[str, str]]) -> None:
-        super().__init__(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+        many = "no image" if len(bad) == 1 else f"none of the {len(bad)} images"
+        super().__init__(f"{many} can be read; {bad[0][0]}: {bad[0][1]}")
         self.bad = bad
 
 
