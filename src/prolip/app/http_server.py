@@ -121,7 +121,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise ProlipError(
-            f"cannot listen at {host}, port {port}: {reason}; choose another, such as port={port + 1}"
+            f"cannot listen at {host}, port {port}: {reason}; choose another port, such as {port + 1}"
         ) from error
     return bound
 

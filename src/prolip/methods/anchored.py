@@ -60,7 +60,7 @@ scale is then the fit's own, the mean of SHARPNESS b |x_i W| / c |x_i|. The prio
 by a factor that hardly depends on anything: other images were likeliest at 1.4 to 3.1 b |x_i W| / c |x_i|
 (once 4.8) on eleven sets with 1 to 16 images a class, 2.1 in the middle.
 
-What it was measured against, and what else was tried: docs/explanation/methods.md.
+What it was measured against, and what else was tried: docs/explanation/anchored.md.
 """
 
 from __future__ import annotations
