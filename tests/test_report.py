@@ -1,13 +1,17 @@
 """Pages about a model, without a browser: what is in them, and that names are text. See pages/ too."""
 
+import base64
 import csv
+import io
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
 from prolip.api.support import ImageSource
@@ -182,3 +186,18 @@ def test_fit_reports_the_images_per_class(prolip, photos, tmp_path):
         "fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3", "--json", "--force"
     )
     assert json.loads(out)["counts"] == [6, 6, 1]
+
+
+def test_thumbnails_skip_what_cannot_be_read_and_stop_when_they_fill_a_page(tmp_path, monkeypatch):
+    from prolip.report import thumbnails
+
+    (tmp_path / "broken.png").write_bytes(b"not an image")
+    images = [blotch(COLOURS["red"], i) for i in range(300)]
+    images[1] = tmp_path / "broken.png"
+    found = thumbnails.thumbnails(images, [2, 1, 0])
+    assert list(found) == [2, 0]
+    payload = base64.b64decode(found[0].removeprefix("data:image/jpeg;base64,"))
+    shown = np.asarray(Image.open(io.BytesIO(payload)), np.float32)
+    np.testing.assert_allclose(shown.mean((0, 1)), np.asarray(images[0]).mean((0, 1)), atol=3)
+    monkeypatch.setattr(thumbnails, "MAX_BYTES", 1000)
+    assert len(thumbnails.thumbnails(images, range(300))) == 255  # 256 at a time

@@ -210,3 +210,26 @@ def test_keywords_of_iptc(tmp_path):
     with Image.open(image) as opened:
         opened.load()
     assert keywords_of(image) == ["Küste"]
+
+
+def test_a_damaged_sidecar_stays_and_is_reported(prolip, colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
+    for i in range(2):
+        photo(tmp_path / "photos" / f"{i}.jpg", "blue", i)
+    damaged = tmp_path / "photos" / "1.jpg.xmp"
+    damaged.write_text(BOMB)
+    code, out, err = prolip("predict", tmp_path / "model", tmp_path / "photos", "--tag", "--json")
+    assert (code, json.loads(out)["tagged"], len(err.splitlines())) == (0, {"blue": 1}, 1)
+    assert damaged.read_text() == BOMB
+    assert untag([tmp_path / "photos"])[0] == 1
+    changed, failed = untag([tmp_path / "photos"])
+    assert (changed, [path for path, _ in failed]) == (0, [str(damaged)])
+
+
+def test_images_in_an_archive_have_no_sidecars(prolip, photos, colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
+    archive = shutil.make_archive(tmp_path / "photos", "zip", photos / "test")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    code, _, err = prolip("predict", tmp_path / "model", archive, "--tag")
+    assert (code, len(err.splitlines())) == (2, 1), err
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

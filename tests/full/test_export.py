@@ -239,6 +239,7 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     encoder = model(name)
     fitted, pixels = fit(encoder, method)
     export(tmp_path / "out", encoder, fitted, CONFIG, ["onnx"])
+    assert not any(file.suffix == ".data" for file in (tmp_path / "out").iterdir())
 
     def run(file, inputs):
         session = onnxruntime.InferenceSession(tmp_path / "out" / file)

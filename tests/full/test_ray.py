@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prolip.core import InputError
 from prolip.features import FeatureStore, extract
+from prolip.features.images import BadImage
 from prolip.research.running.result_store import ResultStore
 from prolip.research.running.run import local_pool, run_jobs
 from prolip.research.running.workers import RayPool
@@ -54,7 +56,18 @@ def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline):
     stored = extract(offline, paths, views=(0, 1), store=store)
     assert stored.encoded == 0
     np.testing.assert_allclose(stored.features, here.features, atol=1e-5)
-    assert extract_on_ray("offline", paths, store, views=(0, 1)).encoded == 0
+    for path in paths:
+        os.utime(path, (1e9, 1e9))  # a file that has just changed is read again
+    calls, missing = [], tmp_path / "missing.png"
+    for _ in range(2):  # the first reads and hashes the files, the second finds them in the store
+        options = {"views": (0, 1), "skip_bad": True, "progress": lambda *call: calls.append(call)}
+        found = extract_on_ray("offline", [*paths, missing], store, **options)
+        assert (found.known, found.encoded, [path for path, _ in found.bad]) == (13, 0, [str(missing)])
+    assert calls == [(14, 14)] * 2
+    with pytest.raises(BadImage):
+        extract_on_ray("offline", [missing], store)
+    with pytest.raises(InputError):
+        extract_on_ray("offline", [], store)
 
 
 def encoding_workers():

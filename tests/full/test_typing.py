@@ -34,32 +34,17 @@ except prolip.ProlipError as error:
 """
 
 
-def check(tmp_path, text):
-    (tmp_path / "script.py").write_text(text)
-    cache, config = tmp_path / "cache", tmp_path / "mypy.ini"
-    config.write_text("[mypy]\n[mypy-prolip.*]\nfollow_imports = silent\n")
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        cache,
-        "--config-file",
-        config,
-        "script.py",
-    ]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+MISTAKES = 'import prolip\n\nprolip.FewShotClassifier(modle="clip")\nx: int = prolip.methods.names()\n'
 
 
-def test_a_users_program_is_clean_in_strict_mode(tmp_path):
-    done = check(tmp_path, SCRIPT.replace("np.ndarray", "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"))
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_mistake_in_it_is_found(tmp_path):
-    done = check(
-        tmp_path, 'import prolip\n\nprolip.FewShotClassifier(modle="clip")\nx: int = prolip.methods.names()\n'
-    )
+def test_a_users_program_is_clean_in_strict_mode_and_mistakes_in_another_are_found(tmp_path):
+    arrays = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
+    (tmp_path / "clean.py").write_text(SCRIPT.replace("np.ndarray", arrays))
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-prolip.*]\nfollow_imports = silent\n")
+    options = ["--strict", "--cache-dir", "cache", "--config-file", "mypy.ini"]
+    command = [sys.executable, "-m", "mypy", *options, "clean.py", "mistakes.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    errors = [line.split(":")[:2] for line in done.stdout.splitlines() if "error:" in line]
+    assert errors == [["mistakes.py", "3"], ["mistakes.py", "4"]], done.stdout + done.stderr
     assert "modle" in done.stdout
-    assert done.stdout.count("error:") == 2

@@ -14,7 +14,9 @@ def trials(*arguments):
     """Run trials in a process of their own, which forks and so may have no other threads."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
     command = [sys.executable, "-m", "robustness", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)  # other tests reach the same lines, and forks are slow
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 @pytest.mark.parametrize(

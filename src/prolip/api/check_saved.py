@@ -59,8 +59,6 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     saved, hints = dict(config["recipe"]), get_type_hints(Recipe)
     saved["prompt_names"] = saved.pop("spoken", {})
     _check("its recipe", saved, {name: hint for name, hint in hints.items() if name in saved}, exact=True)
-    if saved.get("method") in ("prolip", "rla") and saved.get("lam") == "auto":  # the former `anchored`
-        saved |= {"method": "anchored", "lam": None}
     saved["templates"] = as_templates(saved.get("templates"))
     saved["descriptions"] = as_descriptions(saved.get("descriptions") or None)
     return Recipe(**saved)
@@ -69,12 +67,7 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
 def settings_of(config: dict[str, Any]) -> Settings:
     """Return the settings of the fit."""
     _check("its settings", config["settings"], {"method": str, "options": dict}, exact=True)
-    settings = Settings(**config["settings"])
-    if settings.options.get("trust") is None:
-        return settings
-    old = settings.options  # of `anchored`, under its former name
-    found = {name: old.get(name) for name in ("lam", "scale", "seed")}
-    return Settings("anchored", {**found, "text_weight": old["trust"]})
+    return Settings(**config["settings"])
 
 
 def _check(what: str, found: dict[str, Any], hints: dict[str, Any], exact: bool = False) -> None:

@@ -10,6 +10,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,12 +139,15 @@ class Results:
 
     def of(self, line: Line, model: str, shots: Collection[int | None] | None = None) -> list[RunResult]:
         """Return the runs of a line; if it is trained, with these numbers of shots (None: all)."""
-        return [
-            one
-            for one in self.runs
-            if (one.run.line, one.run.model) == (line.key, model)
-            and (shots is None or not line.trained or one.run.shots in shots)
-        ]
+        found = self._runs_by_line.get((line.key, model), [])
+        return [one for one in found if shots is None or not line.trained or one.run.shots in shots]
+
+    @cached_property
+    def _runs_by_line(self) -> dict[tuple[str, str], list[RunResult]]:
+        found: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
+        for one in self.runs:
+            found[one.run.line, one.run.model].append(one)
+        return found
 
     def draws(self, line: Line, query: Query) -> tuple[dict[DrawKey, list[float]], int]:
         """Return the figures of each draw in percent, as a mean over the line's settings, and missing runs.
