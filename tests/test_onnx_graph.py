@@ -156,3 +156,32 @@ def test_tensors_read_back_from_the_file_or_beside_it(tmp_path, dtype):
     tensor.dims[0] = -3
     with pytest.raises(Unreadable):
         read("weights.bin", "4")
+
+
+def test_a_model_of_an_older_operator_set_runs_inside_a_new_one(tmp_path):
+    old = Graph()
+    old.node("ReduceMean", "x", axes=[1], keepdims=1, output="mean")
+    old.node("Squeeze", "mean", axes=[1], output="squeezed")
+    old.node("Unsqueeze", "squeezed", axes=[0], output="mean_row")
+    old.node("ReduceSum", "x", keepdims=1, output="total")  # without axes: of all
+    (tmp_path / "old.onnx").write_bytes(old.to_bytes({"x": ROWS}, {"total": ROWS}))
+    model = OnnxModel(tmp_path / "old.onnx")
+    model.proto.opset_import[0].version = 12
+    x = RNG.normal(size=(3, 3)).astype(np.float32)
+    for value, expected in {"mean_row": x.mean(axis=1)[None], "total": [[x.sum()]]}.items():
+        graph = Graph()
+        graph.include(model, [value], "old_")
+        np.testing.assert_allclose(run(graph, {"old_x": x}, f"old_{value}"), expected, rtol=1e-5)
+
+
+def test_a_split_without_sizes_has_equal_parts(tmp_path):
+    old = Graph()
+    old.node("Split", "x", axis=1, output="left")
+    old._model.graph.node[0].output.append("right")
+    (tmp_path / "old.onnx").write_bytes(old.to_bytes({"x": ROWS}, {"left": ROWS}))
+    model = OnnxModel(tmp_path / "old.onnx")
+    model.proto.opset_import[0].version = 13
+    x = RNG.normal(size=(2, 6)).astype(np.float32)
+    graph = Graph()
+    graph.include(model, ["right"])
+    np.testing.assert_array_equal(run(graph, {"x": x}, "right"), x[:, 3:])

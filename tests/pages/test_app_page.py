@@ -263,10 +263,7 @@ def test_a_page_of_an_earlier_run_says_what_to_do(browser, address):
     context.close()
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["correcthorsebatterystaple", "correct horse & battery", "schlüssel 100% <b>", "%41%2Fpercent", "鍵"],
-)
+@pytest.mark.parametrize("token", ["correcthorsebatterystaple", "schlüssel & 鍵 100% <b> %41%2Fpercent"])
 def test_any_token_logs_in_beside_any_cookie(browser, tmp_path, token):
     foreign = {"prefs": '{"dark":true}', "theme": "dark mode", "name": "müller", "large": "x" * 3000}
     with (
