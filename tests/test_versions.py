@@ -34,3 +34,15 @@ def test_names_of_extras_are_normal_so_that_old_versions_of_pip_find_them():
     names = re.findall(r"^(\S+) = \[", extras, re.MULTILINE)
     assert len(names) > 10
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names)
+
+
+def test_what_workflows_and_pages_run_with_make_is_in_the_makefile():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    workflows = [*(ROOT / ".github").rglob("*.yml"), *(ROOT / ".ci").glob("run")]  # which the sdist lacks
+    called = set()
+    for page in pages:
+        called |= set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    for workflow in workflows:
+        called |= set(re.findall(r"\bmake ([a-z-]+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"test", "dist", "verify"} <= called <= targets
