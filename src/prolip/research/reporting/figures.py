@@ -35,7 +35,8 @@ def draw(results: Results) -> Figure:
         raise NothingToDrawError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
     figure = CHART_KINDS[results.experiment.plot](results)
     if note := _missing_runs(results):
-        figure.supxlabel("\n".join(textwrap.wrap(note, 110)), x=0.01, ha="left", fontsize=9, color=charts.RED)
+        wrapped = textwrap.wrap(note, int(14 * figure.get_figwidth()))
+        figure.supxlabel("\n".join(wrapped), x=0.01, ha="left", fontsize=9, color=charts.RED)
     return figure
 
 
@@ -58,6 +59,8 @@ def _missing_runs(results: Results) -> str:
             if done < {one.run.dataset for one in runs}:
                 has = ", ".join(title_of(name) for name in results.plan.datasets if name in done)
                 parts.append(f"{results.group(model, line.label)}: {f'only {has}' if has else 'no dataset'}")
+    more = [f"{len(parts) - 4} more lines lack datasets"] * (len(parts) > 5)
+    parts = [*parts[:4], *more] if more else parts
     notes = "; ".join([f"Unfinished: {missing} of {len(results.runs)} runs are missing", *parts])
     return f"{notes}. Hollow marks are means of the runs that are done."
 
