@@ -24,8 +24,8 @@ from prolip.research.reporting.results import (
     Query,
     Results,
     Statistic,
-    calibration_error,
     mean_first,
+    measure,
     paper_model,
     scores,
     shots_name,
@@ -38,6 +38,7 @@ TableParts = tuple[list[str], list[ResultRow]]  # columns and rows
 NO_FIGURE = PublishedFigure()
 _LOSS = "OOD difference"  # the column of the gain over a line's `base`
 ECE = "ECE"  # the column of the expected calibration error
+_CALIBRATION = measure("calibration_error")
 _CLASSES, _SHOTS = 1000, 16  # for counting parameters: ImageNet, 16 shots
 
 
@@ -119,7 +120,7 @@ def _by_shots(results: Results, names: Sequence[str | None]) -> TableParts:
                 cells = _shot_cells(results, line, model, name, has_average)
                 if has_ece:
                     used = plan.datasets if name is None else (name,)
-                    cells.append(_cell(results, line, Query(model, used, plan.shots, calibration_error)))
+                    cells.append(_cell(results, line, Query(model, used, plan.shots, _CALIBRATION)))
                 rows.append(ResultRow(line.label, tuple(cells), results.group(model, title or "")))
     return columns, rows
 
@@ -155,16 +156,13 @@ def _lines_and_shots(results: Results) -> list[tuple[Line, int | None, str]]:
     return rows
 
 
-def _both(result: dict[str, Any]) -> tuple[float | None, ...]:
-    return result.get("base"), result.get("new")
-
-
+_BOTH = measure("base", "new")
 _HALVES: dict[str, tuple[Measure, Statistic]] = {
-    "base": (lambda result: (result.get("base"),), mean_first),
-    "new": (lambda result: (result.get("new"),), mean_first),
-    "HM": (_both, lambda pairs: harmonic_mean(*pairs[0])),
-    "H_t1": (_both, lambda pairs: total_harmonic_means(pairs)[0]),
-    "H_t2": (_both, lambda pairs: total_harmonic_means(pairs)[1]),
+    "base": (measure("base"), mean_first),
+    "new": (measure("new"), mean_first),
+    "HM": (_BOTH, lambda pairs: harmonic_mean(*pairs[0])),
+    "H_t1": (_BOTH, lambda pairs: total_harmonic_means(pairs)[0]),
+    "H_t2": (_BOTH, lambda pairs: total_harmonic_means(pairs)[1]),
 }
 
 
@@ -188,11 +186,11 @@ def _half_cells(
     """Return base, new and harmonic means: H_t1 and H_t2 over datasets, HM of one."""
     cells: list[Cell | None] = []
     dataset, tested = (None, None) if total else (datasets[0], datasets)
-    for column, (measure, statistic) in _HALVES.items():
+    for column, (halves, statistic) in _HALVES.items():
         if column in (("HM",) if total else ("H_t1", "H_t2")):
             cells.append(None)
             continue
-        query = Query(model, datasets, [count], measure, statistic)
+        query = Query(model, datasets, [count], halves, statistic)
         cells.append(
             _cell(results, line, query, results.figure(line, model, column, dataset, tested, [count]))
         )
@@ -233,11 +231,11 @@ def targets(results: Results) -> TableParts:
 def _accuracy_on(names: Sequence[str]) -> Measure:
     """Return a measure: the mean accuracy on some of a run's targets."""
 
-    def measure(result: dict[str, Any]) -> tuple[float | None, ...]:
+    def mean(result: dict[str, Any]) -> tuple[float | None, ...]:
         found = [result.get("targets", {}).get(name) for name in names]
         return (None if None in found else statistics.fmean(found),)
 
-    return measure
+    return mean
 
 
 def chosen(results: Results) -> TableParts:
@@ -309,7 +307,7 @@ def compare(results: Results) -> Table:
         ranks = rankdata([[-value for value in values] for _, values in scored], axis=0).mean(axis=1)
         for (line, values), rank in zip(scored, ranks, strict=True):
             ece = results.estimate(
-                line, Query(model, results.plan.datasets, results.plan.shots, calibration_error)
+                line, Query(model, results.plan.datasets, results.plan.shots, _CALIBRATION)
             )
             cells = [Cell(statistics.fmean(values)), Cell(ece.mean), Cell(float(rank))]
             if theirs is None or line.key == base.key:

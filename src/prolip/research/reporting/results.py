@@ -38,14 +38,12 @@ def mean_first(values: Sequence[Sequence[float]]) -> float:
     return statistics.fmean(value[0] for value in values)
 
 
-def accuracy(result: dict[str, Any]) -> tuple[float | None, ...]:
-    """Return the accuracy of a run."""
-    return (result.get("accuracy"),)
+def measure(*names: str) -> Measure:
+    """Return a measure: figures of a run by their names."""
+    return lambda result: tuple(result.get(name) for name in names)
 
 
-def calibration_error(result: dict[str, Any]) -> tuple[float | None, ...]:
-    """Return the expected calibration error of a run."""
-    return (result.get("calibration_error"),)
+ACCURACY = measure("accuracy")
 
 
 def scores(run_result: RunResult) -> dict[str, float]:
@@ -72,7 +70,7 @@ class Query:
     model: str
     datasets: Collection[str]
     shots: Collection[int | None] = ()
-    measure: Measure = accuracy
+    measure: Measure = ACCURACY
     statistic: Statistic = mean_first
 
 
