@@ -143,6 +143,7 @@ def _draw_lines(axes: Any, ticks: Sequence[str], panel: Panel, order: list[str])
     if panel.published:
         axes.plot([], [], "x", color=GREY, markersize=8, markeredgewidth=2, label="published")
     axes.set_xticks(range(len(ticks)), ticks)
+    axes.set_xlim(-0.4, len(ticks) - 0.6)
 
 
 def bars(groups: Sequence[str], panels: Sequence[Panel], title: str = "", seconds: bool = False) -> Figure:
