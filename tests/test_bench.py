@@ -250,11 +250,20 @@ def test_a_damaged_pack_is_refused(photos, tmp_path):
     plan = plan_on(photos, lines=("prolip",), views=1)
     pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
     file = pack.file("photos")
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
+    content = file.read_bytes()
+    for place in (*np.random.default_rng(0).integers(0, len(content), 100).tolist(), len(content) - 3):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(DamagedFileError):
+            prepare(plan, pack)
+    larger = content.replace(b'[\\"<f2\\", [1, ', b'[\\"<f2\\", [9, ')  # views than the streams have
+    assert larger != content
+    file.write_bytes(larger)
     with pytest.raises(DamagedFileError):
         prepare(plan, pack)
+    file.write_bytes(content)
+    assert prepare(plan, pack)
     (tmp_path / "pack" / "pack.json").write_text('{"kind": "prolip features"}')
     with pytest.raises(InputError):
         Pack.open(tmp_path / "pack")

@@ -31,7 +31,7 @@ from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.errors import check_name
 from prolip.io.files import cache_dir, portable_name, sha256_file
-from prolip.io.reading import RATIO, read_json
+from prolip.io.reading import RATIO, parse_json, read_json
 from prolip.io.writing import write_bytes, write_folder, write_json, write_tensors
 from prolip.research.datasets import DATASETS, Benchmark
 from prolip.research.protocols.run import lists_to_tuples
@@ -119,7 +119,7 @@ class Pack:
             name = hashlib.sha256(metadata["sha256"].encode()).hexdigest()[:24]
             path = cache_dir() / "bench" / f"{portable_name(dataset)}-{name}.safetensors"
             if not is_intact(path):
-                shapes = json.loads(metadata.pop("arrays"))
+                shapes = parse_json(metadata.pop("arrays"))
                 heads = map_tensors(self.folder / _ENCODER)[0]
                 tensors = {**heads, **_inflate(packed, shapes, RATIO * file.stat().st_size)}
                 if checksum(metadata["dataset"], tensors) != metadata["sha256"]:
