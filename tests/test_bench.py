@@ -249,6 +249,9 @@ def test_a_pack_lists_its_images_files_and_licences(photos, tmp_path):
 def test_a_damaged_pack_is_refused(photos, tmp_path):
     plan = plan_on(photos, lines=("prolip",), views=1)
     pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    for other in ({"seeds": (7,)}, {"shots": (3,)}, {"views": 2}):
+        with pytest.raises(InputError):
+            prepare(dataclasses.replace(plan, **other), pack)
     file = pack.file("photos")
     content = file.read_bytes()
     for place in (*np.random.default_rng(0).integers(0, len(content), 100).tolist(), len(content) - 3):

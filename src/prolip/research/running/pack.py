@@ -129,6 +129,17 @@ class Pack:
         except (*DAMAGE, zlib.error) as error:
             raise DamagedFileError(f"{file} is missing or damaged: copy the pack again") from error
 
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan with seeds, shots or views that the pack has no features of."""
+        for name in ("seeds", "shots"):
+            has = getattr(self, name)
+            if lacking := [value for value in getattr(plan, name) if value not in has]:
+                raise InputError(
+                    f"{self.folder} has no features for {name} {_list(lacking)}, only for {_list(has)}"
+                )
+        if plan.views > self.views:
+            raise InputError(f"{self.folder} has {self.views} views of each image, not {plan.views}")
+
     def selection(self, experiment: str) -> dict[str, Any]:
         """Return the part of an experiment that it has the features of, as arguments of `make_plan`."""
         names = ["datasets", "shots", "seeds", "views", "templates"]
@@ -183,6 +194,10 @@ def write_pack(folder: Path, plan: Plan, encodings: Iterable[tuple[str, Encoding
 
     write_folder(folder, fill)
     return pack
+
+
+def _list(values: Iterable[int | None]) -> str:
+    return ", ".join("full" if value is None else str(value) for value in values)
 
 
 def _deflate(tensors: dict[str, Array]) -> dict[str, Array]:

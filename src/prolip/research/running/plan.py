@@ -104,17 +104,18 @@ def make_plan(
     if validation is not None:
         check_name("validation", validation, ("none", *VALIDATION_RULES))
         experiment = dataclasses.replace(experiment, validation=validation)
-    unavailable = missing_methods(experiment)
+    selected = dataclasses.replace(experiment, lines=tuple(_select(experiment, lines)))
+    unavailable = missing_methods(selected)
     if root is None:
         unavailable |= {
             line.label: f"{line.label} needs images"
-            for line in experiment.lines
+            for line in selected.lines
             if line.method not in unavailable
             and runs_a_tower(line.method, line.protocol or experiment.protocol)
         }
     chosen = [
         line
-        for line in _select(experiment, lines)
+        for line in selected.lines
         if (line.views or 1) <= views
         and not {line.label, line.method, line.protocol or experiment.protocol} & unavailable.keys()
     ]

@@ -47,6 +47,7 @@ def prepare(
     """
     encodings, files = {}, {}
     if isinstance(source, Pack):
+        source.check(plan)
         names = _datasets(plan.runs)
         for number, dataset in enumerate(names):
             key = source.encoder, dataset
