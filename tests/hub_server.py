@@ -13,6 +13,7 @@ import json
 import time
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -21,6 +22,15 @@ from urllib.parse import unquote, urlsplit
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN, OWNER = "hf_secret", "me"
 LARGE = 1000  # bytes from which on a file is stored as the hub stores large ones, by its SHA-256
+
+
+@cache
+def digest_of(file, _time):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def digest(file):
+    return digest_of(file, file.stat().st_mtime_ns)
 
 
 class Hub(ThreadingHTTPServer):
@@ -155,11 +165,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.fail(404, "RepoNotFound")
         siblings = []
         for file in sorted(file for file in root.rglob("*") if file.is_file()):
-            content = file.read_bytes()
-            about = {"rfilename": file.relative_to(root).as_posix(), "size": len(content), "blobId": "0" * 40}
-            if len(content) >= LARGE:
-                digest = hashlib.sha256(content).hexdigest()
-                about["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
+            size = file.stat().st_size
+            about = {"rfilename": file.relative_to(root).as_posix(), "size": size, "blobId": "0" * 40}
+            if size >= LARGE:
+                about["lfs"] = {"sha256": digest(file), "size": size, "pointerSize": 130}
             siblings.append(about)
         if tree:
             files = [{"type": "file", "path": f["rfilename"], "oid": f["blobId"], **f} for f in siblings]
@@ -181,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
         if not file.is_file():
             return self.fail(404, "EntryNotFound")
         content = file.read_bytes()
-        etag = hashlib.sha256(content).hexdigest()
+        etag = digest(file)
         large, faults = len(content) >= LARGE, self.server.faults
         if large and "other" in faults:
             content = content[:-1] + bytes([content[-1] ^ 1])

@@ -16,7 +16,6 @@ from prolip.cli.console import (
     OUTPUT,
     bar,
     console,
-    counted,
     escape,
     percent,
     print_json,
@@ -26,6 +25,7 @@ from prolip.cli.console import (
     warn,
 )
 from prolip.cli.parameters import CSV, HTML, PATH, SEED, argument, command, flag, option
+from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api.check import Check

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prolip.io.progress import Bar, ProgressBars
+from prolip.io.progress import Bar, ProgressBars, counted
 
 LISTED = 20  # unreadable images that are named
 
@@ -162,11 +162,6 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     console().print(drawn)
-
-
-def counted(images: int) -> str:
-    """Return the number of images in words: 1 image, 2 images."""
-    return f"{images:,} image{'' if images == 1 else 's'}"
 
 
 def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, report_skipped, table
 from prolip.cli.parameters import CSV, HTML, argument, command, flag, option
+from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api.evaluate import LabelledPredictions
@@ -89,7 +90,7 @@ def _show(found: Figures) -> None:
         console().print(f"accuracy by group [bold]{percent(groups['accuracy'])} %[/]")
     low, high = found.accuracy_interval or (None, None)
     console().print(
-        f"accuracy [bold]{percent(found.accuracy)} %[/] on {found.images} images "
+        f"accuracy [bold]{percent(found.accuracy)} %[/] on {counted(found.images)} "
         f"(95 % interval {percent(low)} to {percent(high)} %, "
         f"zero-shot {percent(found.zero_shot_accuracy)} %), "
         f"balanced {percent(found.balanced_accuracy)} %, "

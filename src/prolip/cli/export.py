@@ -8,6 +8,7 @@ import click
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_skipped, say
 from prolip.cli.parameters import PATH, FilePath, argument, command, flag, option
+from prolip.io.progress import counted
 
 FORMATS = ["hf", "open_clip", "adapter", "onnx", "transformersjs", "web"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
@@ -174,7 +175,7 @@ def embed(
     if OUTPUT.get().json:
         print_json(summary)
     else:
-        say(f"{done.images} images added ({done.already} were there already) in {out}")
+        say(f"{counted(done.images)} added ({done.already} were there already) in {out}")
 
 
 @command("reproject")

@@ -13,7 +13,6 @@ from prolip.cli.console import (
     OUTPUT,
     bar,
     console,
-    counted,
     escape,
     hint,
     percent,
@@ -24,6 +23,7 @@ from prolip.cli.console import (
     warn,
 )
 from prolip.cli.parameters import PATH, argument, command, flag, option
+from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api import FewShotClassifier
@@ -172,7 +172,7 @@ def _in_words(figures: Figures) -> str:
 def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
     if pool is None:
         return []
-    return [["unlabelled", f"{pool['images']} images {'' if pool['used'] else 'not '}used: {pool['why']}"]]
+    return [["unlabelled", f"{counted(pool['images'])} {'' if pool['used'] else 'not '}used: {pool['why']}"]]
 
 
 def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:

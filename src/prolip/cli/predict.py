@@ -16,7 +16,6 @@ from prolip.cli.console import (
     LISTED,
     OUTPUT,
     bar,
-    counted,
     percent,
     print_json,
     report_skipped,
@@ -26,6 +25,7 @@ from prolip.cli.console import (
 )
 from prolip.cli.options import shared
 from prolip.cli.parameters import FRACTION, PATH, FilePath, Fraction, argument, command, flag, option
+from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel

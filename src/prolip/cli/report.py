@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, report_skipped
 from prolip.cli.parameters import HTML, argument, command, option
-from prolip.io.progress import Bar
+from prolip.io.progress import Bar, counted
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
@@ -66,7 +66,7 @@ def report(
         print_json({**found.to_json(), "held_out": int(predicted.held_out.sum()), "out": str(out)})
         return
     console().print(
-        f"accuracy [bold]{percent(found.accuracy)} %[/] on {found.images} images "
+        f"accuracy [bold]{percent(found.accuracy)} %[/] on {counted(found.images)} "
         f"(zero-shot {percent(found.zero_shot_accuracy)} %)\nPage: [bold]{escape(str(out))}[/]"
     )
 

@@ -17,6 +17,7 @@ from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
 from prolip.data.files import existing, images_below, is_image
 from prolip.data.imageset import ImageSet
+from prolip.io.progress import counted
 from prolip.io.reading import Unreadable, open_regular, read_bytes
 from prolip.io.xmp import LIMIT, BadPacketError, keywords
 
@@ -48,7 +49,7 @@ def read_keywords(source: str | Path, names: Sequence[str] = ()) -> ImageSet:
             labels.append(found[0])
     if counts[0] or counts[2]:
         warnings.warn(
-            f"{counts[0]} images without a keyword and {counts[2]} with several are left out; "
+            f"{counted(counts[0])} without a keyword and {counts[2]} with several are left out; "
             "keywords:NAME,NAME names those that are classes",
             KeywordWarning,
             stacklevel=2,

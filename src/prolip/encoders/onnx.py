@@ -125,10 +125,8 @@ class OnnxEncoder(Encoder):
         if scale is None and "logit_scale" in configs.get("meta.json", {}):
             scale = math.exp(float(configs["meta.json"]["logit_scale"]))
         processor = _json(paths[files.image_processor]) if files.image_processor else {}
-        self._tokenizer = None
-        if files.tokenizer:
-            words = configs.get("tokenizer_config.json", {})
-            self._tokenizer = Tokenizer(paths[files.tokenizer], words, kind, _context(config, kind))
+        words = configs.get("tokenizer_config.json", {})
+        self._tokenizer_of = paths.get(files.tokenizer or ""), words, kind, _context(config, kind)
         digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
         self.fingerprint = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
@@ -158,9 +156,15 @@ class OnnxEncoder(Encoder):
 
     def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
         """Return prompts as the text tower takes them."""
-        if self._tokenizer is None:
-            raise ModelError(f"{self.name} has no tokenizer.json: put the model's own beside its towers")
         return self._tokenizer.arrays(prompts, self._text)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        """It is read when it is first needed: that of SigLIP 2 takes a second."""
+        path, words, kind, context = self._tokenizer_of
+        if path is None:
+            raise ModelError(f"{self.name} has no tokenizer.json: put the model's own beside its towers")
+        return Tokenizer(path, words, kind, context)
 
     @cached_property
     def _text(self) -> Tower:

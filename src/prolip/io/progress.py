@@ -156,3 +156,8 @@ class _Notebook:
 
     def stop(self) -> None:
         self._handle.update(self._html(""))
+
+
+def counted(images: int) -> str:
+    """Return the number of images in words: 1 image, 2 images."""
+    return f"{images:,} image{'' if images == 1 else 's'}"

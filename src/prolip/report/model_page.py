@@ -14,6 +14,7 @@ from prolip.evaluate import metrics
 from prolip.evaluate.curve import Curve
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.io.progress import counted
 from prolip.report.html import Html, join, percent, table, tag
 from prolip.report.page import cards, chart, gallery, matrix, page, section
 from prolip.report.thumbnails import thumbnails
@@ -176,7 +177,7 @@ def _classes(model: AdaptedModel, labelled: LabelledPredictions, counts: Array) 
 def _training_note(model: AdaptedModel, training: Array) -> str:
     low, high = training.min(), training.max()
     if low == high:
-        return f"It was fitted on {low} images of each class."
+        return f"It was fitted on {counted(low)} of each class."
     names = [str(model.classes[k]) for k in np.flatnonzero(training == low)]
     few = names[0] if len(names) == 1 else f"{len(names)} classes"
     return f"It was fitted on {low} ({few}) to {high} images of a class."
@@ -242,7 +243,7 @@ def _skipped(skipped: Sequence[tuple[str, str]]) -> Html:
     if not skipped:
         return Html("")
     rows: list[list[Any]] = [[name, reason] for name, reason in skipped[:100]]
-    return section(f"{len(skipped)} images could not be read", table(["image", "reason"], rows))
+    return section(f"{counted(len(skipped))} could not be read", table(["image", "reason"], rows))
 
 
 def _facts(model: AdaptedModel) -> Html:
