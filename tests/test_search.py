@@ -61,6 +61,7 @@ def test_the_command_prints_and_writes_a_page(prolip, photos, tmp_path):
     assert code == 0
     assert len(out.strip().splitlines()) == 3
     assert prolip("search", photos)[0] == 2
+    assert prolip("search", photos, picture)[0] == 2
     model = tmp_path / "model"
     assert prolip("fit", photos, "-o", model)[0] == 0
     code, out, err = prolip("search", photos, "green", "--model", model, "--top", "4", "--json")

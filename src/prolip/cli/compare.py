@@ -115,7 +115,7 @@ def _flags(score: CandidateScore, training: options.TrainingInput, images: optio
     for group in (training, images):
         for one in fields(group):
             value = getattr(group, one.name)
-            if value != one.default:
+            if value != one.default and one.name != "yes":  # models that were compared are here
                 words = [[]] if value is True else [[str(each)] for each in _several(value)]
                 flags += [word for each in words for word in (f"--{one.name.replace('_', '-')}", *each)]
     return flags

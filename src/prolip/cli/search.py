@@ -52,6 +52,8 @@ def search(
 
     if words is None and like is None:
         raise UsageError("name what to search for: words, or --like an image")
+    if words is not None and Path(words).is_file():
+        raise UsageError(f"{words} is a file: write --like {words} for images like it")
     encoder, fitted = _open(model, yes, images)
     listed = list_images(source, **images.tables())
     settings = images.settings()

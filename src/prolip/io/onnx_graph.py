@@ -228,9 +228,10 @@ class OnnxModel:
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
         """Return the model with these values as its outputs; what they do not need is left to the runtime."""
-        outputs = _model_class()(graph={"output": [{"name": name} for name in names]})
-        # Joined messages are one whose lists are joined.
-        content: bytes = self.proto.SerializeToString() + outputs.SerializeToString()
+        for name in names:
+            self.proto.graph.output.add(name=name)
+        content: bytes = self.proto.SerializeToString()
+        self.proto.graph.ClearField("output")
         return content
 
     def parts(self, values: Iterable[str]) -> tuple[list[Any], list[Any]]:
