@@ -146,7 +146,7 @@ def _interrupt(*_: Any) -> None:
 
 def _interrupted() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends at once
-    fail("interrupted; run the same command again to continue from stored features and predictions")
+    fail("interrupted; run the same command again to continue")
     return 130
 
 
