@@ -56,8 +56,9 @@ class FewShotClassifier:
     Parameters
     ----------
     model
-        The encoder: "offline", "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a
-        loaded encoder; or "arrays" for precomputed embeddings.
+        The encoder: "offline", "clip" (or another name that `prolip models` lists), "onnx:ID-or-PATH",
+        "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a loaded encoder; or "arrays"
+        for precomputed embeddings.
     method
         A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
