@@ -247,24 +247,6 @@ def test_a_journal_without_its_snapshot_is_not_taken_for_an_empty_project(tmp_pa
     assert [lines(tmp_path / "p")] == journals
 
 
-def test_a_process_that_waits_for_a_compacted_journal_finds_the_new_one(tmp_path, monkeypatch, compacting):
-    """Another process may compact between reading the snapshot and locking the journal."""
-    place, real, raced = tmp_path / "p", journal.appending, []
-
-    def slow(path, keep=None):
-        if not raced:
-            raced.append(path)
-            with Project.open(place) as other:
-                for number in range(5):
-                    commit(other, rows(3, label=str(number)))
-        return real(path, keep)
-
-    monkeypatch.setattr(journal, "appending", slow)
-    with Project.open(place) as project:
-        assert project.revision == 5
-        assert raced[0].name == "journal-0.jsonl"
-
-
 def test_a_large_project_opens_quickly(tmp_path):
     """Twenty thousand pictures, ten thousand changes of one, and four of all of them at once."""
     with Project.open(tmp_path / "p"):

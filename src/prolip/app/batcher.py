@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from prolip.app.images import PIXEL_LIMIT, decode
+from prolip.app.images import decode
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
-from prolip.features.images import huge_factor
 from prolip.io.environment import cores
 
 Postprocess = Callable[[Array], Sequence[Any]]  # features [b, width] to a result for each image
@@ -38,7 +37,6 @@ class _PendingImage:
 
     data: bytes
     postprocess: Postprocess
-    max_pixels: int
     result: Future[Any] = field(default_factory=Future)
 
 
@@ -58,13 +56,13 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, data: bytes, postprocess: Postprocess, max_pixels: int = PIXEL_LIMIT) -> Future[Any]:
+    def submit(self, data: bytes, postprocess: Postprocess) -> Future[Any]:
         """Encode an image; returns a future of what `postprocess` returns for it, or of a `BadImage`.
 
         `postprocess` gets the features [b, width] of images that were encoded together, and returns a result
-        for each. An image of more than `max_pixels` is a `LargeImage`.
+        for each.
         """
-        image = _PendingImage(data, postprocess, max_pixels)
+        image = _PendingImage(data, postprocess)
         with self._changed:
             if not self._open:
                 raise Busy("the server is stopping")
@@ -115,8 +113,8 @@ class Batcher:
         if not image.result.set_running_or_notify_cancel():
             return
         try:
-            preprocess = self.encoder.preprocess
-            pixels = preprocess.centre(decode(image.data, huge_factor, image.max_pixels))
+            with decode(image.data) as decoded:
+                pixels = self.encoder.preprocess.centre(decoded)
         except BaseException as error:
             image.result.set_exception(error)
             return

@@ -6,9 +6,9 @@
 A change is on the disk, not in a buffer of the system, before `append` returns. An incomplete last line, left
 by a program or machine that stopped, is dropped when the journal is opened; it was never acknowledged.
 
-A journal that is much larger than its snapshot is compacted: the next journal is created and locked, the
-snapshot is replaced atomically, the old journal is removed. Whenever the program stops, there are a snapshot
-and the journal that belongs to it. The journal is locked, so only one process at a time has a project open.
+A journal that is much larger than its snapshot is compacted: the next journal is created, the snapshot is
+replaced atomically, the old journal is removed. Whenever the program stops, there are a snapshot and the
+journal that belongs to it. Only one process at a time has a project open: the others find it locked.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from prolip.app.history import History
 from prolip.app.state import Change
 from prolip.core import InputError
 from prolip.io.appending import Lines, appending
-from prolip.io.files import file_state, fsync_folder
+from prolip.io.files import fsync_folder
+from prolip.io.locks import lock_file, locked
 from prolip.io.reading import parse_json, read_json
-from prolip.io.writing import WriteError, write_bytes
+from prolip.io.writing import WriteError, check_place, write_bytes
 
 SNAPSHOT = "snapshot.json"
 JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.jsonl")
@@ -45,10 +46,6 @@ class DamagedProject(InputError):  # noqa: N818 - names the file, not the failur
         self.path, self.line = path, line
 
 
-class _Replaced(Exception):  # noqa: N818 - not an error: another process compacted the journal
-    """The journal was replaced between reading its name and locking it."""
-
-
 class Journal:
     """The open journal of a project, and its history. Not thread-safe."""
 
@@ -63,19 +60,16 @@ class Journal:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator[Journal]:
-        """Read all changes and lock the journal. Nothing is written unless everything is valid."""
+        """Lock the project and read all changes. Nothing is written unless everything is valid."""
+        check_place(folder)
         made = cls(folder)
-        while True:
+        with locked(lock_file(folder / SNAPSHOT), folder):
             try:
                 made._read()
-                break
-            except _Replaced:
-                continue
-        try:
-            made._remove_others()
-            yield made
-        finally:
-            made._open.close()
+                made._remove_others()
+                yield made
+            finally:
+                made._open.close()
 
     def append(self, change: Change) -> None:
         """Write a change, then apply it."""
@@ -114,7 +108,6 @@ class Journal:
 
     def _read(self) -> None:
         snapshot = self.folder / SNAPSHOT
-        state = _file_state(snapshot)
         self.history, self._snapshot_size = read_snapshot(snapshot)
         start = self.history.revision
         if newer := [path for path in self._journals() if _start(path) > start and path.stat().st_size]:
@@ -124,8 +117,6 @@ class Journal:
         self._path = self.folder / f"journal-{start}.jsonl"
 
         def replay(file: IO[bytes]) -> int:
-            if _file_state(snapshot) != state:
-                raise _Replaced
             self._size = _replay(file, self._path, self.history)
             return self._size
 
@@ -145,10 +136,6 @@ class Journal:
 def _start(path: Path) -> int:
     found = JOURNAL.fullmatch(path.name)
     return int(found[1]) if found else -1
-
-
-def _file_state(path: Path) -> tuple[int, ...] | None:
-    return file_state(path) if path.exists() else None
 
 
 def read_snapshot(path: Path) -> tuple[History, int]:

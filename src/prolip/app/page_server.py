@@ -35,7 +35,7 @@ from prolip.app.project import Project
 from prolip.app.responses import EXCEPTION_HANDLERS, list_field, read_object, text_field
 from prolip.app.state import Change, State
 from prolip.app.trainer import Trainer
-from prolip.app.workers import LargeImageQueue, WorkerPool
+from prolip.app.workers import WorkerPool
 from prolip.core import UsageError
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
@@ -56,7 +56,6 @@ class PageServer:
         self.project, self.access = project, access
         self.events, self._batcher = Events(), Batcher(encoder)
         self._pool, self._image_pool = WorkerPool(), WorkerPool()  # edits do not wait for images
-        self._large_images = LargeImageQueue()
         self.trainer = Trainer(project, encoder, self.events.publish)
         self.base_models = BaseModels(project, self.trainer, self.events.publish, device)
         project.subscribe(self._on_change)
@@ -224,7 +223,7 @@ class PageServer:
         return await self._pool.run(read_bytes, self.project.image(image), UPLOAD_LIMIT)
 
     async def _thumbnail(self, data: bytes, side: int) -> bytes:
-        return await self._large_images.run(partial(self._image_pool.run, thumbnail, data, side))
+        return await self._image_pool.run(thumbnail, data, side)
 
     async def predict(self, request: Request) -> Response:
         """Classify an image; it is not added to the project."""
@@ -234,11 +233,8 @@ class PageServer:
         if self._batcher.encoder is not model.encoder:
             asyncio.get_running_loop().run_in_executor(None, self._batcher.close)
             self._batcher = Batcher(model.encoder)
-        batcher, postprocess = self._batcher, partial(predictions, trained, model)
-        found = await self._large_images.run(
-            lambda max_pixels: asyncio.wrap_future(batcher.submit(data, postprocess, max_pixels))
-        )
-        return JSONResponse(found)
+        found = self._batcher.submit(data, partial(predictions, trained, model))
+        return JSONResponse(await asyncio.wrap_future(found))
 
     async def search(self, request: Request) -> Response:
         """Rank images without a label by words, or by images of the project; the nearest first."""

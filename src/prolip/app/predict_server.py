@@ -31,7 +31,6 @@ from prolip.app.batcher import Batcher
 from prolip.app.guard import Access, Application, Guard, read_body
 from prolip.app.images import UPLOAD_LIMIT
 from prolip.app.responses import EXCEPTION_HANDLERS, image_error, read_object
-from prolip.app.workers import LargeImageQueue
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import UnknownNameError
@@ -57,15 +56,6 @@ class UploadedImage:
     error: str | None = None  # why there are no bytes
 
 
-@dataclass(frozen=True)
-class PredictRequest:
-    """The options of a request: the model, how many classes to rank, whether to reject images."""
-
-    model: str
-    top: int = 1
-    reject: bool = False
-
-
 def load_models(
     paths: Sequence[str | Path], device: str = "auto", base: str | None = None, trust_base: bool = False
 ) -> dict[str, AdaptedModel]:
@@ -85,7 +75,7 @@ class PredictServer:
     """The handlers of loaded models, by name."""
 
     def __init__(self, models: Mapping[str, AdaptedModel], access: Access) -> None:
-        self.models, self.access, self._large_images = dict(models), access, LargeImageQueue()
+        self.models, self.access = dict(models), access
         if not self.models or not all(map(str.strip, self.models)):
             raise UsageError(f"models to serve need a name each, got {list(self.models)}")
         self._batchers: dict[str, Batcher] = {}  # by the fingerprint of the encoder
@@ -160,13 +150,14 @@ class PredictServer:
     async def predict(self, request: Request) -> Response:
         """Classify one image, or several."""
         images, several, fields = await _read_images(request)
-        options = self._options({**dict(request.query_params), **fields})
-        found = await asyncio.gather(*(self._predict_one(options, image) for image in images))
+        name, options = self._options({**dict(request.query_params), **fields})
+        found = await asyncio.gather(*(self._predict_one(name, options, image) for image in images))
         if several:
-            return JSONResponse({"model": options.model, "predictions": found})
-        return JSONResponse({"model": options.model, **found[0]}, 422 if "error" in found[0] else 200)
+            return JSONResponse({"model": name, "predictions": found})
+        return JSONResponse({"model": name, **found[0]}, 422 if "error" in found[0] else 200)
 
-    def _options(self, fields: Mapping[str, Any]) -> PredictRequest:
+    def _options(self, fields: Mapping[str, Any]) -> tuple[str, PredictOptions]:
+        """Return the name of the model, and how many classes are ranked and whether images are rejected."""
         names = list(self.models)
         name = str(fields.get("model", names[0]))
         if name not in names:
@@ -177,18 +168,15 @@ class PredictServer:
         reject = str(fields.get("reject", "false")).lower()
         if reject not in TRUE + FALSE:
             raise UsageError(f"reject must be true or false, got {reject[:20]!r}")
-        return PredictRequest(name, int(top), reject in TRUE)
+        return name, PredictOptions(int(top), reject in TRUE)
 
-    async def _predict_one(self, options: PredictRequest, image: UploadedImage) -> dict[str, Any]:
+    async def _predict_one(self, name: str, options: PredictOptions, image: UploadedImage) -> dict[str, Any]:
         if image.error is not None:
             return {"image": image.name, "error": image.error}
-        model = self.models[options.model]
-        batcher = self._batchers[_encoder(model).fingerprint]
-        postprocess = self._postprocess[options.model, options.reject]
+        batcher = self._batchers[_encoder(self.models[name]).fingerprint]
         try:
-            found = await self._large_images.run(
-                lambda max_pixels: asyncio.wrap_future(batcher.submit(image.data, postprocess, max_pixels))
-            )
+            submitted = batcher.submit(image.data, self._postprocess[name, options.reject])
+            found = await asyncio.wrap_future(submitted)
         except BadImage as bad:
             return {"image": image.name, "error": image_error(bad)}
         return {"image": image.name, **found, "top": found["top"][: options.top]}

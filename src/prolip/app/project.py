@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,7 +67,6 @@ class Project:
     def __init__(self, folder: Path, model: str, journal: Journal) -> None:
         self.folder, self.model = folder, model
         self._journal, self._lock = journal, Lock()
-        self._arriving: Counter[str] = Counter()  # images whose files are written before their rows
         self._listeners: list[Callable[[Change, int], None]] = []
         self.state = journal.history.state()
         self._remove_unused_images()
@@ -167,22 +165,19 @@ class Project:
         """
         image, known = hashlib.sha256(data).hexdigest(), False
 
-        def edit(state: State) -> Change:
-            nonlocal known
-            known = image in state.images
-            return edits.add_image(state, image, name, label, group)
-
-        with self._lock:
-            self._arriving[image] += 1
-        try:
+        def write() -> None:
             if not self.image(image).is_file():
                 write_bytes(self.image(image), data, durable=True)
             self.write_thumbnail(image, thumbnail)
-            change = self.commit(edit)
-        finally:
-            with self._lock:
-                self._arriving[image] -= 1
-                self._arriving += Counter()  # drops zero counts
+
+        def edit(state: State) -> Change:
+            nonlocal known
+            known = image in state.images
+            write()  # again, if it was deleted meanwhile as an image that undo cannot restore
+            return edits.add_image(state, image, name, label, group)
+
+        write()  # before the project is locked, as it takes a while
+        change = self.commit(edit)
         return image, ("moved" if change else "known") if known else "added"
 
     def write_thumbnail(self, image: str, thumbnail: bytes) -> None:
@@ -201,7 +196,7 @@ class Project:
     def _remove_unused_images(self) -> None:
         """Delete the files of images that are not in the project, and that undo cannot restore."""
         history = self._journal.history
-        unused = history.unused_images() - set(self._arriving)
+        unused = history.unused_images()
         with suppress(OSError):  # tried again when the project is opened next
             for image in unused:
                 self.image(image).unlink(missing_ok=True)

@@ -98,7 +98,7 @@ def huge_factor(size: tuple[int, int]) -> int:
     return 1 if pixels <= HUGE else math.isqrt(8 * pixels // HUGE)
 
 
-def load_image(source: Any, name: str | None = None, near: int | Shrink | None = None) -> Image.Image:
+def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
     """Load an upright RGB image.
 
     Parameters
@@ -109,10 +109,9 @@ def load_image(source: Any, name: str | None = None, near: int | Shrink | None =
     name
         The name in errors, by default the path.
     near
-        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that. Or a
-        function that returns the factor for a size, and may reject it.
+        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that.
     """
-    shrink = (lambda size: max(1, min(size) // near)) if isinstance(near, int) else near
+    shrink = None if near is None else lambda size: max(1, min(size) // near)
     if isinstance(source, (str, os.PathLike, LazyImage)):
         with ImageContent.open(source, name or str(source)).pixels(shrink) as image:
             return image
