@@ -275,7 +275,10 @@ def test_an_image_being_added_is_not_deleted_by_compaction(tmp_path, monkeypatch
         image = add(project)
         project.commit(lambda s: edits.remove_images(s, [image]))
 
+        write = project.write_thumbnail
+
         def between(image, thumbnail):  # the picture is on disk again, and its row is not yet written
+            monkeypatch.setattr(project, "write_thumbnail", write)
             monkeypatch.setattr("prolip.app.journal.Journal.is_long", True)
             for name in ("cat", "dog"):
                 project.commit(lambda s, name=name: edits.add_class(s, name))

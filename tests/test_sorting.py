@@ -1,16 +1,14 @@
 """Images into a folder for each answer, and answers by group of classes."""
 
 import json
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prolip.api.groups import Groups, read_groups
-from prolip.api.sorting import SameFolderError, Sorting
+from prolip.api.sorting import Sorting
 from prolip.core import InputError
 from prolip.core.errors import UnknownNameError
 from prolip.io.locks import MARK
@@ -111,19 +109,6 @@ def test_a_folder_is_not_moved_into_itself_under_another_path(prolip, model, pho
     assert (code, out) == (2, ""), err
     assert sorted_files(photos) == before
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(MARK)]
-
-
-@pytest.mark.parametrize("alias", [linked_class, linked_root])
-def test_two_mounts_of_a_network_disk_are_recognised_as_one_folder(photos, tmp_path, monkeypatch, alias):
-    """Their devices and inodes differ, as do their resolved paths."""
-    alias(photos, tmp_path / "sorted")
-    monkeypatch.setattr(Path, "samefile", lambda self, other: False)
-    monkeypatch.setattr(os.path, "realpath", lambda path, **_: str(Path(path).absolute()))
-    sorting = Sorting(tmp_path / "sorted", ["red", "green", "blue"], "move")
-    images = [(str(path), path) for path in sorted(photos.rglob("test/*/*.png"))]
-    with pytest.raises(SameFolderError) as refused:
-        next(sorting.remember(images))
-    assert (refused.value.source / "red" / "0.png").exists() or refused.value.source.name in sorting.classes
 
 
 def test_copies_of_one_picture_are_all_moved(prolip, model, photos, tmp_path):

@@ -6,7 +6,8 @@ import inspect
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
 from prolip.api.support import ImageSource, ReadOptions, open_store
 from prolip.core import Fitted, Head, Projected, UsageError
-from prolip.core.arrays import Array, softmax, unit_rows
+from prolip.core.arrays import Array, log_softmax, softmax, unit_rows
 from prolip.core.errors import not_fitted
 from prolip.data import as_templates
 from prolip.data.descriptions import as_descriptions
@@ -186,23 +187,16 @@ class FewShotClassifier:
             return self
         source, recipe, labelled = self._begin(images, labels, text)
         started = time.perf_counter()
-        with self._bars() as bars:
+        with ProgressBars(self.verbose) as bars:
             self.model_ = fit_images(
-                source,
-                recipe,
-                labelled,
-                unlabelled=unlabelled,
-                progress=bars.bar("encoding images", progress),
-                training=bars.bar("training", training),
-            )
+                source, recipe, labelled, unlabelled=unlabelled,
+                progress=bars.bar("encoding images", progress), training=bars.bar("training", training),
+            )  # fmt: skip
         LOGGER.info(
-            "fitted %s on %d images of %d classes in %.1f s, held-out accuracy %s",
-            self.method,
-            self.info_["images"],
-            len(self.model_.classes),
-            time.perf_counter() - started,
+            "fitted %s on %d images of %d classes in %.1f s, held-out accuracy %s", self.method,
+            self.info_["images"], len(self.model_.classes), time.perf_counter() - started,
             self.confidence_.figures.accuracy,
-        )
+        )  # fmt: skip
         return self
 
     def compare(
@@ -224,7 +218,7 @@ class FewShotClassifier:
         """
         from prolip.api.compare import compare
 
-        with self._bars() as bars:
+        with ProgressBars(self.verbose) as bars:
             return compare(
                 [self.model] if models is None else models,
                 lambda model: ImageSource.of(self._encoder(model), self.reading),
@@ -280,10 +274,7 @@ class FewShotClassifier:
 
     def predict_log_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return logarithms of the probabilities [n, K]."""
-        logits = self.decision_function(images, progress=progress)
-        logits = logits - logits.max(axis=1, keepdims=True)
-        log_p: Array = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return log_p
+        return log_softmax(self.decision_function(images, progress=progress))
 
     def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
         """Classify images together, where held-out labelled images show that this helps.
@@ -311,8 +302,8 @@ class FewShotClassifier:
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Compute the features of images, as `fitted_.logits` takes them."""
         model = self._model()
-        with self._bars() as bars:
-            return prediction.features(model, images, self.reading, bars.bar("encoding images", progress))
+        with self._encoding(progress) as progress:
+            return prediction.features(model, images, self.reading, progress)
 
     def zero_shot(self) -> Projected:
         """Return the model before the fit, with the same class texts."""
@@ -340,8 +331,7 @@ class FewShotClassifier:
         from prolip.api.evaluate import figures, predict_labelled
 
         model, labelled = self._model(), self._labelled(images, labels, "test")
-        with self._bars() as bars:
-            progress = bars.bar("encoding images", progress)
+        with self._encoding(progress) as progress:
             found = figures(model, predict_labelled(model, labelled, self.reading, progress))
         if found.duplicates:
             _warn_of_training_images(found.duplicates, found.images, stacklevel=4)
@@ -359,8 +349,7 @@ class FewShotClassifier:
             found = predict_held_out(model)
         else:
             labelled = self._labelled(images, labels, "test")
-            with self._bars() as bars:
-                progress = bars.bar("encoding images", progress)
+            with self._encoding(progress) as progress:
                 found = predict_labelled(model, labelled, self.reading, progress, out_of_fold=True)
         if seen := int((found.in_support & ~found.held_out).sum()):
             _warn_of_training_images(seen, len(found.y))
@@ -383,8 +372,7 @@ class FewShotClassifier:
             source, recipe = ImageSource.of(model.encoder, self.reading), model.recipe
             train = self._labelled(images, labels, "train")
         other = None if test is None else source.labelled(test, None, "test", train.classes)
-        with self._bars() as bars:
-            progress = bars.bar("encoding images", progress)
+        with self._encoding(progress) as progress:
             return check_images(source, recipe, train, other, model=model, progress=progress)
 
     # Classes
@@ -434,8 +422,7 @@ class FewShotClassifier:
             self.model_, self.added_ = grow.add_names(self._model(), names)
         else:
             more = self._labelled(images, labels, "train")
-            with self._bars() as bars:
-                progress = bars.bar("encoding images", progress)
+            with self._encoding(progress) as progress:
                 self.model_, self.added_ = grow.add_images(self._model(), more, names, self.reading, progress)
         return self
 
@@ -443,15 +430,14 @@ class FewShotClassifier:
         """Measure accuracy against images per class, and estimate it for more images."""
         from prolip.api import grow
 
-        with self._bars() as bars:
+        with ProgressBars(self.verbose) as bars:
             return grow.learning_curve(self._model(), bars.bar("fitting", progress))
 
     def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
         """Suggest which unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
-        with self._bars() as bars:
-            progress = bars.bar("encoding images", progress)
+        with self._encoding(progress) as progress:
             return grow.suggest(self._model(), images, count, self.reading, progress)
 
     # Files
@@ -479,13 +465,9 @@ class FewShotClassifier:
         """Read a saved classifier; a base model that was never used here needs `base` or `trust_base`."""
         model = saving.load(path, device, base=base, trust_base=trust_base)
         clf = cls(
-            model.encoder.name if base is None else base,
-            **model.recipe.params(),
-            device=device,
-            store=store,
-            skip_bad=skip_bad,
-            verbose=verbose,
-        )
+            model.encoder.name if base is None else base, **model.recipe.params(), device=device,
+            store=store, skip_bad=skip_bad, verbose=verbose,
+        )  # fmt: skip
         clf.model_ = model
         return clf
 
@@ -505,8 +487,7 @@ class FewShotClassifier:
         """
         from prolip.api.push import push
 
-        options = {"private": private, "support": support, "example": example, "force": force}
-        return push(self._model(), name, **options)
+        return push(self._model(), name, private, support, example, force)
 
     @classmethod
     def from_pretrained(cls, name: str, *, revision: str | None = None, **options: Any) -> FewShotClassifier:
@@ -582,12 +563,15 @@ class FewShotClassifier:
             return known
         if not self.download:
             return encoders.load(model, self.device)
-        with self._bars() as bars:
+        with ProgressBars(self.verbose) as bars:
             progress = bars.bar("downloading", None)
             return encoders.load(model, self.device, download=True, progress=progress)
 
-    def _bars(self) -> ProgressBars:
-        return ProgressBars(self.verbose)
+    @contextmanager
+    def _encoding(self, progress: Progress | None) -> Iterator[Progress | None]:
+        """Show a bar of encoded images, unless `progress` is called instead."""
+        with ProgressBars(self.verbose) as bars:
+            yield bars.bar("encoding images", progress)
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()

@@ -23,23 +23,13 @@ from prolip.export.saved import CARD, CONFIG, write_model
 from prolip.features.images import load_image
 
 EXAMPLE_SIDE = 1024  # pixels
-_OURS = (CONFIG, CARD, "prolip-*.safetensors", "support-*.safetensors")
+_TENSORS = ("prolip-*.safetensors", "support-*.safetensors")
 
 
-def push(
-    model: AdaptedModel,
-    name: str,
-    *,
-    private: bool = True,
-    support: bool = False,
-    example: Any = None,
-    force: bool = False,
-) -> str:
+def push(model: AdaptedModel, name: str, private: bool, support: bool, example: Any, force: bool) -> str:
     """Upload a model to the repository OWNER/NAME of a hub, or NAME of the user; return its address.
 
-    `support` adds the features of the training images, so that others can add images and classes. `example`
-    is an image for the page of the model, to try the model on; it is sent without its metadata.
-    A repository that has files is an error, unless `force`.
+    The options are those of `FewShotClassifier.push_to_hub`; `example` is sent without its metadata.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -67,14 +57,14 @@ def push(
             new = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
         if image is not None:
             new[EXAMPLE] = image
-        old = [file for file in there if file not in new and Path(file).match("*-*.safetensors")]
+        old = [file for file in there if file not in new and any(map(Path(file).match, _TENSORS))]
         api.create_repo(repository, private=private, exist_ok=True)
         with _without_bars(), quiet():
             done = api.create_commit(
                 repository,
                 [
                     *(CommitOperationAdd(file, content) for file, content in sorted(new.items())),
-                    *(CommitOperationDelete(file) for file in old if _is_ours(file)),
+                    *(CommitOperationDelete(file) for file in old),
                 ],
                 commit_message="Push a model of prolip",
             )
@@ -89,7 +79,9 @@ def fetch(name: str, revision: str | None = None) -> Path:
         return Path(name).expanduser()
     with _hub_errors(f"{name} cannot be loaded from the hub"), _without_bars(), quiet():
         folder = Path(
-            snapshot_download(name, revision=revision, allow_patterns=list(_OURS), endpoint=_endpoint())
+            snapshot_download(
+                name, revision=revision, allow_patterns=[CONFIG, CARD, *_TENSORS], endpoint=_endpoint()
+            )
         )
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{name} is not a model of prolip: it has no {CONFIG}")
@@ -101,10 +93,6 @@ def _endpoint() -> str:
 
     constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the model itself leaves this machine
     return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-
-
-def _is_ours(file: str) -> bool:
-    return any(Path(file).match(pattern) for pattern in _OURS)
 
 
 @contextmanager

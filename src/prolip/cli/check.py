@@ -82,7 +82,7 @@ def check(
     from prolip.api.check import KINDS
     from prolip.core import UsageError
     from prolip.core.errors import check_name
-    from prolip.io.writing import write_bytes
+    from prolip.io.writing import write_text
 
     if undo is not None:
         if move is not None:
@@ -108,7 +108,7 @@ def check(
         title = f"Check of {source.resolve().name}"
         root = source.expanduser()
         page = check_page(found, title=title, source=str(source), root=root, program=program())
-        write_bytes(report, page.encode("utf-8", "backslashreplace"))
+        write_text(report, page)
     moved = 0 if move is None else _move(_found(found, source), source, move)
     if OUTPUT.get().json:
         print_json(_as_json(found, {"report": report, "out": out, "quarantine": move}, moved))

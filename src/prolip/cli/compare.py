@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, program, say, table
 from prolip.cli.parameters import HTML, argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.evaluate.comparison import CandidateScore
+    from prolip.evaluate.comparison import CandidateScore, Comparison
 
 BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
 
@@ -55,14 +55,8 @@ def compare(
     from prolip.core import UsageError
     from prolip.encoders import check_model
     from prolip.evaluate.comparison import USUAL, Candidate
-    from prolip.io.writing import write_bytes
-    from prolip.report.comparison_page import (
-        COLUMNS,
-        MODEL_COLUMNS,
-        comparison_page,
-        model_row,
-        table_row,
-    )
+    from prolip.io.writing import write_text
+    from prolip.report.comparison_page import comparison_page
 
     if every and method:
         raise UsageError("--all and --method exclude each other")
@@ -81,28 +75,35 @@ def compare(
         name = Path(source).resolve().name
         what = "model" if len(names) > 1 else "method"
         page = comparison_page(found, title=f"Which {what} for {name}?", source=source)
-        write_bytes(report, page.encode("utf-8", "backslashreplace"))
+        write_text(report, page)
     if OUTPUT.get().json:
         print_json({**found.report(), "report": None if report is None else str(report)})
         return
-    first = 0 if len(names) > 1 else 1  # the column of the model
+    _show(found)
+    if found.decided:
+        line = shlex.join(["fit", source, "-o", "my-model", *_flags(found.chosen, training, images)])
+        console().print(f"[bold]{escape(f'{program()} {line}')}[/]", soft_wrap=True)
+    if report is not None:
+        console().print(f"Page: [bold]{escape(str(report))}[/]")
+
+
+def _show(found: Comparison) -> None:
+    """Print the figures of all candidates, and which of them is recommended."""
+    from prolip.report.comparison_page import COLUMNS, MODEL_COLUMNS, model_row, table_row
+
+    first = 0 if len(found.models) > 1 else 1  # the column of the model
     shown = slice(first, len(COLUMNS) if OUTPUT.get().verbose else first + BRIEF)
     table(None, list(COLUMNS[shown]), [table_row(each)[shown] for each in found.scores], right=2 - first)
-    if len(names) > 1:
+    if len(found.models) > 1:
         console().print()
         table(None, list(MODEL_COLUMNS), [model_row(each) for each in found.models])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
     if found.decided:
-        flags = _flags(found.chosen, training, images)
-        line = f"{program()} {shlex.join(['fit', source, '-o', 'my-model', *flags])}"
         chosen = escape(found.title(found.chosen))
         console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(found.why)}.")
-        console().print(f"[bold]{escape(line)}[/]", soft_wrap=True)
     else:
         console().print(f"\n[bold]Cannot tell[/]: {escape(found.why)}. Add images, and compare again.")
-    if report is not None:
-        console().print(f"Page: [bold]{escape(str(report))}[/]")
 
 
 def _flags(score: CandidateScore, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
@@ -116,10 +117,7 @@ def _flags(score: CandidateScore, training: options.TrainingInput, images: optio
         for one in fields(group):
             value = getattr(group, one.name)
             if value != one.default and one.name != "yes":  # models that were compared are here
-                words = [[]] if value is True else [[str(each)] for each in _several(value)]
-                flags += [word for each in words for word in (f"--{one.name.replace('_', '-')}", *each)]
+                flag = f"--{one.name.replace('_', '-')}"
+                for each in value if isinstance(value, tuple) else (value,):
+                    flags += [flag] if each is True else [flag, str(each)]
     return flags
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)

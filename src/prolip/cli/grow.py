@@ -83,7 +83,7 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
     $ prolip curve my-model -o curve.html
     """
     from prolip.evaluate.plots import draw_curve, plot_format
-    from prolip.io.writing import write_bytes
+    from prolip.io.writing import write_bytes, write_text
     from prolip.report import curve_page
 
     page = out is not None and out.suffix.lower() == ".html"
@@ -91,9 +91,10 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
     clf = saved.load(options.ImageInput(device, no_store=True))
     with bar("fitting", "fits") as progress:
         found = clf.learning_curve(progress=progress)
-    if out is not None:
-        title = saved.path.resolve().name
-        write_bytes(out, curve_page(found, title=title).encode() if page else draw_curve(found, style))
+    if out is not None and page:
+        write_text(out, curve_page(found, title=saved.path.resolve().name))
+    elif out is not None:
+        write_bytes(out, draw_curve(found, style))
     if OUTPUT.get().json:
         print_json({**found.report(), "out": None if out is None else str(out)})
         return

@@ -153,7 +153,7 @@ class SavedModelInput:
         return out
 
     def load(self, images: ImageInput) -> FewShotClassifier:
-        """Load the model."""
+        """Return the model as a classifier, which reads images as `images` says."""
         from prolip.api import FewShotClassifier
 
         known: dict[str, Any] = {"base": self.base, "trust_base": self.trust_base}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from prolip.api import AdaptedModel
     from prolip.api.predict import PredictOptions
     from prolip.api.sorting import Sorting
+    from prolip.api.support import ReadOptions
     from prolip.api.tagging import Tagging
     from prolip.evaluate.unlabelled import Evidence
+    from prolip.io.progress import Bar
 
+    NamedImages = Iterable[tuple[str, Any]]
 
 MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 
@@ -110,8 +113,8 @@ def predict(
     $ prolip predict my-model photos/ --tag
     """
     from prolip.api.groups import read_groups
-    from prolip.api.predict import PredictOptions, predict_stream, run_name
-    from prolip.api.prediction_file import PredictionFile, check_prediction_file
+    from prolip.api.predict import PredictOptions
+    from prolip.api.prediction_file import check_prediction_file
     from prolip.core import UsageError
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
@@ -128,59 +131,79 @@ def predict(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
         None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
-    sorting = _sorting(model, predicting, sources, sort)
+    run = _Run(model, predicting, clf.reading, _sorting(model, predicting, sources, sort))
     named, total = _named(model, sources, images.tables())
-    skipped: list[tuple[str, str]] = []
-    evidence: list[Evidence] = []
-
-    def find(named: Iterable[tuple[str, Any]], total: int | None, progress: Any) -> Iterator[dict[str, Any]]:
-        if sorting is not None:
-            named = sorting.remember(named)
-        lists: dict[str, Any] = {"skipped": skipped, "evidence": evidence}
-        found = predict_stream(model, named, predicting, clf.reading, **lists, total=total, progress=progress)
-        return found if sorting is None else sorting.place_all(found)
-
-    if out is None:
-        with bar("encoding") as progress:
-            shown = list(find(named, total, progress))
-        _report(skipped, evidence, len(shown))
-        if sorting is not None:
-            _show_placed(sorting, len(skipped))
-        else:
-            _show(shown)
+    if out is not None:
+        _write(run, named, total, out)
         return
-    ranks, run = min(top, len(model.classes)), run_name(model, predicting)
-    with PredictionFile(out, ranks, reject, run).opened() as file, bar("encoding") as progress:
+    with bar("encoding") as progress:
+        shown = list(run.predict(named, total, progress))
+    run.report(len(shown))
+    if run.sorting is not None:
+        _show_placed(run.sorting, len(run.skipped))
+    else:
+        _show(shown)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How images are predicted and sorted; and, as it goes on, which of them could not be read."""
+
+    model: AdaptedModel
+    options: PredictOptions
+    reading: ReadOptions
+    sorting: Sorting | Tagging | None
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)  # of predicting images together
+
+    def predict(self, named: NamedImages, total: int | None, progress: Bar) -> Iterator[dict[str, Any]]:
+        from prolip.api.predict import predict_stream
+
+        found = predict_stream(
+            self.model, named if self.sorting is None else self.sorting.remember(named), self.options,
+            self.reading, skipped=self.skipped, evidence=self.evidence, total=total, progress=progress,
+        )  # fmt: skip
+        return found if self.sorting is None else self.sorting.place_all(found)
+
+    def report(self, predictions: int) -> None:
+        """Print what could not be read, and whether images were predicted together; fail if there is none."""
+        from prolip.features.images import NoImageLeft
+
+        if self.skipped and not predictions:
+            raise NoImageLeft(self.skipped)
+        report_skipped(self.skipped)
+        for each in self.evidence:
+            say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
+
+
+def _write(run: _Run, named: NamedImages, total: int | None, out: Path) -> None:
+    """Append predictions to a file, except those that it has, and print how many there are."""
+    from prolip.api.predict import run_name
+    from prolip.api.prediction_file import PredictionFile
+    from prolip.core import UsageError
+
+    ranks, name = min(run.options.top, len(run.model.classes)), run_name(run.model, run.options)
+    with PredictionFile(out, ranks, run.options.reject, name).opened() as file, bar("encoding") as progress:
         already = len(file.done)
-        if already and transductive:
+        if already and run.options.transductive:
             raise UsageError(f"{out} has predictions, and --transductive needs all at once: name a new file")
         if already:
             say(f"{already} predictions are in {out} already")
         left = None if total is None else max(0, total - already)
         # Predicted images may not have been sorted yet.
-        written = file.write(find(_remaining(named, set() if sorting else file.done), left, progress))
-    _report(skipped, evidence, written + already)
-    if sorting is not None:
-        _show_placed(sorting, len(skipped))
+        named = _remaining(named, set() if run.sorting else file.done)
+        written = file.write(run.predict(named, left, progress))
+    run.report(written + already)
+    if run.sorting is not None:
+        _show_placed(run.sorting, len(run.skipped))
     elif OUTPUT.get().json:
-        summary = {"out": str(out), "written": written, "already": already, "skipped": len(skipped)}
-        print_json(summary | ({"transductive": vars(evidence[0])} if evidence else {}))
+        summary = {"out": str(out), "written": written, "already": already, "skipped": len(run.skipped)}
+        print_json(summary | ({"transductive": vars(run.evidence[0])} if run.evidence else {}))
     else:
         say(f"{written} predictions written to {out}")
 
 
-def _report(skipped: list[tuple[str, str]], evidence: list[Evidence], predictions: int) -> None:
-    """Print what could not be read, and whether images were classified together; fail without predictions."""
-    from prolip.features.images import NoImageLeft
-
-    if skipped and not predictions:
-        raise NoImageLeft(skipped)
-    report_skipped(skipped)
-    for each in evidence:
-        say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
-
-
-def _remaining(named: Iterable[tuple[str, Any]], done: set[str]) -> Iterator[tuple[str, Any]]:
+def _remaining(named: NamedImages, done: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield images without a prediction, each once."""
     seen = set(done)
     for name, image in named:
@@ -265,7 +288,7 @@ def _show_placed(sorting: Sorting | Tagging, skipped: int) -> None:
 
 def _named(
     model: AdaptedModel, sources: tuple[str, ...], tables: dict[str, Any]
-) -> tuple[Iterable[tuple[str, Any]], int | None]:
+) -> tuple[NamedImages, int | None]:
     """Return images with their names, and their number; standard input is read as it comes."""
     from prolip.api.support import ImageSource
     from prolip.io.files import readable

@@ -75,13 +75,12 @@ def write_page(
     path: Path, model: AdaptedModel, predicted: LabelledPredictions, title: str, source: str
 ) -> None:
     """Write a page about a model and its predictions."""
-    from prolip.io.writing import write_bytes
+    from prolip.io.writing import write_text
     from prolip.report import model_page
 
     with bar("fitting", "fits") as progress:
         curve = _curve(model, progress)
-    page = model_page(model, predicted, title=title, source=source, curve=curve)
-    write_bytes(path, page.encode("utf-8", "backslashreplace"))
+    write_text(path, model_page(model, predicted, title=title, source=source, curve=curve))
 
 
 def _curve(model: AdaptedModel, progress: Bar) -> Curve | str:

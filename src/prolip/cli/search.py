@@ -60,34 +60,23 @@ def search(
     reading = ReadOptions(open_store(settings["store"]), settings["skip_bad"])
     with bar("encoding") as progress:
         found = rank(
-            encoder,
-            listed,
-            words=words,
-            like=like,
-            top=top,
-            fitted=fitted,
-            reading=reading,
+            encoder, listed, words=words, like=like, top=top, fitted=fitted, reading=reading,
             progress=progress,
-        )
+        )  # fmt: skip
     names = [readable(str(each.image)) for each in found]
     if report is not None:
-        from prolip.io.writing import write_bytes
+        from prolip.io.writing import write_text
         from prolip.report.search_page import search_page
 
         short = [os.path.relpath(name, source) if Path(source).is_dir() else name for name in names]
         title = " ".join(filter(None, [words, f"like {like.name}" if like else None]))
-        write_bytes(report, search_page(found, short, query=title, source=source).encode())
+        write_text(report, search_page(found, short, query=title, source=source))
+    scores = [each.score for each in found]
     if OUTPUT.get().json:
-        print_json(
-            [{"image": name, "score": round(each.score, 6)} for name, each in zip(names, found, strict=True)]
-        )
+        rows = zip(names, scores, strict=True)
+        print_json([{"image": name, "score": round(score, 6)} for name, score in rows])
         return
-    table(
-        None,
-        ["image", "score"],
-        [[name, f"{e.score:.3f}"] for name, e in zip(names, found, strict=True)],
-        right=1,
-    )
+    table(None, ["image", "score"], [[name, f"{s:.3f}"] for name, s in zip(names, scores, strict=True)])
     if report is not None:
         say(f"page written to {report}")
 

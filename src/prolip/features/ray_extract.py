@@ -7,22 +7,20 @@ it stopped. The workers must be able to read the images at the same paths: a sha
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from prolip import encoders
 from prolip.core.errors import InputError
 from prolip.features.extract import Extraction, extract
-from prolip.features.images import BadImage, ImageContent, NoImageLeft
+from prolip.features.images import BadImage, NoImageLeft
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import require
 from prolip.io.files import file_state
 from prolip.io.progress import Progress
 
 _BATCH = 64
-_CHUNK = 4096  # files that are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -57,59 +55,40 @@ def extract_on_ray(
     if not names:
         raise InputError("no images to encode")
     space = store.space(encoders.load(model, device))
-    missing, bad = _missing(store, space, names, views)
-    known = len(names) - len(missing) - len(bad)
-    encoded = 0
-
-    def report(failed: list[tuple[str, str]]) -> None:
-        if failed and not skip_bad:
-            raise BadImage(*failed[0])
-        if progress is not None:
-            progress(known + encoded + len(bad), len(names))
-
-    report(bad)
+    states = {name: _state(name) for name in names}
+    missing = [name for name in names if not _is_stored(store, space, name, states[name], views)]
+    known, encoded = len(names) - len(missing), 0
+    bad: list[tuple[str, str]] = []
     with ray_cluster(ray, address) if missing else nullcontext():
-        for result in _extractions(ray, (model, device), missing, views, workers):
+        for batch, result in _extractions(ray, (model, device), missing, views, workers):
             failed = result if isinstance(result, list) else result.bad
             if isinstance(result, Extraction):
                 for slot, view in enumerate(views):
                     space.add(result.hashes, [view] * len(result.hashes), result.features[slot])
-                encoded += len(result.kept)
+                kept = [batch[i] for i in result.kept]
+                store.remember([(n, states[n], key) for n, key in zip(kept, result.hashes, strict=True)])
+                encoded += len(kept)
             bad += failed
-            report(failed)
+            if failed and not skip_bad:
+                raise BadImage(*failed[0])
+            if progress is not None:
+                progress(known + encoded + len(bad), len(names))
     return RayExtraction(known, encoded, bad)
 
 
-def _missing(
-    store: FeatureStore, space: Space, paths: list[str], views: list[int]
-) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the paths whose features the store lacks, and those that cannot be read."""
-    missing: list[str] = []
-    bad: list[tuple[str, str]] = []
+def _state(path: str) -> tuple[int, ...]:
+    """Return the state of a file; of one that cannot be read, which a worker reports, nothing."""
+    with suppress(OSError, ValueError):
+        return file_state(path)
+    return ()
 
-    def read(path: str) -> ImageContent | BadImage | None:
-        with suppress(OSError, ValueError):  # opening the file reports the error
-            key = store.known(path, file_state(path))
-            if key is not None and all(space.get(key, view) is not None for view in views):
-                return None
-        try:
-            return replace(ImageContent.open(path, path), source=b"")
-        except BadImage as error:
-            return error
 
-    with ThreadPoolExecutor(8) as pool:
-        for start in range(0, len(paths), _CHUNK):
-            chunk = paths[start : start + _CHUNK]
-            states = []
-            for path, content in zip(chunk, pool.map(read, chunk), strict=True):
-                if isinstance(content, BadImage):
-                    bad.append((path, content.reason))
-                elif content is not None and content.state is not None:
-                    states.append((path, content.state, content.key))
-                    if any(space.get(content.key, view) is None for view in views):
-                        missing.append(path)
-            store.remember(states)
-    return missing, bad
+def _is_stored(
+    store: FeatureStore, space: Space, path: str, state: tuple[int, ...], views: list[int]
+) -> bool:
+    """Whether the store has the features of a file, which is not opened for that."""
+    key = store.known(path, state)
+    return key is not None and all(space.get(key, view) is not None for view in views)
 
 
 def _extractions(
@@ -118,8 +97,8 @@ def _extractions(
     paths: list[str],
     views: list[int],
     workers: int | None,
-) -> Iterator[Extraction | list[tuple[str, str]]]:
-    """Yield the extraction of each batch, in any order; of a batch of bad images, their names and reasons."""
+) -> Iterator[tuple[list[str], Extraction | list[tuple[str, str]]]]:
+    """Yield batches in any order, each with its extraction; if no image can be read, with the reasons."""
     if not paths:
         return
     resources = ray.cluster_resources()
@@ -141,12 +120,12 @@ class _Encode:
     def __init__(self, model: str, device: str, views: list[int], threads: int | None) -> None:
         self.encoder, self.views, self.threads = encoders.load(model, device), views, threads
 
-    def extract(self, paths: list[str]) -> Extraction | list[tuple[str, str]]:
-        """Extract features of a batch; where no image can be read, return their names and reasons."""
+    def extract(self, paths: list[str]) -> tuple[list[str], Extraction | list[tuple[str, str]]]:
+        """Return a batch with its features; where no image can be read, with their names and reasons."""
         try:
-            return extract(self.encoder, paths, self.views, skip_bad=True, workers=self.threads)
+            return paths, extract(self.encoder, paths, self.views, skip_bad=True, workers=self.threads)
         except NoImageLeft as error:
-            return error.bad
+            return paths, error.bad
 
 
 @contextmanager

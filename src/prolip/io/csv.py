@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from prolip.io.writing import write_bytes
+from prolip.io.writing import write_text
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "'")
 
@@ -35,7 +35,7 @@ def csv_text(cell: str) -> str:
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
     """Write a file of rows, the header first."""
-    write_bytes(path, "".join(map(csv_row, rows)).encode("utf-8", "backslashreplace"))
+    write_text(path, "".join(map(csv_row, rows)))
 
 
 def _guard(value: Any) -> Any:

@@ -10,8 +10,8 @@ import itertools
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -21,15 +21,6 @@ from prolip.io.writing import WriteError, make_folders, rename, temporary
 
 PlaceMode = Literal["copy", "link", "move"]
 
-_NO_LINKS = (
-    errno.EPERM,
-    errno.EACCES,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EMLINK,
-    errno.EINVAL,
-)
 _LONGEST = 100  # characters of a folder's name; 255 bytes are the limit of most file systems
 
 
@@ -144,32 +135,30 @@ def _move(source: Path, target: Path) -> None:
             raise
         _copy(source, target)
         fsync_folder(target.parent)
-        _remove_old_name(source, target)
+        with _undone_if_it_fails(source, target):
+            source.unlink()
 
 
 def _rename(source: Path, target: Path) -> None:
     """Rename a file to a free name; a FileExistsError where it is not free."""
     try:
         os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-    else:
-        _remove_old_name(source, target)
-        return
-    target.touch(exist_ok=False)  # this reserves the name: renaming over it replaces no other file
-    try:
-        rename(source, target)
-    except BaseException:
-        if source.exists():
-            target.unlink()
+    except (FileExistsError, FileNotFoundError):
         raise
+    except OSError:  # there are no hard links here
+        target.touch(exist_ok=False)  # this reserves the name: renaming over it replaces no other file
+        with _undone_if_it_fails(source, target):
+            rename(source, target)
+    else:
+        with _undone_if_it_fails(source, target):
+            source.unlink()
 
 
-def _remove_old_name(source: Path, target: Path) -> None:
-    """Finish a move: remove the source; if that fails, remove the target."""
+@contextmanager
+def _undone_if_it_fails(source: Path, target: Path) -> Iterator[None]:
+    """Finish a move; if that fails, remove the target, and the source stays."""
     try:
-        source.unlink()
+        yield
     except BaseException:
         if source.exists():
             target.unlink()

@@ -98,6 +98,11 @@ def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
     return write
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8; what a file name has of other bytes becomes escapes."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON."""
     write_bytes(path, as_json(value))
