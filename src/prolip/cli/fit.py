@@ -101,16 +101,13 @@ def fit(
         images, method=method, lam=_parse_lam(lam), views=views,
         options=_parse_options(method_options), calibrate=not no_calibration,
     )  # fmt: skip
-    if classes is not None:
-        clf.fit(classes=[name.strip() for name in classes.split(",")])
-        clf.save(out, card=card)
-        _report_names(clf, out)
-        return
-    assert source is not None
-    with bar("encoding") as progress:
-        labelled = images.labelled(source, "train")
-        pool = None if unlabelled is None else str(unlabelled)
-        clf.fit(labelled, unlabelled=pool, progress=progress, training=progress.beside("training", "steps"))
+    if source is None:
+        clf.fit(classes=[name.strip() for name in (classes or "").split(",")])
+    else:
+        with bar("encoding") as progress:
+            labelled, training_bar = images.labelled(source, "train"), progress.beside("training", "steps")
+            pool = None if unlabelled is None else str(unlabelled)
+            clf.fit(labelled, unlabelled=pool, progress=progress, training=training_bar)
     clf.save(out, support=not no_support, card=card)
     report_skipped(clf.skipped_)
     _report(clf, source, out)
@@ -178,15 +175,17 @@ def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
 def _counts(clf: FewShotClassifier) -> list[tuple[Any, int]]:
     import numpy as np
 
-    task = clf.model_.support.require_task()
-    counts = np.bincount(task.y, minlength=task.classes).tolist()
-    return list(zip(clf.model_.classes, counts, strict=True))
+    task, classes = clf.model_.support.task, clf.model_.classes
+    counts = [0] * len(classes) if task is None else np.bincount(task.y, minlength=len(classes)).tolist()
+    return list(zip(classes, counts, strict=True))
 
 
 def _images(counts: list[tuple[Any, int]]) -> str:
     counts = sorted(counts, key=lambda pair: pair[1])
     (small, least), (large, most) = counts[0], counts[-1]
     total = sum(n for _, n in counts)
+    if not total:
+        return "0"
     if least == most:
         return f"{total}, {most} of each class"
     return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
@@ -206,24 +205,7 @@ def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | 
     table(title, ["class", "images", "accuracy %"], [row for _, row in rows])
 
 
-def _report_names(clf: FewShotClassifier, out: Path) -> None:
-    info, names = clf.info_, list(map(str, clf.classes_))
-    if OUTPUT.get().json:
-        classes = {"counts": [0] * len(names), "class_names": names}
-        print_json({**info, **classes, "held_out": clf.confidence_.report, "skipped": 0, "out": str(out)})
-        return
-    rows = [["classes", ", ".join(names)], ["images", "0"], ["accuracy", "unknown: no image was held out"]]
-    table(None, ["", ""], [*rows, ["saved", str(out)]], right=9)
-    run, name = escape(program()), escape(shlex.quote(str(out)))
-    hint(
-        "\nThe model is zero-shot: it compares images with the class names. It learns from labelled images: "
-        f"[bold]{run} add {name} DIR[/]\n\nNow: [bold]{run} predict {name} IMAGE...[/]"
-    )
-
-
-def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
-    from prolip.encoders.pretrained import is_here
-
+def _report(clf: FewShotClassifier, source: str | None, out: Path) -> None:
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
     if held_out.figures.too_few:
         warn(f"{counted(held_out.figures.images)} are too few to measure the accuracy")
@@ -241,7 +223,7 @@ def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
         print_json({**info, **classes, **rest})
         return
     rows = [
-        ["classes", f"{info['classes']}"],
+        ["classes", ", ".join(map(str, clf.model_.classes)) if source is None else f"{info['classes']}"],
         ["images", _images(counts)],
         *([["method", _describe(info)], ["fit", f"{info['seconds']:.2f} s"]] if OUTPUT.get().verbose else []),
         *_unlabelled(info.get("unlabelled")),
@@ -253,12 +235,24 @@ def _report(clf: FewShotClassifier, source: str, out: Path) -> None:
         hint(f"\n{_in_words(held_out.figures)}")
     if not held_out.figures.too_few:
         _per_class(counts, held_out.figures.per_class)
+    _say_next(clf, source, out)
+
+
+def _say_next(clf: FewShotClassifier, source: str | None, out: Path) -> None:
+    """Print the commands that make sense now."""
+    from prolip.encoders.pretrained import is_here
+
     run, name = escape(program()), escape(shlex.quote(str(out)))
-    first = (
-        f"add {name} DIR[/] with more images" if held_out.figures.too_few else f"predict {name} IMAGE...[/]"
-    )
+    if source is None:
+        hint(
+            "\nThe model is zero-shot: it compares images with the class names. It learns from labelled "
+            f"images: [bold]{run} add {name} DIR[/]\n\nNow: [bold]{run} predict {name} IMAGE...[/]"
+        )
+        return
+    too_few = clf.confidence_.figures.too_few
+    first = f"add {name} DIR[/] with more images" if too_few else f"predict {name} IMAGE...[/]"
     hint(f"\nNow: [bold]{run} {first}, or [bold]{run} eval {name} DIR[/] with other labelled images")
-    if info["model"] == "offline" and is_here("clip"):
+    if clf.info_["model"] == "offline" and is_here("clip"):
         again = escape(shlex.join(["fit", source, "-o", str(out), "--model", "clip"]))
         hint(f"clip is on this machine: [bold]{run} {again}[/]", soft_wrap=True)
 

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -252,12 +251,10 @@ def check_place(path: Path) -> Path:
 
 def make_folders(folder: Path) -> None:
     """Make a folder and its parents."""
-    missing = list(takewhile(lambda place: not place.is_dir(), (folder, *folder.parents)))
-    for place in reversed(missing):
-        try:
-            place.mkdir(exist_ok=True)
-        except FileExistsError as error:  # it is a file
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # it is a file
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def _share(folder: Path, like: Path) -> None:
