@@ -10,14 +10,7 @@ from prolip.api.support import EmbeddingSource, ImageSource
 from prolip.core import InputError, Task, UsageError
 from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS, measure_speed
-from prolip.evaluate.comparison import (
-    DEFAULT,
-    Candidate,
-    Comparison,
-    Exports,
-    ModelFacts,
-    compare_models,
-)
+from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, Exports, ModelFacts, compare_models
 from prolip.export.write import formats
 from prolip.io.environment import MemoryPeak
 from prolip.io.progress import Progress

@@ -98,11 +98,7 @@ def _endpoint() -> str:
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Keep the hub's library from drawing progress bars: a model has a few megabytes."""
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     drawn = not are_progress_bars_disabled()
     disable_progress_bars()

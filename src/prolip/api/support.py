@@ -156,12 +156,7 @@ class ImageSource:
         """Return the source with these class rows, where it does not compute them itself."""
         return self
 
-    def read(
-        self,
-        labelled: Labelled,
-        recipe: Recipe,
-        progress: Progress | None = None,
-    ) -> Support:
+    def read(self, labelled: Labelled, recipe: Recipe, progress: Progress | None = None) -> Support:
         """Sample images, encode them, drop copies, and add the texts of their classes."""
         names = self.prompt_names(recipe, labelled.classes)
         check_descriptions(recipe, names)

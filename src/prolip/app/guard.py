@@ -91,12 +91,7 @@ class Access:
 
     @classmethod
     def at(
-        cls,
-        host: str,
-        port: int,
-        token: str | None,
-        open_paths: tuple[str, ...],
-        origins: Sequence[str] = (),
+        cls, host: str, port: int, token: str | None, open_paths: tuple[str, ...], origins: Sequence[str] = ()
     ) -> Access:
         """Return the access rules of a server at this address."""
         named = f"[{host}]" if ":" in host and not host.startswith("[") else host

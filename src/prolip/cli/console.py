@@ -151,12 +151,7 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
 
     if title is not None:
         console().print(f"[italic]{escape(title)}[/]")
-    drawn = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        show_header=any(columns),
-    )
+    drawn = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for i, name in enumerate(columns):
         drawn.add_column(escape(name), justify="right" if i >= right else "left", overflow="fold")
     for row in rows:

@@ -113,12 +113,7 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
 @argument("source", "DIR", "Images without labels: a folder, a table or an archive.")
 @option("--count", "-n", type=POSITIVE, default=10, help="Number of images to suggest.")
 @options.unlabelled_input
-def suggest(
-    saved: options.SavedModelInput,
-    source: str,
-    count: int,
-    images: options.ImageInput,
-) -> None:
+def suggest(saved: options.SavedModelInput, source: str, count: int, images: options.ImageInput) -> None:
     """Suggest which images to label next.
 
     Those that represent most of what is unlike the labelled images come first.

@@ -175,8 +175,7 @@ class TrainingInput:
         option("--seed", type=SEED, default=0, help="Random seed for sampling, views and folds."), 0
     )
     template: tuple[str, ...] = shared(
-        option("--template", multiple=True, help="Prompt with {} for the class, or a dataset's name."),
-        (),
+        option("--template", multiple=True, help="Prompt with {} for the class, or a dataset's name."), ()
     )
     descriptions: Path | None = shared(
         option("--descriptions", type=PATH, help="A .json, .csv or .tsv file with sentences for each class.")

@@ -84,9 +84,7 @@ class SortOptions:
     help="With --reject: the fraction of images of the classes that may be rejected.",
 )  # fmt: skip
 @option(
-    "--false-accept",
-    type=FRACTION,
-    help="Instead: the fraction of images of other classes that may pass.",
+    "--false-accept", type=FRACTION, help="Instead: the fraction of images of other classes that may pass."
 )
 @flag("--transductive", help="Classify all images together, if that helps held-out labelled ones.")
 @options.groups

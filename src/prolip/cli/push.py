@@ -17,12 +17,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 @option("--example", type=PATH, metavar="IMAGE", help="An image to try on the page of the model.")
 @flag("--force", help="Replace the model in a repository that has files.")
 def push(
-    saved: options.SavedModelInput,
-    name: str,
-    public: bool,
-    support: bool,
-    example: Path | None,
-    force: bool,
+    saved: options.SavedModelInput, name: str, public: bool, support: bool, example: Path | None, force: bool
 ) -> None:
     """Upload a model to the Hugging Face hub, with a model card.
 

@@ -92,11 +92,7 @@ def _is_stored(
 
 
 def _extractions(
-    ray: Any,
-    load: tuple[str, str],
-    paths: list[str],
-    views: list[int],
-    workers: int | None,
+    ray: Any, load: tuple[str, str], paths: list[str], views: list[int], workers: int | None
 ) -> Iterator[tuple[list[str], Extraction | list[tuple[str, str]]]]:
     """Yield batches in any order, each with its extraction; if no image can be read, with the reasons."""
     if not paths:
