@@ -50,6 +50,11 @@ class Element:
         """The text between the tags, without that of inner elements."""
         return "".join(self.texts)
 
+    def close(self, packet: bytes, place: int) -> None:
+        """Note where the element ends, of which the parser has reported the end tag."""
+        self.inner_end = place
+        self.end = _tag_end(packet, place)
+
     def find(self, name: tuple[str, str]) -> list[Element]:
         """Return all elements of a name, in document order."""
         below = [found for child in self.children for found in child.find(name)]
@@ -150,9 +155,7 @@ def _parse(packet: bytes) -> Element:
         open_elements.append(outer.children[-1])
 
     def end(_: str) -> None:
-        element = open_elements.pop()
-        element.inner_end = parser.CurrentByteIndex
-        element.end = _tag_end(packet, element.inner_end)
+        open_elements.pop().close(packet, parser.CurrentByteIndex)
 
     def text(data: str) -> None:
         open_elements[-1].texts.append(data)
@@ -160,9 +163,15 @@ def _parse(packet: bytes) -> Element:
     def refuse(*_: object) -> None:
         raise BadPacketError("it has a document type, which XMP has not")
 
-    parser.namespace_prefixes = True
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text, refuse
+    settings = {
+        "namespace_prefixes": True,
+        "StartElementHandler": start,
+        "EndElementHandler": end,
+        "CharacterDataHandler": text,
+        "StartDoctypeDeclHandler": refuse,
+    }
+    for name, value in settings.items():
+        setattr(parser, name, value)
     try:
         packet.decode("utf-8")
         parser.Parse(packet, True)
