@@ -9,13 +9,10 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api import save as keep
 from prolip.api.classes import (
-    ClassExistsError,
-    TooFewClassesError,
     merge_classes,
     remove_classes,
     rename_classes,
 )
-from prolip.api.model import NoFeaturesError, PromptNameError
 from prolip.core import InputError, UsageError
 
 TEST = [blotch(colour, 500 + i) for colour in COLOURS.values() for i in range(3)]
@@ -50,9 +47,8 @@ def test_a_renamed_class_is_read_by_its_old_name_however_the_model_grows(colour_
     grown = FewShotClassifier.load(tmp_path / "model")
     x = model.support.task.x[0]
     before = model.logits(x)
-    with pytest.raises(PromptNameError) as caught:
+    with pytest.raises(UsageError, match=r"'tractor' 'red'"):
         grown.add(names="red")
-    assert (caught.value.name, caught.value.prompt_name) == ("tractor", "red")
     grown.add(names="dog")
     assert grown.classes_.tolist() == ["blue", "green", "tractor", "dog"]
     np.testing.assert_allclose(grown.model_.logits(x)[:, :3], before, atol=1e-3)
@@ -113,7 +109,7 @@ def test_without_kept_features_an_open_model_is_asked_about_fewer_texts(colour_m
     logits = colour_model.decision_function(TEST)[:, [0, 2]]
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert np.allclose(p, expected, atol=1e-4)
-    with pytest.raises(NoFeaturesError):
+    with pytest.raises(UsageError):
         merge_classes(keep.load(tmp_path / "model"), ["green", "red"], "warm")
 
 
@@ -121,12 +117,12 @@ def test_without_kept_features_an_open_model_is_asked_about_fewer_texts(colour_m
     ("change", "error"),
     [
         (lambda m: rename_classes(m, {"rd": "x"}), UsageError),
-        (lambda m: rename_classes(m, {"red": "blue"}), ClassExistsError),
+        (lambda m: rename_classes(m, {"red": "blue"}), UsageError),
         (lambda m: rename_classes(m, {"red": "_"}), InputError),
-        (lambda m: merge_classes(m, ["red", "blue", "green"], "all"), TooFewClassesError),
+        (lambda m: merge_classes(m, ["red", "blue", "green"], "all"), UsageError),
         (lambda m: merge_classes(m, ["red"], "x"), UsageError),
-        (lambda m: merge_classes(m, ["red", "green"], "blue"), ClassExistsError),
-        (lambda m: remove_classes(m, ["red", "green"]), TooFewClassesError),
+        (lambda m: merge_classes(m, ["red", "green"], "blue"), UsageError),
+        (lambda m: remove_classes(m, ["red", "green"]), UsageError),
     ],
 )
 def test_what_cannot_be_changed_is_refused_and_changes_nothing(colour_model, change, error):

@@ -13,7 +13,7 @@ import pytest
 from graph_models import write_graphs
 from prolip import methods
 from prolip.api import FewShotClassifier
-from prolip.core import Head, Task, Text, UsageError
+from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders.pretrained import DownloadRequiredError
 from prolip.evaluate.comparison import (
@@ -21,7 +21,6 @@ from prolip.evaluate.comparison import (
     CandidateScore,
     Comparison,
     ModelFacts,
-    NothingToCompareError,
     choose,
     compare_models,
 )
@@ -138,7 +137,7 @@ def test_the_reason_says_what_is_given_up():
 
 
 def test_one_image_of_each_class_cannot_be_compared():
-    with pytest.raises(NothingToCompareError):
+    with pytest.raises(InputError):
         compare_on(make_task(shots=1))
 
 

@@ -17,21 +17,6 @@ from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
 
 
-class ClassExistsError(UsageError):
-    """Two classes would have the same `name`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"class {name!r} exists already: merge the two classes instead")
-        self.name = name
-
-
-class TooFewClassesError(UsageError):
-    """Fewer than two classes would be left."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__(f"a model needs two classes: {left} would be left")
-
-
 def rename_classes(model: AdaptedModel, names: Mapping[str, str], *, retext: bool = False) -> AdaptedModel:
     """Rename classes, {old: new}.
 
@@ -62,16 +47,12 @@ def merge_classes(model: AdaptedModel, names: Sequence[str], into: str) -> Adapt
     merged = sorted({_index(model, name) for name in names})
     if len(merged) < 2:
         raise UsageError(f"merging takes at least two classes, got {', '.join(map(repr, names))}")
-    left = [k for k in range(len(model.classes)) if k not in merged[1:]]
-    if len(left) < 2:
-        raise TooFewClassesError(len(left))
+    left = _left(model, merged[1:])
     classes = [into if k == merged[0] else model.classes[k] for k in left]
     _check(model, classes)
     model = _without_old_prompt_names(model, classes)
-    place, index_of = (
-        left.index(merged[0]),
-        np.array([left.index(merged[0] if k in merged else k) for k in range(len(model.classes))]),
-    )
+    place = left.index(merged[0])
+    index_of = np.array([place if k in merged else left.index(k) for k in range(len(model.classes))])
     if into in map(str, model.classes):
         rows = list(left)
         rows[place] = _index(model, into)
@@ -90,14 +71,12 @@ def remove_classes(model: AdaptedModel, names: Sequence[str]) -> AdaptedModel:
     """
     if not names:
         raise UsageError("no classes to remove were named")
-    removed = {_index(model, name) for name in names}
-    left = [k for k in range(len(model.classes)) if k not in removed]
-    if len(left) < 2:
-        raise TooFewClassesError(len(left))
+    removed = [_index(model, name) for name in names]
+    left = _left(model, removed)
     classes = [model.classes[k] for k in left]
     model = _without_old_prompt_names(model, classes)
     task = model.support.task
-    if task is None or not np.isin(task.y, list(removed)).any():
+    if task is None or not np.isin(task.y, removed).any():
         return _select(model, classes, left)
     return _refit(model, classes, _new_indices(model, left), model.text.subset(left))
 
@@ -106,6 +85,14 @@ def _index(model: AdaptedModel, name: str) -> int:
     names = list(map(str, model.classes))
     check_name("class", name := normalize_name(name), names)
     return names.index(name)
+
+
+def _left(model: AdaptedModel, removed: Sequence[int]) -> list[int]:
+    """Return the indices of the other classes, of which there must be two."""
+    left = [k for k in range(len(model.classes)) if k not in removed]
+    if len(left) < 2:
+        raise UsageError(f"a model needs two classes: {len(left)} would be left")
+    return left
 
 
 def _new_indices(model: AdaptedModel, left: Sequence[int]) -> Array:
@@ -119,7 +106,7 @@ def _check(model: AdaptedModel, classes: Sequence[Any]) -> None:
     """Refuse names that occur twice, or that prompts cannot tell apart."""
     names = list(map(str, classes))
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ClassExistsError(twice)
+        raise UsageError(f"class {twice!r} exists already: merge the two classes instead")
     ImageSource.of(model.encoder).prompt_names(replace(model.recipe, prompt_names={}), names)
 
 

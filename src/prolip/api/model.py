@@ -17,32 +17,6 @@ from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
 
-class NoFeaturesError(UsageError):
-    """A model was saved without the features of its support set."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "this model was saved without the features of its support set: fit it again from the images"
-        )
-
-
-class NoTrainingImagesError(UsageError):
-    """A model was made of class names alone."""
-
-    def __init__(self) -> None:
-        super().__init__("this model has no training images, only class names: add images first")
-
-
-class PromptNameError(UsageError):
-    """The prompts call the class `name` by the name of another class, `prompt_name`."""
-
-    def __init__(self, name: str, prompt_name: str) -> None:
-        super().__init__(
-            f"the prompts still call class {name!r} {prompt_name!r}: rename it first, with retext=True"
-        )
-        self.name, self.prompt_name = name, prompt_name
-
-
 @dataclass(frozen=True)
 class Recipe:
     """The options of a fit, as the user gave them; they are used again when the model grows."""
@@ -76,7 +50,9 @@ class Recipe:
         names = list(map(str, classes))
         taken = {self.prompt_names[name]: name for name in names if name in self.prompt_names}
         if twice := next((name for name in names if name in taken and name not in self.prompt_names), None):
-            raise PromptNameError(taken[twice], twice)
+            raise UsageError(
+                f"the prompts still call class {taken[twice]!r} {twice!r}: rename it first, with retext=True"
+            )
         return [self.prompt_names.get(name, name) for name in names]
 
     def params(self) -> dict[str, Any]:
@@ -123,7 +99,11 @@ class Support:
     def require_task(self) -> Task:
         """Return the task; refuse a model that was saved without it."""
         if self.task is None:
-            raise NoFeaturesError if self.hashes else NoTrainingImagesError
+            raise UsageError(
+                "this model was saved without the features of its support set: fit it again from the images"
+                if self.hashes
+                else "this model has no training images, only class names: add images first"
+            )
         return self.task
 
 

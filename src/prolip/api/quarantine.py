@@ -22,14 +22,6 @@ LIST = "prolip-quarantine.json"
 _FORMAT = "prolip-quarantine"
 
 
-class OutsideError(InputError):
-    """A list has a `path` that is not below `folder`."""
-
-    def __init__(self, path: str, folder: Path) -> None:
-        super().__init__(f"{LIST} is damaged or malicious: {path!r} is not below {folder}")
-        self.path, self.folder = path, folder
-
-
 @dataclass(frozen=True)
 class QuarantinedFile:
     """The place of a file below the root, its place below the quarantine, and why it was moved."""
@@ -149,13 +141,11 @@ def _read(folder: Path, root: Path | None = None) -> Quarantine:
         files = [
             QuarantinedFile(str(one["source"]), str(one["place"]), str(one["why"])) for one in found["files"]
         ]
-        for one in files:
-            _check_below(one.source, root)
-            _check_below(one.place, folder)
-    except OutsideError:
-        raise
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / LIST} is damaged: {error}") from error
+    for one in files:
+        _check_below(one.source, root)
+        _check_below(one.place, folder)
     return Quarantine(folder, root, _away(folder, root, files))
 
 
@@ -163,7 +153,7 @@ def _check_below(path: str, folder: Path) -> None:
     """Refuse a path that leads out of a folder, by itself or through a link."""
     pure = PurePath(path)
     if pure.anchor or ".." in pure.parts or not pure.parts or not lies_in((folder / path).parent, folder):
-        raise OutsideError(path, folder)
+        raise InputError(f"{LIST} is damaged or malicious: {path!r} is not below {folder}")
 
 
 def _remove_empty(folder: Path) -> None:

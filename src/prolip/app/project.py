@@ -42,17 +42,6 @@ _OWN = re.compile(
 )
 
 
-class SpecialFileError(InputError):
-    """A project has a link, pipe or device instead of a file or folder; `path` says where."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"{path} is a link or a special file, which a project must not have: "
-            "replace it by the file or folder itself, or remove it"
-        )
-        self.path = path
-
-
 @dataclass(frozen=True)
 class BaseModel:
     """The name of a project's base model, and the fingerprint of its weights if known."""
@@ -211,7 +200,10 @@ def _write_about(path: Path, model: BaseModel) -> None:
 
 def _require_plain(path: Path) -> None:
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
-        raise SpecialFileError(path)
+        raise InputError(
+            f"{path} is a link or a special file, which a project must not have: "
+            "replace it by the file or folder itself, or remove it"
+        )
 
 
 def _require_no_links(folder: Path | str, depth: int = 0) -> None:
@@ -223,4 +215,4 @@ def _require_no_links(folder: Path | str, depth: int = 0) -> None:
             if entry.is_dir(follow_symlinks=False):
                 _require_no_links(entry.path, depth + 1)
             elif not entry.is_file(follow_symlinks=False):
-                raise SpecialFileError(Path(entry.path))
+                _require_plain(Path(entry.path))

@@ -30,17 +30,6 @@ class LazyImage:
         return self.name
 
 
-class LookAlikeClasses(InputError):  # noqa: N818
-    """The names of two classes differ only in invisible characters, or in how characters are encoded."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(
-            f"classes {spelled(first)} and {spelled(second)} have the same name, {normalize_name(first)!r}, "
-            "except for invisible characters: rename or merge them"
-        )
-        self.names = first, second
-
-
 def clean_name(raw: str) -> str:
     """Return a class name for prompts: normalised, and with spaces for underscores.
 
@@ -122,7 +111,10 @@ def _distinct(raw: Iterable[str]) -> list[str]:
     for name in raw:
         normalized = normalize_name(name)
         if normalized in seen:
-            raise LookAlikeClasses(seen[normalized], name)
+            raise InputError(
+                f"classes {spelled(seen[normalized])} and {spelled(name)} have the same name, "
+                f"{normalized!r}, except for invisible characters: rename or merge them"
+            )
         seen[normalized] = name
     return list(seen)
 

@@ -36,15 +36,6 @@ MIN_GAP = 0.005  # of accuracy: what a default that stays one matrix may lose
 SIGNIFICANCE = 0.05
 
 
-class NothingToCompareError(InputError):
-    """Every class has one image, and none can be held out."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "with one image per class none can be held out, nor methods compared: use the default"
-        )
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A method with options, as a fit takes it."""
@@ -186,7 +177,9 @@ def compare_models(
         tried = list(cached_feature_methods(task) if candidates is None else candidates)
         parts = fold_parts(task, seed)
         if not parts:
-            raise NothingToCompareError
+            raise InputError(
+                "with one image per class none can be held out, nor methods compared: use the default"
+            )
         for done, candidate in enumerate(tried):
             if progress is not None:
                 progress(done, len(tried))

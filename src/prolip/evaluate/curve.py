@@ -34,16 +34,6 @@ MORE = (1.25, 1.5, 2.0, 4.0)  # forecasts, in multiples of the images per class
 MIN_SHOTS = 3
 
 
-class TooFewImagesError(UsageError):
-    """A class has fewer images than a learning curve needs."""
-
-    def __init__(self, smallest: int) -> None:
-        super().__init__(
-            f"a learning curve needs at least {MIN_SHOTS} images of each class, the smallest has {smallest}: "
-            "label a few more"
-        )
-
-
 @dataclass(frozen=True)
 class CurvePoint:
     """Measured accuracy with `shots` images per class; `spread` is its standard error."""
@@ -128,7 +118,10 @@ def learning_curve(
     """
     smallest = int(np.unique(task.y, return_counts=True)[1].min())
     if smallest < MIN_SHOTS:
-        raise TooFewImagesError(smallest)
+        raise UsageError(
+            f"a learning curve needs at least {MIN_SHOTS} images of each class, the smallest has {smallest}: "
+            "label a few more"
+        )
     folds = fold_parts(task, seed)
     left = min(int(np.unique(task.y[rest], return_counts=True)[1].min()) for rest, _ in folds)
     sizes = [s for s in (1, 2, 4, 8, 16, 32, 64, 128) if s < left]
