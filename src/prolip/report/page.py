@@ -15,7 +15,7 @@ from prolip.report.html import Html, join, json_script, prose, tag
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _LIB = files("prolip.app").joinpath("static", "lib")
 _OWN = files("prolip.report")
-_STYLES = (_LIB / "theme.css", _OWN / "page.css")
+_STYLES = (_LIB / "theme.css", _LIB / "document.css", _OWN / "page.css")
 _MODULES = (_LIB / "dom.js", _LIB / "matrix.js", _LIB / "charts.js", _OWN / "page.js")
 
 

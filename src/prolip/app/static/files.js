@@ -1,6 +1,6 @@
 // Files that are dropped, pasted, chosen or taken by the camera, and their upload.
 import { Refused, call, store } from "./store.js";
-import { h, plural, toast } from "./ui.js";
+import { button, h, plural, toast } from "./ui.js";
 
 const PARALLEL_UPLOADS = 4;
 const MAX_RETRIES = 30; // while the server is busy
@@ -41,7 +41,7 @@ export function chooser(label, onfiles, { folder = false } = {}) {
     onfiles(folder ? [...input.files].filter(looksLikeImage) : [...input.files]);
     input.value = "";
   });
-  return [h("button", { type: "button", onclick: () => input.click() }, label), input];
+  return [button(label, () => input.click()), input];
 }
 
 // Let files be dropped on an element.

@@ -1,6 +1,6 @@
 // The head of the page: the project, the accuracy of its model, progress, undo.
 import { actions, store } from "../store.js";
-import { h, percent, plural, style } from "../ui.js";
+import { button, h, percent, plural, style } from "../ui.js";
 
 style(`
 app-header {
@@ -40,7 +40,7 @@ class AppHeader extends HTMLElement {
     this.bar = h("progress", { max: "1", "aria-label": "Encoded images" });
     this.task = h("span", { class: "small muted" });
     this.busy = h("div", { class: "busy" }, this.bar, this.task);
-    this.undo = h("button", { type: "button", id: "undo", onclick: actions.undo }, "Undo");
+    this.undo = button("Undo", actions.undo, { id: "undo" });
     this.append(
       h("div", { class: "title" }, this.title_, h("model-menu")),
       this.score,

@@ -1,7 +1,7 @@
 // A class: its name, its images, its accuracy, and the words that the model reads for it.
 import { chooser, dropTarget, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { findImages, h, percent, plural, reconcile, style, toast } from "../ui.js";
+import { button, findImages, h, percent, plural, reconcile, style, toast } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import "./web-cam.js";
@@ -63,11 +63,7 @@ class ClassCard extends HTMLElement {
     this.tiles = h("div", { class: "tiles" });
     this.empty = h("div", { class: "empty" }, "Drop photos or a folder here, or paste");
     this.camera = h("div", { class: "stack", hidden: true });
-    this.find = h(
-      "button",
-      { type: "button", title: "Search the images without a class", onclick: () => this.findMore() },
-      "Find",
-    );
+    this.find = button("Find", () => this.findMore(), { title: "Search the images without a class" });
     this.append(
       h("div", { class: "head" }, this.key, h("div", { class: "grow" }, this.name), this.figure),
       this.meter,
@@ -80,7 +76,7 @@ class ClassCard extends HTMLElement {
         { class: "add" },
         chooser("Photos", (files) => upload(files, id)),
         chooser("Folder", (files) => upload(files, id), { folder: true }),
-        h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera"),
+        button("Camera", () => this.toggleCamera()),
         this.find,
       ),
       this.more(),
@@ -102,7 +98,7 @@ class ClassCard extends HTMLElement {
       onchange: () => this.merge.value && actions.mergeClass(id, this.merge.value),
     });
     const label = h("label", { class: "small" }, "In other words (what the model reads)", this.words);
-    const remove = h("button", { type: "button", onclick: () => actions.removeClass(id) }, "Remove class");
+    const remove = button("Remove class", () => actions.removeClass(id));
     return h(
       "details",
       {},
@@ -200,7 +196,7 @@ class ClassCard extends HTMLElement {
       keys,
       (image) =>
         image === "more"
-          ? h("button", { type: "button", class: "more", onclick: () => open(null) })
+          ? button("", () => open(null), { class: "more" })
           : tile(image, () => open(image)),
       (element, image) => {
         if (image !== "more") return describeTile(element, image);
@@ -227,18 +223,13 @@ class ClassCard extends HTMLElement {
       burst = setInterval(take, BURST);
     };
     const release = () => clearInterval(burst);
-    const shoot = h(
-      "button",
-      {
-        type: "button",
-        class: "primary",
-        onpointerdown: hold,
-        onpointerup: release,
-        onpointerleave: release,
-        onkeydown: (event) => (event.key === "Enter" || event.key === " ") && !event.repeat && take(),
-      },
-      "Take image (hold for several)",
-    );
+    const shoot = button("Take image (hold for several)", () => {}, {
+      class: "primary",
+      onpointerdown: hold,
+      onpointerup: release,
+      onpointerleave: release,
+      onkeydown: (event) => (event.key === "Enter" || event.key === " ") && !event.repeat && take(),
+    });
     this.camera.replaceChildren(cam, shoot);
     this.camera.hidden = false;
     try {

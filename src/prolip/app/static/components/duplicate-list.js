@@ -1,6 +1,6 @@
 // Near-duplicates: copies make the accuracy optimistic, and copies in two classes confuse the model.
 import { actions, store } from "../store.js";
-import { h, plural, reconcile, style } from "../ui.js";
+import { button, h, plural, reconcile, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { tile } from "./image-tile.js";
 
@@ -52,22 +52,13 @@ class DuplicateList extends HTMLElement {
     strip.forEach((element, i) =>
       element.setAttribute("aria-label", `Look at ${store.images.get(ids[i]).name}`),
     );
-    const remove = h(
-      "button",
-      { type: "button", onclick: () => actions.remove(ids.slice(1)) },
-      "Keep only the first",
-    );
+    const remove = button("Keep only the first", () => actions.remove(ids.slice(1)));
     return h(
       "div",
       { class: "panel group" },
       h("div", { class: "strip" }, strip),
       h("p", { class: "small" }),
-      h(
-        "div",
-        { class: "row" },
-        remove,
-        h("button", { type: "button", onclick: () => open(ids[0]) }, "Look"),
-      ),
+      h("div", { class: "row" }, remove, button("Look", () => open(ids[0]))),
     );
   }
 

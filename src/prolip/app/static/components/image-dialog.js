@@ -1,6 +1,6 @@
 // Images of a class, of a cell of the confusion matrix, or of a group: look at, select, move or remove them.
 import { actions, largeUrl, store } from "../store.js";
-import { findImages, h, percent, plural, reconcile, style } from "../ui.js";
+import { button, findImages, h, percent, plural, reconcile, style } from "../ui.js";
 import { Selection } from "./selection.js";
 import { describeTile, tile } from "./image-tile.js";
 
@@ -46,20 +46,16 @@ class ImageDialog extends HTMLElement {
     });
     this.image = h("img", { alt: "" });
     this.caption = h("figcaption");
-    this.zoom = h("button", { type: "button", onclick: () => this.enlarge() }, this.image);
+    this.zoom = button(this.image, () => this.enlarge());
     this.move = h("select", {
       id: "move-to",
       "aria-label": "Move the selected images to",
       onchange: () => this.moveTo(),
     });
     this.count = h("span", { class: "small muted grow", role: "status" });
-    const remove = h(
-      "button",
-      { type: "button", onclick: () => actions.remove(this.selection.selected()) },
-      "Remove",
-    );
-    this.like = h("button", { type: "button", onclick: () => this.findAlike() }, "More like this");
-    const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
+    const remove = button("Remove", () => actions.remove(this.selection.selected()));
+    this.like = button("More like this", () => this.findAlike());
+    const close = button("Close", () => this.dialog.close());
     this.dialog = h(
       "dialog",
       { "aria-labelledby": "dialog-title" },

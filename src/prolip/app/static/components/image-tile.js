@@ -1,6 +1,6 @@
 // An image of the project as a button, described by its file name, its class, and what may be wrong with it.
 import { imageUrl, store } from "../store.js";
-import { h } from "../ui.js";
+import { button, h } from "../ui.js";
 
 export function tile(id, onclick, role) {
   const image = h("img", {
@@ -10,7 +10,7 @@ export function tile(id, onclick, role) {
     decoding: "async",
     draggable: "false",
   });
-  return h("button", { type: "button", class: "tile", onclick, role }, image);
+  return button(image, onclick, { class: "tile", role });
 }
 
 export function describeTile(element, id) {

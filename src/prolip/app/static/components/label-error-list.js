@@ -1,6 +1,6 @@
 // Label errors: images whose held-out prediction and neighbours agree on another class, as in `prolip check`.
 import { actions, store } from "../store.js";
-import { h, percent, reconcile, style } from "../ui.js";
+import { button, h, percent, reconcile, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { tile } from "./image-tile.js";
 
@@ -46,15 +46,8 @@ class LabelErrorList extends HTMLElement {
         id,
       ),
     );
-    const move = h("button", {
-      type: "button",
-      class: "primary",
-      onclick: () => actions.label([id], store.suggestion(id)),
-    });
-    const confirm = h("button", {
-      type: "button",
-      onclick: () => actions.label([id], store.images.get(id).label),
-    });
+    const move = button("", () => actions.label([id], store.suggestion(id)), { class: "primary" });
+    const confirm = button("", () => actions.label([id], store.images.get(id).label));
     const text = h("div", {}, h("p", { class: "small" }), h("div", { class: "row" }, move, confirm));
     return h("div", { class: "panel error" }, look, text);
   }

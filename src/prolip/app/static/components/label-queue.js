@@ -1,7 +1,7 @@
 // Images without a class, those most worth a label first, or those that a search found. Keys 1 to 9 label them.
 import { chooser, dropTarget, upload } from "../files.js";
 import { actions, change, store } from "../store.js";
-import { groupBy, h, percent, plural, reconcile, style } from "../ui.js";
+import { button, groupBy, h, percent, plural, reconcile, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import { Selection } from "./selection.js";
@@ -41,7 +41,7 @@ class LabelQueue extends HTMLElement {
       "aria-label": "Search images without a class",
       placeholder: "Search these images by words",
     });
-    this.clear = h("button", { type: "button", onclick: () => this.showFound(null) }, "Show all");
+    this.clear = button("Show all", () => this.showFound(null));
     this.search = h(
       "form",
       {
@@ -53,17 +53,9 @@ class LabelQueue extends HTMLElement {
       h("button", { type: "submit" }, "Search"),
       this.clear,
     );
-    this.all = h("button", { type: "button", onclick: () => this.selection.all() });
-    this.look = h(
-      "button",
-      { type: "button", onclick: () => this.enlarge(this.selection.current()) },
-      "Enlarge",
-    );
-    this.like = h(
-      "button",
-      { type: "button", onclick: () => this.find({ like: this.selection.selected() }) },
-      "More like this",
-    );
+    this.all = button("", () => this.selection.all());
+    this.look = button("Enlarge", () => this.enlarge(this.selection.current()));
+    this.like = button("More like this", () => this.find({ like: this.selection.selected() }));
     this.grid = h("div", {
       class: "tiles",
       role: "listbox",
@@ -72,12 +64,8 @@ class LabelQueue extends HTMLElement {
       id: "queue-tiles",
     });
     this.keys = h("div", { class: "row keys", role: "group", "aria-label": "These are" });
-    this.sure = h("button", { type: "button", onclick: () => this.acceptPredictions() });
-    this.out = h(
-      "button",
-      { type: "button", onclick: () => actions.remove(this.selection.selected()) },
-      "Remove",
-    );
+    this.sure = button("", () => this.acceptPredictions());
+    this.out = button("Remove", () => actions.remove(this.selection.selected()));
     this.selection = new Selection(this.grid, () => {
       this.used = true;
       this.update();
@@ -212,20 +200,14 @@ class LabelQueue extends HTMLElement {
     reconcile(
       this.keys,
       store.classIds(),
-      (id) =>
-        h(
-          "button",
-          { type: "button", onclick: () => this.label(id) },
-          h("kbd", { "aria-hidden": "true" }),
-          h("span"),
-        ),
-      (button, id) => {
+      (id) => button([h("kbd", { "aria-hidden": "true" }), h("span")], () => this.label(id)),
+      (key, id) => {
         const place = store.classIds().indexOf(id) + 1;
-        button.firstChild.textContent = place;
-        button.firstChild.hidden = place > 9;
-        button.lastChild.textContent = count > 1 ? `All ${count} are ${store.name(id)}` : store.name(id);
-        button.classList.toggle("primary", this.found?.label === id);
-        button.disabled = !count;
+        key.firstChild.textContent = place;
+        key.firstChild.hidden = place > 9;
+        key.lastChild.textContent = count > 1 ? `All ${count} are ${store.name(id)}` : store.name(id);
+        key.classList.toggle("primary", this.found?.label === id);
+        key.disabled = !count;
       },
     );
   }

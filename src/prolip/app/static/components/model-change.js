@@ -1,6 +1,6 @@
 // A change to another base model: its progress, then held-out accuracy before and after, and the way back.
 import { actions, store } from "../store.js";
-import { h, percent, plural, style } from "../ui.js";
+import { button, h, percent, plural, style } from "../ui.js";
 
 style(`
 model-change .panel { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
@@ -20,8 +20,8 @@ class ModelChange extends HTMLElement {
     this.text = h("p", { role: "status", "aria-live": "polite" });
     this.bar = h("progress", { "aria-label": "Progress of the new base model" });
     this.count = h("span", { class: "small muted number" });
-    this.back = h("button", { type: "button", onclick: () => actions.chooseModel(this.previous) });
-    this.end = h("button", { type: "button", onclick: () => actions.cancelModel() });
+    this.back = button("", () => actions.chooseModel(this.previous));
+    this.end = button("", () => actions.cancelModel());
     this.append(
       h(
         "div",

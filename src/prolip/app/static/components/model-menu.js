@@ -1,6 +1,6 @@
 // The base model: a button that shows it, and a dialog with those that can be chosen.
 import { actions, call, store } from "../store.js";
-import { h, style, toast } from "../ui.js";
+import { button, h, style, toast } from "../ui.js";
 
 style(`
 model-menu > button { font-size: .86rem; min-height: 28px; padding: 2px 8px; color: var(--muted); }
@@ -17,9 +17,9 @@ model-menu li {
 
 class ModelMenu extends HTMLElement {
   connectedCallback() {
-    this.button = h("button", { type: "button", "aria-haspopup": "dialog", onclick: () => this.open() });
+    this.button = button("", () => this.open(), { "aria-haspopup": "dialog" });
     this.list = h("ul");
-    const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
+    const close = button("Close", () => this.dialog.close());
     this.dialog = h(
       "dialog",
       { "aria-labelledby": "models-title" },
@@ -56,19 +56,14 @@ class ModelMenu extends HTMLElement {
     if (model.licence) facts.push(`licence: ${model.licence}`);
     const about = h("div", { class: "muted small" }, facts.join(" · "));
     if (model.free === false) about.append(h("div", { class: "bad" }, "Not free for every use."));
-    const use = h(
-      "button",
-      {
-        type: "button",
-        disabled: used,
-        "aria-label": `${used ? "In use" : model.downloaded ? "Use" : "Download and use"}: ${model.name}`,
-        onclick: () => {
-          this.dialog.close();
-          actions.chooseModel(model.name);
-        },
-      },
-      used ? "In use" : model.downloaded ? "Use" : "Download",
-    );
+    const choose = () => {
+      this.dialog.close();
+      actions.chooseModel(model.name);
+    };
+    const use = button(used ? "In use" : model.downloaded ? "Use" : "Download", choose, {
+      disabled: used,
+      "aria-label": `${used ? "In use" : model.downloaded ? "Use" : "Download and use"}: ${model.name}`,
+    });
     return h("li", {}, h("div", {}, h("strong", {}, model.name), about), use);
   }
 }

@@ -1,7 +1,7 @@
 // Try the model on an image or the camera: its prediction, with calibrated probabilities.
 import { chooser, dropTarget, upload } from "../files.js";
 import { call, store } from "../store.js";
-import { h, percent, reconcile, style, toast } from "../ui.js";
+import { button, h, percent, reconcile, style, toast } from "../ui.js";
 import "./web-cam.js";
 
 style(`
@@ -36,7 +36,7 @@ class TryPane extends HTMLElement {
     this.note = h("div", { class: "small muted note" });
     this.bars = h("div", { class: "bars", id: "bars" });
     this.choice = h("select", { "aria-label": "Add this image to a class", onchange: () => this.add() });
-    this.camera = h("button", { type: "button", onclick: () => this.toggleCamera() }, "Camera");
+    this.camera = button("Camera", () => this.toggleCamera());
     const panel = h(
       "div",
       { class: "panel" },

@@ -15,6 +15,10 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
+export function button(label, onclick, props = {}) {
+  return h("button", { type: "button", onclick, ...props }, label);
+}
+
 export function svg(tag, props = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(props)) element.setAttribute(name, value);
