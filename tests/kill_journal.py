@@ -36,6 +36,17 @@ def change(number, seed):
     return Change("", {str(number + 1): ClassRow(f"class {number}")}, images)
 
 
+def after(state, changes):
+    """The tables after some changes, computed once more."""
+    classes, images, following = dict(state.classes), dict(state.images), state.next_class
+    for each in changes:
+        classes.update(each.classes)
+        images.update(each.images)
+        following = max([following, *(int(key) + 1 for key in each.classes)])
+    left = ({key: row for key, row in table.items() if row is not None} for table in (classes, images))
+    return State(*left, following)
+
+
 def work(folder, seed, acknowledged):
     """Commit changes until the end comes."""
     with Project.open(folder) as project:
@@ -107,7 +118,7 @@ def run(kills, seed, small=1 << 20, undo_rows=30_000):
                 with Project.open(folder) as project:
                     there = project.revision
                     assert revision + found <= there <= revision + found + 1, (revision, found, there)
-                    state = state.after(change(number, seed) for number in range(revision, there))
+                    state = after(state, [change(number, seed) for number in range(revision, there)])
                     assert project.state == state
                     seen["unacknowledged"] += there - revision - found
                     revision = there

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kill_journal import after
 from prolip.app import edits, history
 from prolip.app.project import FORMAT, BaseModel, Project
 from prolip.app.state import Change, ClassRow, ImageRow, State
@@ -23,7 +24,7 @@ def made(*steps):
     """The state after edits, each a function of a state."""
     state = State()
     for step in steps:
-        state = state.after([step(state)])
+        state = after(state, [step(state)])
     return state
 
 
@@ -39,16 +40,16 @@ def two_classes():
 
 def test_merging_and_removing_keep_every_image():
     state = two_classes()
-    merged = state.after([edits.merge_classes(state, "1", "2")])
+    merged = after(state, [edits.merge_classes(state, "1", "2")])
     assert list(merged.classes) == ["2"]
     assert merged.members("2") == [A, B]
-    removed = merged.after([edits.remove_class(merged, "2")])
+    removed = after(merged, [edits.remove_class(merged, "2")])
     assert removed.members(None) == [A, B, C]
 
 
 def test_an_id_is_never_given_twice():
     state = two_classes()
-    state = state.after([edits.remove_class(state, "2")])
+    state = after(state, [edits.remove_class(state, "2")])
     assert list(edits.add_class(state, "dog").classes) == ["3"]
 
 
@@ -96,9 +97,9 @@ def test_undo_restores_the_state_and_json_keeps_all(before, change):
     made = history.History()
     for each in [*before, change]:
         made.apply(each)
-    assert made.state() == State().after([*before, change])
+    assert made.state() == after(State(), [*before, change])
     made.apply(made.undo[-1].change())
-    back, expected = made.state(), State().after(before)
+    back, expected = made.state(), after(State(), before)
     assert (back.classes, back.images) == (expected.classes, expected.images)
     assert Change.from_json(change.as_json()) == change
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kill_journal import after
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier, classes
 from prolip.api.groups import Groups, read_groups
@@ -159,7 +160,7 @@ def test_embeddings_with_names_in_any_spelling():
 
 
 def test_names_of_a_page(tmp_path):
-    state = State().after([edits.add_class(State(), f"{NFD}\u200b")])
+    state = after(State(), [edits.add_class(State(), f"{NFD}\u200b")])
     assert state.classes["1"].name == NFC
     with pytest.raises(InputError):
         edits.add_class(state, f"\u2060{NFC}")

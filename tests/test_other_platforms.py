@@ -445,22 +445,6 @@ def as_system(monkeypatch, module, platform):
     monkeypatch.setattr(module, "sys", SimpleNamespace(platform=platform))
 
 
-def test_on_windows_a_file_state_has_the_time_of_change(tmp_path, monkeypatch):
-    """And not that of creation, which is what `st_ctime` says there."""
-    (tmp_path / "a").write_text("a")
-
-    def answer(handle, kind, times, size):
-        times[3] = 116_444_736_000_000_000 + 7
-        return 1
-
-    system = SimpleNamespace(kernel32=SimpleNamespace(GetFileInformationByHandleEx=answer))
-    monkeypatch.setattr(ctypes, "windll", system, raising=False)
-    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(get_osfhandle=lambda handle: handle))
-    as_system(monkeypatch, files, "win32")
-    found = (tmp_path / "a").stat()
-    assert files.file_state(tmp_path / "a") == (1, found.st_mtime_ns, 700, found.st_ino)
-
-
 def test_on_macos_content_reaches_the_disk(tmp_path, monkeypatch):
     fcntl, asked = pytest.importorskip("fcntl"), []
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)

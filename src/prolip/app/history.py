@@ -47,7 +47,8 @@ class History:
 
     def state(self) -> State:
         """Return a copy of the tables."""
-        return self._state.after([])
+        state = self._state
+        return State(dict(state.classes), dict(state.images), state.next_class)
 
     def apply(self, change: Change) -> None:
         """Apply a change, and remember the rows that it replaces."""

@@ -7,7 +7,7 @@ line, applied in one step by the server and by every open page, and undone by th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,15 +116,6 @@ class State:
     classes: dict[str, ClassRow] = field(default_factory=dict)
     images: dict[str, ImageRow] = field(default_factory=dict)
     next_class: int = 1
-
-    def after(self, changes: Iterable[Change]) -> State:
-        """Return the state after these changes, in order."""
-        classes, images, following = dict(self.classes), dict(self.images), self.next_class
-        for change in changes:
-            put(classes, change.classes)
-            put(images, change.images)
-            following = max([following, *(int(key) + 1 for key in change.classes)])
-        return State(classes, images, following)
 
     def members(self, label: str | None) -> list[str]:
         """List the images of a class."""
