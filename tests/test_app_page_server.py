@@ -269,7 +269,7 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
         time.sleep(0.4)
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
-        assert run.wait(5) == 0, "it does not wait for the upload"
+        assert run.wait(15) == 0, "it does not wait for the upload"
     assert run.stderr.read() == ""
     run.stderr.close()
     with Project.open(tmp_path / "p") as project:

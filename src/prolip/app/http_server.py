@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from prolip.core import ProlipError
 
-SHUTDOWN_SECONDS = 10  # in which responses under way may be completed
+SHUTDOWN_SECONDS = 5  # in which responses under way may be completed
 IDLE_SECONDS = 30.0  # in which a connection must send the headers of its next request
 HEADER_LIMIT = 1 << 18  # bytes; browsers send the cookies of every program on this machine
 
@@ -112,44 +112,29 @@ def redirect_file(link: str, folder: Path) -> Iterator[Path]:
 
 
 class _UvicornServer(uvicorn.Server):
-    """Calls back when it has started and when it stops; shuts the application down even when forced."""
+    """Calls back when it has started and when it stops; a second signal changes nothing."""
 
     def __init__(
         self, config: uvicorn.Config, on_start: Callable[[], None], on_stop: Callable[[], None]
     ) -> None:
         super().__init__(config)
         self._on_start, self._on_stop = on_start, on_stop
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._on_start()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        if self.force_exit:  # complete what is being written to disk
-            await self.lifespan.shutdown()
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._on_stop()
-        super().handle_exit(sig, frame)
-        if self.force_exit and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._abort)
-
-    def _abort(self) -> None:
-        """End responses under way and their connections, which uvicorn waits for from Python 3.12 on."""
-        for task in self.server_state.tasks:
-            task.cancel()
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, Connection):
-                connection.transport.abort()
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
 
 
-def _is_not_cancelled(record: logging.LogRecord) -> bool:
-    """Filter log records about responses that a forced exit cancelled."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+def _is_news(record: logging.LogRecord) -> bool:
+    """Filter what is logged of responses that take longer than a shutdown: they are cancelled."""
+    cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not cancelled and "timeout graceful shutdown" not in record.getMessage()
 
 
 def config(app: Any, access_log: bool = False) -> uvicorn.Config:
@@ -178,11 +163,11 @@ def run(
     on_stop: Callable[[], None] = lambda: None,
     access_log: bool = False,
 ) -> None:
-    """Serve until a signal; responses under way are completed first, or aborted at a second Ctrl-C.
+    """Serve until a signal; responses under way are completed first, if they do not take long.
 
     `on_start` is called when requests are accepted, `on_stop` when the signal arrives.
     """
-    logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     try:
         _UvicornServer(config(app, access_log), on_start, on_stop).run([bound])
     except KeyboardInterrupt:  # raised again by uvicorn once everything is closed
