@@ -1,6 +1,5 @@
 """Whole or not at all, one writer at a time, and nothing of the user's touched."""
 
-import inspect
 import os
 import stat
 import subprocess
@@ -339,17 +338,6 @@ def test_a_place_is_refused_before_any_work(tmp_path, name):
     (tmp_path / "nowhere").symlink_to("gone")
     with pytest.raises((WriteError, UsageError)):
         check_place(Path(name) if name.startswith("~") else tmp_path / name)
-
-
-def test_folders_may_be_nested_deeper_than_functions(tmp_path):
-    deep, limit = tmp_path / "/".join("d" * 200), sys.getrecursionlimit()
-    sys.setrecursionlimit(len(inspect.stack(0)) + 150)
-    try:
-        assert check_place(deep / "a.txt") == deep / "a.txt"
-        write_atomic(deep / "a.txt", lambda made: made.write_text("deep"))
-    finally:
-        sys.setrecursionlimit(limit)
-    assert (deep / "a.txt").read_text() == "deep"
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
