@@ -22,14 +22,7 @@ from typing import IO
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.files import is_hidden, is_image
 from prolip.data.imageset import LazyImage
-from prolip.io.reading import (
-    MEGABYTE,
-    TooLarge,
-    Unreadable,
-    UnsupportedCompression,
-    open_member,
-    open_regular,
-)
+from prolip.io.reading import MEGABYTE, TooLarge, Unreadable, check_compression, open_member, open_regular
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000
@@ -134,8 +127,7 @@ def _zip_members(path: Path) -> Members:
             continue
         if entry.flag_bits & 1:
             raise Unreadable(path, f"{entry.filename} has a password: unpack it, and name the folder")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise Unreadable(path, str(UnsupportedCompression(entry.filename, entry.compress_type)))
+        check_compression(entry, path)
         if parts in seen:
             raise Unreadable(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
         seen.add(parts)

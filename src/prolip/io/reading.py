@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any
 
 import numpy as np
@@ -39,16 +38,9 @@ TEXTS = 4_000_000  # texts in an array, lines of a table: each takes some 60 byt
 CELLS = 10_000  # in a row of a table
 BLOCK = MEGABYTE // 4  # bytes that are decompressed at a time
 
-_METHODS = {
-    9: "deflate64",
-    12: "bzip2",
-    14: "LZMA",
-    93: "Zstandard",
-    95: "XZ",
-}  # compression methods of a .zip
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "XZ"}  # of compression in a .zip
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_csv_limit = Lock()
 
 
 class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is caught
@@ -65,17 +57,6 @@ class NoFileError(Unreadable, MissingFileError):
 
 class TooLarge(Unreadable):
     """A file exceeds a limit, or would unpack to more than it."""
-
-
-class UnsupportedCompression(InputError):  # noqa: N818
-    """A member of a .zip or .npz is neither stored nor deflated; `method` is its compression."""
-
-    def __init__(self, name: str, method: int) -> None:
-        known = _METHODS.get(method, f"method {method}")
-        super().__init__(
-            f"{name} is compressed with {known}: pack it again with deflate, or unpack it and name the folder"
-        )
-        self.method = method
 
 
 def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[bytes]:
@@ -168,24 +149,10 @@ def csv_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 raise csv.Error(f"a row has more than {CELLS:,} cells")
             yield found[0]
 
+    csv.field_size_limit(max(TEXT_LIMIT, csv.field_size_limit()))  # of a cell; of the whole process
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    while True:
-        with _long_cells():
-            row = next(reader, None)
-        if row is None:
-            return
+    for row in reader:
         yield reader.line_num, row
-
-
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Raise the limit on cells, which is global in the csv module, while a row is read."""
-    with _csv_limit:
-        before = csv.field_size_limit(TEXT_LIMIT)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(before)
 
 
 def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
@@ -243,6 +210,7 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
         name = entry.filename.removesuffix(".npy")
         if name in arrays:
             raise Unreadable(path, f"it holds two arrays called {name!r}")
+        check_compression(entry, path)
         try:
             with open_member(archive, entry) as member:
                 _check_header(member, path, entry.file_size)
@@ -255,11 +223,20 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
     return arrays
 
 
+def check_compression(entry: zipfile.ZipInfo, path: Path) -> None:
+    """Reject a member of a .zip that is neither stored nor deflated."""
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        method = _METHODS.get(entry.compress_type, f"method {entry.compress_type}")
+        raise Unreadable(
+            path,
+            f"{entry.filename} is compressed with {method}: pack it again with deflate, or unpack it and "
+            "name the folder",
+        )
+
+
 @contextmanager
 def open_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
     """Open a member of a .zip, stored or deflated; its output ends at the size that its entry claims."""
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise UnsupportedCompression(entry.filename, entry.compress_type)
     with archive.open(entry) as member:
         yield _Blocks(member)  # type: ignore[misc]
 
