@@ -4,7 +4,6 @@ Nothing is sent but by `push`: the tuned matrix, the class texts and the card; f
 and an example image only if the caller says so. A repository is private unless requested otherwise.
 """
 
-import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from prolip.encoders.hub import quiet
 from prolip.export.card import EXAMPLE, model_card
 from prolip.export.saved import CARD, CONFIG, write_model
 from prolip.features.images import load_image
+from prolip.features.pixels import to_jpeg
 
 EXAMPLE_SIDE = 1024  # pixels
 _TENSORS = ("prolip-*.safetensors", "support-*.safetensors")
@@ -35,7 +35,7 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, example: 
     from huggingface_hub.errors import RepositoryNotFoundError
 
     name = as_text(name, "name")
-    image = None if example is None else _example(example)
+    image = None if example is None else to_jpeg(load_image(example), EXAMPLE_SIDE, quality=90)
     if not get_token():
         raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
     with _hub_errors(f"{name} cannot be pushed"):
@@ -118,12 +118,3 @@ def _hub_errors(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ModelError(f"{what}: {first_line(error)}") from error
-
-
-def _example(image: Any) -> bytes:
-    """Return an image as a JPEG of moderate size, without the place and time where it was taken."""
-    image = load_image(image)
-    image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()

@@ -6,7 +6,7 @@ from PIL import Image
 
 from prolip.features import BadImage
 from prolip.features.images import ImageContent
-from prolip.report.thumbnails import to_jpeg
+from prolip.features.pixels import to_jpeg
 
 UPLOAD_LIMIT = 32 << 20  # bytes; a photo of 50 megapixels has 10 to 25 MB
 PIXEL_LIMIT = 64_000_000  # 200 MB when decoded

@@ -51,22 +51,10 @@ def open_app(
     say: Say = print,
     browse: Callable[[str], object] | None = None,
 ) -> None:
-    """Serve the page of a project until Ctrl-C.
+    """Serve the page of a project, which may be new, until Ctrl-C.
 
-    Parameters
-    ----------
-    folder
-        The project; a new one is made if there is none.
-    model
-        Its base model; by default the one that it has, or `offline`.
-    host, port, token
-        The address, and the secret that a browser has to send; by default a random token at every start.
-    device
-        Where the model runs.
-    say
-        Called with each line for the user.
-    browse
-        Called with the address of a page to open; None opens none.
+    `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
+    `say` is called with each line for the user, `browse` with the address of a page to open.
     """
     require_token(host, token)
     secret = secrets.token_urlsafe(24) if token is None else token

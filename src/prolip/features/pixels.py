@@ -6,6 +6,7 @@ undoes the inversion of Adobe's JPEGs. No step copies a large image: a million p
 and shrunk where fewer are wanted.
 """
 
+import io
 import math
 import re
 import struct
@@ -51,6 +52,14 @@ def to_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
         strip = convert(image.crop((0, top, image.width, min(image.height, top + rows))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     return _upright(result, image)
+
+
+def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
+    """Shrink an image in place to this longer side, and encode it without metadata."""
+    image.thumbnail((side, side))
+    payload = io.BytesIO()
+    image.save(payload, "JPEG", quality=quality)
+    return payload.getvalue()
 
 
 def _strip(image: Image.Image) -> Image.Image:

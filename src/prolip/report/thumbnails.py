@@ -1,29 +1,19 @@
-"""Small JPEGs of images, as bytes or inside a page."""
+"""Small JPEGs of images inside a page."""
 
 import base64
-import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from PIL import Image
-
 from prolip.core import InputError
 from prolip.features import load_image
+from prolip.features.pixels import to_jpeg
 from prolip.io.environment import cores
 
 SIDE = 320  # pixels of the longer side, enough to judge an image when it is enlarged
 MANY = 400  # thumbnails of a page that have this side; more are smaller, so that the page stays as large
 QUALITY = 72
 MAX_BYTES = 10 << 20  # of all thumbnails of a page
-
-
-def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
-    """Shrink an image in place to this longer side, and encode it."""
-    image.thumbnail((side, side))
-    payload = io.BytesIO()
-    image.save(payload, "JPEG", quality=quality)
-    return payload.getvalue()
 
 
 def thumbnails(images: Sequence[Any], chosen: Sequence[int]) -> dict[int, str]:
