@@ -13,6 +13,7 @@ from PIL import Image
 
 from prolip.core.errors import InputError
 from prolip.features import BadImage, load_image
+from prolip.features.pixels import to_jpeg
 
 
 def saved(image: Image.Image, kind: str, **options) -> bytes:
@@ -296,3 +297,12 @@ def test_heic_says_what_it_needs(tmp_path):
     (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 64)
     with pytest.raises(BadImage):
         load_image(tmp_path / "phone.heic")
+
+
+def test_a_small_copy_has_no_metadata():
+    exif, stream = Image.Exif(), io.BytesIO()
+    exif[0x010F] = "secret"
+    options = {"exif": exif, "comment": b"secret", "xmp": b"secret"}
+    Image.new("RGB", (64, 64)).save(stream, "JPEG", **options)
+    assert stream.getvalue().count(b"secret") >= 2
+    assert b"secret" not in to_jpeg(load_image(stream.getvalue()), 32, 90)

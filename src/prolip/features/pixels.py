@@ -58,7 +58,7 @@ def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
     """Shrink an image in place to this longer side, and encode it without metadata."""
     image.thumbnail((side, side))
     payload = io.BytesIO()
-    image.save(payload, "JPEG", quality=quality)
+    image.save(payload, "JPEG", quality=quality, comment="")  # by default that of the original
     return payload.getvalue()
 
 
