@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,6 @@ from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api.check import Check
-    from prolip.api.inputs import Labelled
-    from prolip.api.support import ImageSource
 
 SHOWN = 10
 ONLY = "unreadable, wrong-label, two-classes, train-and-test, copy or no-class"
@@ -122,44 +121,25 @@ def check(
 
 
 def _look(source: Path, name: str, saved: Path | None, seed: int, images: options.ImageInput) -> Check:
-    from prolip import encoders
-    from prolip.api import FewShotClassifier, Recipe
-    from prolip.api.check import check_images
-    from prolip.api.support import ImageSource
-
-    fitted = None
-    if saved is not None:
-        clf = FewShotClassifier.load(saved, **images.settings())
-        fitted = clf.model_
-        encoder, classes = fitted.encoder, fitted.classes
-    else:
-        encoder, classes = encoders.load(name, images.device), None
-        clf = FewShotClassifier(encoder, **images.settings())
-    reader = ImageSource.of(encoder, clf.reading)
-    train, test = _parts(reader, source, images, classes)
-    with bar("encoding") as progress:
-        return check_images(reader, Recipe(seed=seed), train, test, model=fitted, progress=progress)
-
-
-def _parts(
-    reader: ImageSource, source: Path, images: options.ImageInput, classes: Any
-) -> tuple[Labelled, Labelled | None]:
-    """Read training images, and test images if the folder has both."""
+    """Check the training images of a folder, and test images if it has both."""
+    from prolip.api import FewShotClassifier
     from prolip.data import read_images
     from prolip.data.folders import MissingSplit
 
+    if saved is not None:
+        clf = FewShotClassifier.load(saved, **images.settings())
+    else:
+        clf = FewShotClassifier(name, seed=seed, **images.settings())
     tables = images.tables(labelled=True)
-    train = read_images(source, split="train", min_classes=1 if classes else 2, **tables)
-    labelled = reader.labelled(train, None, "train", classes)
-    if train.split != "train":
-        return labelled, None
-    try:
-        test = read_images(source, split="test", min_classes=1, **tables)
-    except MissingSplit:
-        return labelled, None
-    if test.images == train.images:
-        return labelled, None
-    return labelled, reader.labelled(test, None, "test", labelled.classes)
+    train = read_images(source, split="train", min_classes=2 if saved is None else 1, **tables)
+    test = None
+    if train.split == "train":
+        with suppress(MissingSplit):
+            test = read_images(source, split="test", min_classes=1, **tables)
+    if test is not None and test.images == train.images:
+        test = None
+    with bar("encoding") as progress:
+        return clf.check(train, test=test, progress=progress)
 
 
 def _found(found: Check, source: Path) -> list[tuple[Path, str]]:
