@@ -117,7 +117,10 @@ if (moveBar) {
   for (const all of document.querySelectorAll("[data-choose-all]"))
     all.addEventListener("click", () => {
       const found = all.closest("section").querySelectorAll("[data-found]");
-      choose(Array.from(found, (box) => box.dataset.file), true);
+      choose(
+        Array.from(found, (box) => box.dataset.file),
+        true,
+      );
     });
 }
 

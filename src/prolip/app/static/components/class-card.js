@@ -195,9 +195,7 @@ class ClassCard extends HTMLElement {
       this.tiles,
       keys,
       (image) =>
-        image === "more"
-          ? button("", () => open(null), { class: "more" })
-          : tile(image, () => open(image)),
+        image === "more" ? button("", () => open(null), { class: "more" }) : tile(image, () => open(image)),
       (element, image) => {
         if (image !== "more") return describeTile(element, image);
         element.textContent = `+${ordered.length - shown.length}`;

@@ -58,7 +58,12 @@ class DuplicateList extends HTMLElement {
       { class: "panel group" },
       h("div", { class: "strip" }, strip),
       h("p", { class: "small" }),
-      h("div", { class: "row" }, remove, button("Look", () => open(ids[0]))),
+      h(
+        "div",
+        { class: "row" },
+        remove,
+        button("Look", () => open(ids[0])),
+      ),
     );
   }
 

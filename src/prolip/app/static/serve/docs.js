@@ -17,7 +17,14 @@ function schemaOf(value) {
   if (shown.has(value.$ref)) return [`${value.$ref.split("/").at(-1)}, as above`];
   if (value.$ref) shown.add(value.$ref);
   const schema = resolve(value);
-  if (schema.oneOf) return [h("ul", {}, schema.oneOf.map((each) => h("li", {}, schemaOf(each))))];
+  if (schema.oneOf)
+    return [
+      h(
+        "ul",
+        {},
+        schema.oneOf.map((each) => h("li", {}, schemaOf(each))),
+      ),
+    ];
   if (schema.enum) return [schema.enum.join(" or ")];
   if (schema.items) return ["array of ", ...schemaOf(schema.items)];
   if (schema.format === "binary") return ["bytes of a file"];
@@ -74,9 +81,14 @@ function operation(path, method, about) {
 
 const paths = document.getElementById("paths");
 for (const [path, methods] of Object.entries(description.paths))
-  for (const [method, about] of Object.entries(methods))
-    paths.append(operation(path, method, about));
+  for (const [method, about] of Object.entries(methods)) paths.append(operation(path, method, about));
 const error = resolve({ $ref: "#/components/responses/Error" });
 paths.append(
-  h("section", {}, h("h2", {}, "Errors"), h("p", {}, error.description), h("ul", {}, contents(error.content))),
+  h(
+    "section",
+    {},
+    h("h2", {}, "Errors"),
+    h("p", {}, error.description),
+    h("ul", {}, contents(error.content)),
+  ),
 );

@@ -11,15 +11,13 @@ let image = null;
 
 function describe() {
   const { classes, base_model, held_out_accuracy } = served[models.selectedIndex];
-  const accuracy =
-    held_out_accuracy === null ? "" : `, held-out accuracy ${percent(held_out_accuracy, 1)}`;
+  const accuracy = held_out_accuracy === null ? "" : `, held-out accuracy ${percent(held_out_accuracy, 1)}`;
   const names = classes.slice(0, 20).join(", ") + (classes.length > 20 ? ", ..." : "");
   document.getElementById("about").textContent =
     `${plural(classes.length, "class", "classes")} (${names}) on ${base_model}${accuracy}`;
   const query = new URLSearchParams(options()).toString();
   const address = `${location.origin}/predict${query && `?${query}`}`;
-  document.getElementById("curl").textContent =
-    `curl --data-binary @image.jpg${tokenHeader()} "${address}"`;
+  document.getElementById("curl").textContent = `curl --data-binary @image.jpg${tokenHeader()} "${address}"`;
 }
 
 const options = () => ({
