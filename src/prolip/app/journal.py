@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,8 +55,7 @@ class Journal:
         self._open = ExitStack()
         self._lines: Lines
         self._path: Path
-        self._size = self._snapshot_size = 0  # bytes of the journal and of the snapshot
-        self._limit = 0  # size above which the journal is compacted
+        self._limit = 0  # bytes of the journal above which it is compacted
 
     @classmethod
     @contextmanager
@@ -73,18 +73,16 @@ class Journal:
 
     def append(self, change: Change) -> None:
         """Write a change, then apply it."""
-        line = to_json(change.as_json()) + b"\n"
         try:
-            self._lines.write(line.decode(), sync=True)
+            self._lines.write(to_json(change.as_json()).decode() + "\n", sync=True)
         except OSError as error:
             raise WriteError(self._path, error, "all earlier changes are saved") from error
-        self._size += len(line)
         self.history.apply(change)
 
     @property
     def is_long(self) -> bool:
         """Whether it should be compacted."""
-        return self._size > self._limit
+        return self._lines.size > self._limit
 
     def compact(self) -> None:
         """Replace the journal by a snapshot. A failure, such as a full disk, changes nothing."""
@@ -92,7 +90,7 @@ class Journal:
         path = self.folder / f"journal-{revision}.jsonl"
         if path == self._path:
             return
-        self._limit = self._size + COMPACT_AT  # when to try again, should this fail
+        self._limit = self._lines.size + COMPACT_AT  # when to try again, should this fail
         try:
             lines = opened.enter_context(appending(path))
             payload = to_json(self.history.as_json())
@@ -102,27 +100,22 @@ class Journal:
             raise
         self._open.close()
         self._open, self._lines, self._path = opened, lines, path
-        self._size, self._snapshot_size = 0, len(payload)
-        self._limit = COMPACT_AT + self._snapshot_size
+        self._limit = COMPACT_AT + len(payload)
         self._remove_others()
 
     def _read(self) -> None:
         snapshot = self.folder / SNAPSHOT
-        self.history, self._snapshot_size = read_snapshot(snapshot)
+        self.history, size = read_snapshot(snapshot)
+        self._limit = COMPACT_AT + size
         start = self.history.revision
         if newer := [path for path in self._journals() if _start(path) > start and path.stat().st_size]:
             raise DamagedProject(
                 snapshot, f"it is older than {newer[0].name}, or missing; restore it from a copy"
             )
         self._path = self.folder / f"journal-{start}.jsonl"
-
-        def replay(file: IO[bytes]) -> int:
-            self._size = _replay(file, self._path, self.history)
-            return self._size
-
+        replay = partial(_replay, path=self._path, history=self.history)
         self._lines = self._open.enter_context(appending(self._path, replay))
         fsync_folder(self.folder)
-        self._limit = COMPACT_AT + self._snapshot_size
 
     def _journals(self) -> list[Path]:
         return [path for path in self.folder.iterdir() if JOURNAL.fullmatch(path.name)]
