@@ -98,7 +98,7 @@ def test_undo_restores_the_state_and_json_keeps_all(before, change):
     for each in [*before, change]:
         made.apply(each)
     assert made.state() == after(State(), [*before, change])
-    made.apply(made.undo[-1].change())
+    made.apply(made.undo[-1])
     back, expected = made.state(), after(State(), before)
     assert (back.classes, back.images) == (expected.classes, expected.images)
     assert Change.from_json(change.as_json()) == change

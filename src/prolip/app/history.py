@@ -7,7 +7,7 @@ history can be written as one JSON object, a snapshot, and read back from it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from prolip.app.state import Change, ClassRow, ImageRow, State, put, read_rows, write_rows
@@ -18,29 +18,13 @@ UNDO_CHANGES = 500
 UNDO_ROWS = 100_000
 
 
-@dataclass(eq=False)
-class Undo:
-    """The rows that a change, or a group of changes, replaced; None for a row that was new."""
-
-    about: str
-    group: str = ""
-    classes: dict[str, ClassRow | None] = field(default_factory=dict)
-    images: dict[str, ImageRow | None] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.classes) + len(self.images)
-
-    def change(self) -> Change:
-        """Return the change that restores the rows."""
-        return Change(self.about, dict(self.classes), dict(self.images), self.group, undoes=True)
-
-
 class History:
-    """The tables of a project at a revision, and its last changes, newest last."""
+    """The tables of a project at a revision, and what undoes its last changes, the newest last."""
 
     def __init__(self) -> None:
         self.revision = 0  # goes up with every change
-        self.undo: deque[Undo] = deque()
+        # The rows that each change, or group of changes, replaced; None for a row that was new.
+        self.undo: deque[Change] = deque()
         self._state = State()
         self._undo_rows = 0
         self._dropped: set[str] = set()  # images of changes that were undone, or can no longer be undone
@@ -58,7 +42,7 @@ class History:
         else:
             last = self.undo[-1] if self.undo else None
             if last is None or not change.group or last.group != change.group:
-                last = Undo(change.about, change.group)
+                last = Change(change.about, group=change.group, undoes=True)
                 self.undo.append(last)
             before = len(last)
             for key in change.classes:
@@ -74,7 +58,7 @@ class History:
         while len(self.undo) > UNDO_CHANGES or (self._undo_rows > UNDO_ROWS and len(self.undo) > 1):
             self._drop(self.undo.popleft())
 
-    def _drop(self, undo: Undo | None) -> None:
+    def _drop(self, undo: Change | None) -> None:
         if undo is not None:
             self._undo_rows -= len(undo)
             self._dropped.update(undo.images)
@@ -97,7 +81,7 @@ class History:
             "next_class": self._state.next_class,
             "classes": write_rows(self._state.classes),
             "images": write_rows(self._state.images),
-            "undo": [undo.change().as_json() for undo in self.undo],
+            "undo": [undo.as_json() for undo in self.undo],
         }
 
     @classmethod
@@ -117,6 +101,6 @@ class History:
         following = max([1, following, *(int(key) + 1 for key in classes)])
         made.revision, made._state = revision, State(classes, images, following)
         for each in changes[-UNDO_CHANGES:]:
-            made.undo.append(Undo(each.about, each.group, dict(each.classes), dict(each.images)))
-            made._undo_rows += len(made.undo[-1])
+            made.undo.append(replace(each, undoes=True))
+            made._undo_rows += len(each)
         return made

@@ -135,7 +135,7 @@ class Project:
 
         def last(state: State) -> Change:
             undo = self._journal.history.undo
-            return undo[-1].change() if undo else Change("")
+            return undo[-1] if undo else Change("")
 
         return self.commit(last)
 

@@ -67,8 +67,8 @@ class Change:
     group: str = ""  # changes of one group, such as the files of one drop, are undone together
     undoes: bool = False  # whether this undoes an earlier change
 
-    def __bool__(self) -> bool:
-        return bool(self.classes or self.images)
+    def __len__(self) -> int:
+        return len(self.classes) + len(self.images)
 
     def as_json(self) -> dict[str, Any]:
         """Return the change as JSON."""
