@@ -146,7 +146,7 @@ def test_there_is_a_form_and_a_page_of_the_api(server):
         assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
         used = re.findall(r'(?:src|href)="(/static/[^"]+)"', body.decode())
         assert len(used) == 5
-        assert [server.raw("GET", name)[0] for name in used] == [200] * 4
+        assert [server.raw("GET", name)[0] for name in used] == [200] * 5
         assert "//" not in body.decode().replace("<!--", "")  # nothing of another server
 
 
