@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from prolip.io.files import sha256_tensors
 from prolip.io.progress import Progress
 
 if TYPE_CHECKING:
+    from prolip.api.sorting import Sorting
+    from prolip.api.tagging import Tagging
     from prolip.evaluate.unlabelled import Evidence, TransductivePredictions
 
 CHUNK = 512  # largest number of images that are read together
@@ -145,48 +147,53 @@ def features(
     return source.features(images, progress=progress)
 
 
-def predict_stream(
-    model: AdaptedModel,
-    images: Iterable[tuple[str, Any]],
-    options: PredictOptions,
-    reading: ReadOptions,
-    *,
-    skipped: list[tuple[str, str]] | None = None,
-    evidence: list[Evidence] | None = None,
-    total: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Yield the JSON of each (name, image), in order; images are read a chunk at a time.
+@dataclass(frozen=True, eq=False)
+class PredictionRun:
+    """How a stream of images is predicted, and put somewhere; and, as it goes on, what cannot be read."""
 
-    (image, reason) of unreadable images is appended to `skipped`, if `reading` skips them; the evidence of
-    transductive predictions to `evidence`. `total` is the number of images, if it is known.
-    """
-    source, done, size = iter(images), 0, FIRST_CHUNK
-    skipped = [] if skipped is None else skipped
-    while batch := list(itertools.islice(source, None if options.transductive else size)):
-        started = time.monotonic()
-        names, contents = [name for name, _ in batch], [image for _, image in batch]
+    model: AdaptedModel
+    options: PredictOptions
+    reading: ReadOptions
+    placement: Sorting | Tagging | None = None  # where images go, or how they are tagged
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # (image, reason)
+    evidence: list[Evidence] = field(default_factory=list)  # of transductive predictions
 
-        def report(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
-            if progress is not None:
+    def predict(
+        self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the JSON of each (name, image), in order; `total` is their number, if it is known."""
+        if self.placement is None:
+            return self._rows(images, total, progress)
+        return self.placement.place_all(self._rows(self.placement.remember(images), total, progress))
+
+    def _rows(
+        self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
+    ) -> Iterator[dict[str, Any]]:
+        """Read images a chunk at a time."""
+        source, done, size = iter(images), 0, FIRST_CHUNK
+        while batch := list(itertools.islice(source, None if self.options.transductive else size)):
+            started = time.monotonic()
+            names, contents = [name for name, _ in batch], [image for _, image in batch]
+
+            def report(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
                 progress(done + count, total if total is not None else done + size)
 
-        try:
-            found = features(model, contents, reading, report)
-        except NoImageLeft as none:
-            if not reading.skip_bad:
-                raise
-            skipped += none.bad
-        else:
-            skipped += found.bad
-            predictions = predict(model, found.features[0], options)
-            if evidence is not None and predictions.evidence is not None:
-                evidence.append(predictions.evidence)
-            yield from predictions.to_json([names[i] for i in found.kept])
-        done += len(batch)
-        # Results appear about once a second, whatever the speed of the encoder.
-        rate = len(batch) / max(time.monotonic() - started, 1e-6)
-        size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, CHUNK_SECONDS * rate)))
+            try:
+                found = features(self.model, contents, self.reading, report)
+            except NoImageLeft as none:
+                if not self.reading.skip_bad:
+                    raise
+                self.skipped.extend(none.bad)
+            else:
+                self.skipped.extend(found.bad)
+                predictions = predict(self.model, found.features[0], self.options)
+                if predictions.evidence is not None:
+                    self.evidence.append(predictions.evidence)
+                yield from predictions.to_json([names[i] for i in found.kept])
+            done += len(batch)
+            # Results appear about once a second, whatever the speed of the encoder.
+            rate = len(batch) / max(time.monotonic() - started, 1e-6)
+            size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, CHUNK_SECONDS * rate)))
 
 
 def run_name(model: AdaptedModel, options: PredictOptions) -> str:

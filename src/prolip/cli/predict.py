@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,12 +29,9 @@ from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip.api import AdaptedModel
-    from prolip.api.predict import PredictOptions
+    from prolip.api.predict import PredictionRun, PredictOptions
     from prolip.api.sorting import Sorting
-    from prolip.api.support import ReadOptions
     from prolip.api.tagging import Tagging
-    from prolip.evaluate.unlabelled import Evidence
-    from prolip.io.progress import Bar
 
     NamedImages = Iterable[tuple[str, Any]]
 
@@ -111,7 +108,7 @@ def predict(
     $ prolip predict my-model photos/ --tag
     """
     from prolip.api.groups import read_groups
-    from prolip.api.predict import PredictOptions
+    from prolip.api.predict import PredictionRun, PredictOptions
     from prolip.api.prediction_file import check_prediction_file
     from prolip.core import UsageError
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
@@ -129,52 +126,32 @@ def predict(
         top, reject, FALSE_REJECT if false_reject is None else false_reject, false_accept,
         None if groups is None else read_groups(groups, model.classes), transductive,
     )  # fmt: skip
-    run = _Run(model, predicting, clf.reading, _sorting(model, predicting, sources, sort))
+    run = PredictionRun(model, predicting, clf.reading, _sorting(model, predicting, sources, sort))
     named, total = _named(model, sources, images.tables())
     if out is not None:
         _write(run, named, total, out)
         return
     with bar("encoding") as progress:
         shown = list(run.predict(named, total, progress))
-    run.report(len(shown))
-    if run.sorting is not None:
-        _show_placed(run.sorting, len(run.skipped))
+    _report(run, len(shown))
+    if run.placement is not None:
+        _show_placed(run.placement, len(run.skipped))
     else:
         _show(shown)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """How images are predicted and sorted; and, as it goes on, which of them could not be read."""
+def _report(run: PredictionRun, predictions: int) -> None:
+    """Print what could not be read, and whether images were predicted together; fail if there is none."""
+    from prolip.features.images import NoImageLeft
 
-    model: AdaptedModel
-    options: PredictOptions
-    reading: ReadOptions
-    sorting: Sorting | Tagging | None
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    evidence: list[Evidence] = field(default_factory=list)  # of predicting images together
-
-    def predict(self, named: NamedImages, total: int | None, progress: Bar) -> Iterator[dict[str, Any]]:
-        from prolip.api.predict import predict_stream
-
-        found = predict_stream(
-            self.model, named if self.sorting is None else self.sorting.remember(named), self.options,
-            self.reading, skipped=self.skipped, evidence=self.evidence, total=total, progress=progress,
-        )  # fmt: skip
-        return found if self.sorting is None else self.sorting.place_all(found)
-
-    def report(self, predictions: int) -> None:
-        """Print what could not be read, and whether images were predicted together; fail if there is none."""
-        from prolip.features.images import NoImageLeft
-
-        if self.skipped and not predictions:
-            raise NoImageLeft(self.skipped)
-        report_skipped(self.skipped)
-        for each in self.evidence:
-            say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
+    if run.skipped and not predictions:
+        raise NoImageLeft(run.skipped)
+    report_skipped(run.skipped)
+    for each in run.evidence:
+        say(f"classified {'together' if each.used else 'one by one'}: {each.why}")
 
 
-def _write(run: _Run, named: NamedImages, total: int | None, out: Path) -> None:
+def _write(run: PredictionRun, named: NamedImages, total: int | None, out: Path) -> None:
     """Append predictions to a file, except those that it has, and print how many there are."""
     from prolip.api.predict import run_name
     from prolip.api.prediction_file import PredictionFile
@@ -189,11 +166,11 @@ def _write(run: _Run, named: NamedImages, total: int | None, out: Path) -> None:
             say(f"{already} predictions are in {out} already")
         left = None if total is None else max(0, total - already)
         # Predicted images may not have been sorted yet.
-        named = _remaining(named, set() if run.sorting else file.done)
+        named = _remaining(named, set() if run.placement else file.done)
         written = file.write(run.predict(named, left, progress))
-    run.report(written + already)
-    if run.sorting is not None:
-        _show_placed(run.sorting, len(run.skipped))
+    _report(run, written + already)
+    if run.placement is not None:
+        _show_placed(run.placement, len(run.skipped))
     elif OUTPUT.get().json:
         summary = {"out": str(out), "written": written, "already": already, "skipped": len(run.skipped)}
         print_json(summary | ({"transductive": vars(run.evidence[0])} if run.evidence else {}))
