@@ -198,6 +198,9 @@ def test_keywords_are_labels(prolip, tmp_path):
     assert code == 0, err
     assert json.loads(out)["counts"] == [3, 3, 4]
     assert prolip("fit", folder, "-o", tmp_path / "m2", "--labels", "names")[0] == 2
+    code, out, err = prolip("check", folder, "--labels", "keywords:red, green,blue", "--json")
+    assert code == 0, err
+    assert sum(json.loads(out)["counts"]) == 10
     assert FewShotClassifier.load(tmp_path / "m").classes_.tolist() == sorted(COLOURS)
 
 

@@ -130,9 +130,11 @@ def _look(source: Path, name: str, saved: Path | None, seed: int, images: option
         clf = FewShotClassifier.load(saved, **images.settings())
     else:
         clf = FewShotClassifier(name, seed=seed, **images.settings())
-    tables = images.tables(labelled=True)
-    train = read_images(source, split="train", min_classes=2 if saved is None else 1, **tables)
-    test = None
+    tables, test = images.tables(labelled=True), None
+    if images.labels is not None:
+        train = images.labelled(str(source), "train")
+    else:
+        train = read_images(source, split="train", min_classes=2 if saved is None else 1, **tables)
     if train.split == "train":
         with suppress(MissingSplit):
             test = read_images(source, split="test", min_classes=1, **tables)
