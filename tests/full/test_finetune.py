@@ -333,7 +333,7 @@ def test_schedules():
     assert coop.rate(0, 8) == coop.rate(1, 8) == 1e-5  # two steps an epoch: the first epoch
     assert coop.rate(2, 8) == pytest.approx(0.002)
     assert coop.rate(12, 8) == pytest.approx(0.001)  # half of ten epochs after the warm-up
-    lora = training.TrainingRecipe(2e-4, epochs=0, batch_size=4, steps=100, per_step=True, floor=1e-6)
+    lora = training.TrainingRecipe(2e-4, epochs=0, batch_size=4, steps=100, schedule="steps", floor=1e-6)
     assert lora.rate(0, 8) == pytest.approx(2e-4)
     assert lora.rate(50, 8) == pytest.approx((2e-4 + 1e-6) / 2)
     assert lora.total(8) == 100

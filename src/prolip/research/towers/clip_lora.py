@@ -85,7 +85,7 @@ class CLIPLoRA(FineTuning):
             "weight_decay": self.weight_decay,
             "floor": 1e-6,
             "drop_last": False,
-            "per_step": True,
+            "schedule": "steps",
         }
 
     def parameters(self, task: Task) -> int:

@@ -65,12 +65,12 @@ class CoCoOp(CoOp):
             return conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
 
         def loss(batch: Batch) -> Tensor:
-            z = problem.images[batch.epoch % len(problem.images), batch.images]
-            return cross_entropy(logits(z), problem.labels[batch.images])
+            return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
         towers, judge = problem.prompts.towers, problem.judge(context.validation, logits)
-        figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
+        with problem.views:
+            figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
         words, layout, encoder = to_numpy(problem.context), problem.layout, task.encoder
         return Conditional(
@@ -88,11 +88,11 @@ class CoCoOp(CoOp):
 
         from prolip.research.towers.training import seeded
 
-        dim, width = problem.images.shape[2], problem.context.shape[-1]
+        dim, width = problem.teacher.shape[1], problem.context.shape[-1]
         hidden = max(1, dim // self.reduction)
         with seeded(self.seed):
             net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
-        return dict(net.to(problem.images.device).named_parameters())
+        return dict(net.to(problem.teacher.device).named_parameters())
 
 
 def conditional_logits(

@@ -13,9 +13,14 @@ momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1
 warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
 
 With a validation set the best epoch is used (the first of equals). ImageNet has 50 epochs in any setting.
+Their crops show 0.08 to 1 of the image, new ones in each epoch: `view_area=0.08` runs the image tower for
+that, otherwise views come from the cache.
 
-Differences from their program: float32 (or bfloat16 on a GPU) instead of float16; views come from the cache.
-LP++'s authors, whose run Table 1 quotes, took SGD without momentum at a rate that falls over 200 steps.
+LP++'s authors, whose run Table 1 quotes, train 200 epochs by SGD without momentum or weight decay, at a rate
+that falls at each step, to zero after 200 steps, and then rises and falls again; partial batches count, and
+crops show 0.5 to 1 of the image: `program="lp++"`, `view_area=0.5`.
+
+Difference from both programs: float32 (or bfloat16 on a GPU) instead of float16.
 
 **KgCoOp** (Yao et al., 2023). CoOp's loss, and a penalty on the distance of each learned row t_k(w) from the
 row u_k of the hand-written prompt:
@@ -41,12 +46,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip.core import Fitted, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, to_torch, unit_rows
+from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
+from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
@@ -58,7 +64,7 @@ from prolip.research.towers.prompt_tuning import (
     start_context,
     teacher_rows,
 )
-from prolip.research.towers.tower_method import TowerTask, accuracy
+from prolip.research.towers.tower_method import ImageViews, TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -84,12 +90,15 @@ class CoOp(PromptTuning):
         Learn a context for each class, instead of one for all.
     position
         The position of the class name among the words: "end", "middle" or "front".
+    program
+        Whose training: "coop", or that of LP++'s authors, "lp++".
     """
 
     contexts: int | None = None
     init: str = "random"
     class_specific: bool = False
     position: str = "end"
+    program: str = "coop"
 
     name: ClassVar[str] = "coop"
     summary: ClassVar[str] = "learn the words around the class name, through the text tower"
@@ -98,23 +107,33 @@ class CoOp(PromptTuning):
 
     def __post_init__(self) -> None:
         check_name("position", self.position, POSITIONS)
+        check_name("program", self.program, ("coop", "lp++"))
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
+    def schedule(self, task: Task) -> dict[str, Any]:
+        """Return the schedule of CoOp's program, or of LP++'s."""
+        fields = super().schedule(task)
+        if self.program == "lp++":
+            fields |= {"momentum": 0.0, "weight_decay": 0.0, "schedule": "waves", "drop_last": False}
+            fields["epochs"] = self.epochs or 200
+        return fields
+
     def solve(self, task: Task, context: FitContext) -> Fitted:
-        """Learn the context on cached image features."""
+        """Learn the context on image features."""
         problem = ContextProblem.of(self, task)
-        figures = self.train(
-            problem.task,
-            problem.prompts.towers,
-            {"context": problem.context},
-            lambda batch: self.loss(problem, batch),
-            context.progress,
-            self.gradient(problem),
-            problem.judge(
-                context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
-            ),
-        )
+        with problem.views:
+            figures = self.train(
+                problem.task,
+                problem.prompts.towers,
+                {"context": problem.context},
+                lambda batch: self.loss(problem, batch),
+                context.progress,
+                self.gradient(problem),
+                problem.judge(
+                    context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
+                ),
+            )
         task, words = problem.task, problem.context.detach()
         text = Text(to_numpy(problem.prompts.embed(words)), task.text.classes)
         head, encoder = task.linear, task.encoder
@@ -127,6 +146,14 @@ class CoOp(PromptTuning):
     def gradient(self, problem: ContextProblem) -> Gradient | None:
         """Return a function that computes another gradient than the loss's own, or None."""
         return None
+
+    def views(self, task: TowerTask, encoder: Encoder) -> ImageViews:
+        """Return the embeddings to train on, of unit length."""
+
+        def embed(x: Array) -> Array:
+            return unit_rows(task.linear(x))
+
+        return ImageViews(task, encoder, embed, lambda: embed(task.x), self.view_area, self.seed)
 
     def parameters(self, task: Task) -> int:
         """Return the size of the context."""
@@ -196,9 +223,10 @@ class ProGrad(CoOp):
             conflict = self.late_conflict
 
         def fill(batch: Batch) -> Tensor:
-            logits = problem.logits(problem.prompts.embed(problem.context), batch)
+            z = problem.views.of(batch)
+            logits = problem.scores(problem.prompts.embed(problem.context), z)
             loss = cross_entropy(logits, problem.labels[batch.images])
-            soft_labels = problem.logits(problem.teacher, batch).softmax(dim=1)
+            soft_labels = problem.scores(problem.teacher, z).softmax(dim=1)
             (own,) = grad(loss, problem.context, retain_graph=True)
             (general,) = grad(cross_entropy(logits, soft_labels), problem.context)
             problem.context.grad = project(own, general, conflict)
@@ -224,13 +252,13 @@ def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ContextProblem:
-    """Cached image embeddings, prompts, and the context to be learned, on the encoder's device."""
+    """Image embeddings, prompts, and the context to be learned, on the encoder's device."""
 
     task: TowerTask
     layout: Layout  # to build the same prompts with other class names
     prompts: Prompts
     context: nn.Parameter  # [M, De] or [K, M, De]
-    images: Tensor  # unit embeddings [V, n, D]
+    views: ImageViews  # unit embeddings
     labels: Tensor
     teacher: Tensor  # hand-written text rows [K, D]
 
@@ -243,33 +271,30 @@ class ContextProblem:
 
         names = task.text.classes
         assert names is not None
-        start = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
+        start, fixed = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
         if method.class_specific:
             start = start.expand(len(names), -1, -1)
-        layout = Layout(start.shape[-2], method.position)
+        layout = Layout(start.shape[-2], method.position, fixed)
         prompts = layout.prompts(encoder, names, towers)
-        arrays = (unit_rows(task.embeddings()), task.y, teacher_rows(task, getattr(method, "teacher", None)))
-        images, labels, teacher = (to_torch(array, encoder.device) for array in arrays)
-        return cls(task, layout, prompts, nn.Parameter(start.clone()), images, labels, teacher)
+        views = method.views(task, encoder)
+        arrays = (task.y, teacher_rows(task, getattr(method, "teacher", None)))
+        labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        return cls(task, layout, prompts, nn.Parameter(start.clone()), views, labels, teacher)
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
         """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
         return self.task.scale * z.to(rows.dtype) @ rows.T
-
-    def logits(self, rows: Tensor, batch: Batch) -> Tensor:
-        """Compute scores [B, K] of a batch, in the view of its epoch."""
-        return self.scores(rows, self.images[batch.epoch % len(self.images), batch.images])
 
     def judge(self, validation: Task | None, scores: Callable[[Tensor], Tensor]) -> Judge | None:
         """Return a function that measures validation accuracy by scores of unit embeddings, or None."""
         if validation is None:
             return None
         held, y = unit_rows(validation.linear(validation.x[0])), validation.y
-        parts = to_torch(held, self.images.device).split(_IMAGES_AT_ONCE)
+        parts = to_torch(held, self.labels.device).split(_IMAGES_AT_ONCE)
         return lambda: accuracy([scores(part) for part in parts], y)
 
     def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
         """Compute the loss of a batch against text rows [K, D]."""
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(self.logits(rows, batch), self.labels[batch.images])
+        return cross_entropy(self.scores(rows, self.views.of(batch)), self.labels[batch.images])

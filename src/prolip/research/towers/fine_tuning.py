@@ -147,7 +147,7 @@ class FineTuning(TowerMethod):
 
     def schedule(self, task: Task) -> dict[str, Any]:
         """Return Adam with the authors' eps, and a rate that falls at each step."""
-        return {"optimizer": "adam", "eps": 1e-4, "drop_last": False, "per_step": True}
+        return {"optimizer": "adam", "eps": 1e-4, "drop_last": False, "schedule": "steps"}
 
     def parameters(self, task: Task) -> int:
         """Count the trained parameters."""

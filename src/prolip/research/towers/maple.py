@@ -64,7 +64,7 @@ class MaPLe(PromptTuning):
     lr: float = 0.0035
     epochs: int | None = 5
     batch_size: int = 4
-    view_area: float = 0.08
+    view_area: float | None = 0.08
 
     name: ClassVar[str] = "maple"
     summary: ClassVar[str] = "coupled prompts in both towers (vision transformers only)"

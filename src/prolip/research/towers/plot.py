@@ -10,10 +10,8 @@ once for each view, then cached; gradients flow through the text tower alone.
 
 Defaults are the authors': 4 prompts of 16 words from N(0, 0.02), eps 0.1, at most 100 iterations, stopped
 when the scaling changes by less than 0.01; 50 epochs in batches of 128. On ImageNet they add the logits of
-the whole image's embedding against the mean of a class's prompts: `pooled=True`. With a validation set the
-best epoch is used.
-
-Difference: `pooled` takes the mean of unit rows (theirs: before they are normalised).
+the whole image's embedding against the mean of a class's prompts, before these are normalised: `pooled=True`.
+With a validation set the best epoch is used.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
-from prolip.research.towers.tower_method import Batches, TowerTask, accuracy
+from prolip.research.towers.tower_method import Batches, ImageViews, TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,8 +74,7 @@ class PLOT(CoOp):
     def solve(self, task: Task, context: FitContext) -> Transported:
         """Learn the prompts on cached local features."""
         problem = ContextProblem.of(self, task)
-        words, device = self._context(problem), problem.images.device
-        regions = to_torch(self._regions(problem.task, problem.task.images), device)  # [V, n, L, D]
+        words, device = self._context(problem), problem.labels.device
 
         from torch.nn.functional import cross_entropy
 
@@ -86,16 +83,18 @@ class PLOT(CoOp):
             return transport_logits(view, rows, problem.task.scale, self.matching)
 
         def loss(batch: Batch) -> Tensor:
-            view = regions[batch.epoch % len(regions), batch.images]
-            return cross_entropy(logits(view), problem.labels[batch.images])
+            return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
 
         judge, validation = None, context.validation
         if validation is not None:
             images, y = self.held_out_images(validation), validation.y
-            held = to_torch(self._regions(problem.task, images, views=1)[0], device).split(_IMAGES_AT_ONCE)
+            assert problem.task.encoder is not None
+            local = LocalEncoder(problem.task.encoder, self.pooled)
+            held = to_torch(local_views(local, images, 1, self.seed)[0], device).split(_IMAGES_AT_ONCE)
             judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
         towers, trained = problem.prompts.towers, {"context": words}
-        figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
+        with problem.views:
+            figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, words.detach()))
         scale, layout, learned = task.scale, problem.layout, to_numpy(words)
         fitted = Transported(task.text, scale, learned, rows, layout, self.matching, report=figures)
@@ -106,10 +105,14 @@ class PLOT(CoOp):
         """Return the options of the matching."""
         return Matching(self.eps, self.iterations, self.pooled)
 
-    def _regions(self, task: TowerTask, images: Sequence[Any], views: int | None = None) -> Array:
-        assert task.encoder is not None
-        encoder = LocalEncoder(task.encoder, self.pooled)
-        return local_views(encoder, images, task.views if views is None else views, self.seed)
+    def views(self, task: TowerTask, encoder: Encoder) -> ImageViews:
+        """Return the local embeddings [n, L, D] to train on."""
+        local = LocalEncoder(encoder, self.pooled)
+
+        def cached() -> Array:
+            return local_views(local, task.images, task.views, self.seed)  # [V, n, L, D]
+
+        return ImageViews(task, local, local.unflatten, cached, self.view_area, self.seed)
 
     def _context(self, problem: ContextProblem) -> nn.Parameter:
         """Return the start words of each prompt; a phrase gets noise, or all prompts would stay equal."""
@@ -143,9 +146,9 @@ class Matching:
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
-    """Return unit rows [P, K, D] of P contexts, each [M, De] or [K, M, De]."""
+    """Return rows [P, K, D], not of unit length, of P contexts, each [M, De] or [K, M, De]."""
     many = contexts if contexts.ndim == 4 else contexts[:, None]
-    return prompts.embed(many)
+    return prompts.embed(many, unit=False)
 
 
 def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float = 1e-2) -> Tensor:
@@ -171,13 +174,13 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
 
 
 def transport_logits(regions: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
-    """Compute scores [B, K] of local embeddings [B, L, D], not of unit length, against prompts [P, K, D]."""
+    """Compute scores [B, K] of local embeddings [B, L, D] against prompts [P, K, D]; neither are unit."""
     import torch
     from torch.nn.functional import normalize
 
     unit = normalize(regions, dim=-1).to(rows.dtype)
     local = unit[:, 1:] if matching.pooled else unit
-    similar = torch.einsum("bld,pkd->bklp", local, rows)
+    similar = torch.einsum("bld,pkd->bklp", local, normalize(rows, dim=-1))
     plan = sinkhorn(1 - similar.detach().float(), matching.eps, matching.iterations)
     scores = (plan * similar).sum(dim=(2, 3))
     if matching.pooled:

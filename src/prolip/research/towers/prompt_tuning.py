@@ -42,6 +42,9 @@ class PromptTuning(TowerMethod):
     ----------
     lr, batch_size, weight_decay
         Learning rate, batch size and weight decay of SGD.
+    view_area
+        None: train on the cached views of the images. A number: on a new random crop of each image in each
+        epoch, that shows at least this share of it; the authors' programs have 0.08.
     epochs
         None: by the number of shots, as CoOp's authors do.
     recompute
@@ -57,6 +60,7 @@ class PromptTuning(TowerMethod):
     epochs: int | None = None
     batch_size: int = 32
     weight_decay: float = 5e-4
+    view_area: float | None = None
     recompute: bool = False
     seed: int = 0
     checkpoint: str | None = None
@@ -130,10 +134,10 @@ class Prompts:
     slots: Tensor  # positions of the slots, [K, M]
     words: Tensor  # embeddings [K, L, De], frozen; the values at the slots are not used
 
-    def embed(self, context: Tensor) -> Tensor:
-        """Return unit text rows of context words: [M, De] for all classes or [K, M, De] gives [K, D].
+    def embed(self, context: Tensor, unit: bool = True) -> Tensor:
+        """Return text rows of context words: [M, De] for all classes or [K, M, De] gives [K, D].
 
-        [B, 1, M, De] or [B, K, M, De] gives [B, K, D].
+        [B, 1, M, De] or [B, K, M, De] gives [B, K, D]. The rows have unit length, unless `unit` is False.
         """
         from torch.nn.functional import normalize
 
@@ -148,7 +152,8 @@ class Prompts:
         words = words.scatter(2, index, full).flatten(0, 1)  # [B K, L, De]
         tokens = {name: tensor.repeat(copies, 1) for name, tensor in self.tokens.items()}
         with self.towers.with_word_embeddings(words):
-            rows = normalize(self.towers.embed_text(tokens).float(), dim=-1)
+            rows = self.towers.embed_text(tokens).float()
+        rows = normalize(rows, dim=-1) if unit else rows
         return rows.unflatten(0, (copies, classes)) if many else rows
 
 
@@ -170,8 +175,12 @@ def phrase_embedding(encoder: Encoder, towers: Towers, phrase: str, name: str) -
 
 def start_context(
     encoder: Encoder, towers: Towers, name: str, slots: int | None, init: str, seed: int
-) -> Tensor:
-    """Return context words [M, De] to start from: N(0, 0.02), or a phrase, padded in front with zeros."""
+) -> tuple[Tensor, str]:
+    """Return context words [M, De] to start from: N(0, 0.02), or a phrase, padded in front with zeros.
+
+    The second value are words of the phrase that are not learned. The authors' programs learn as many tokens
+    as a phrase has words; a comma is a token but not a word, and the last words are left out for it.
+    """
     import torch
 
     assert towers.words is not None
@@ -179,12 +188,14 @@ def start_context(
     if init == "random":
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(16 if slots is None else slots, width, generator=generator)
-        return (0.02 * noise).to(towers.words.weight.device)
-    phrase = phrase_embedding(encoder, towers, init, name)
+        return (0.02 * noise).to(towers.words.weight.device), ""
+    phrase, words, commas = phrase_embedding(encoder, towers, init, name), init.split(), init.count(",")
+    fixed = words[len(words) - commas :] if len(phrase) == len(words) + commas else []
+    phrase = phrase[: len(phrase) - len(fixed)]
     missing = 0 if slots is None else slots - len(phrase)
     if missing < 0:
         raise UsageError(f"the phrase {init!r} has {len(phrase)} tokens, more than contexts={slots}")
-    return torch.cat([phrase.new_zeros(missing, width), phrase])
+    return torch.cat([phrase.new_zeros(missing, width), phrase]), " ".join(fixed)
 
 
 def _prompt(words: list[str], name: str, position: str) -> str:

@@ -85,8 +85,10 @@ class TowerMethod(Method):
     trains_tower: ClassVar[bool] = True
     research: ClassVar[bool] = True
 
-    seed: int  # options that every subclass has,
-    view_area: float  # and those that train on images
+    # Options that every subclass has. `view_area` is the minimum share of an image that a random crop shows;
+    # None: the method trains on the views of the task's features.
+    seed: int
+    view_area: float | None
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
@@ -106,7 +108,7 @@ class TowerMethod(Method):
             raise MissingCapabilityError(self.name, encoder.name, missing)
         if task.text.classes is None:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
-        if self.reads_images and len(task.images) != task.n:
+        if (self.reads_images or self.view_area is not None) and len(task.images) != task.n:
             raise InputError(
                 f"{self.name} trains on the images themselves: the task has {task.n} labels "
                 f"but {len(task.images)} images"
@@ -135,6 +137,7 @@ class TowerMethod(Method):
         from prolip.research.towers.training import without_dropout
 
         assert task.encoder is not None
+        assert self.view_area is not None
         device, validation = task.encoder.device, context.validation
         labels = to_torch(task.y, device)
         preprocess = dataclasses.replace(task.encoder.preprocess, view_area=self.view_area)
@@ -276,3 +279,43 @@ class Batches:
         pixels = self.get(batch.images.tolist(), batch.epoch)
         self.prepare(batch.next_images, batch.next_epoch)
         return pixels
+
+
+class ImageViews:
+    """Embeddings [B, ...] of the images of a step: cached views, one an epoch; or new crops in each epoch.
+
+    `embed` turns features of the encoder into embeddings; `cached` returns those of the cached views
+    [V, n, ...]. With a `view_area` the cached views are not used.
+    """
+
+    def __init__(
+        self,
+        task: TowerTask,
+        encoder: Encoder,
+        embed: Callable[[Array], Array],
+        cached: Callable[[], Array],
+        view_area: float | None,
+        seed: int,
+    ) -> None:
+        self.encoder, self.embed, self._compute = encoder, embed, cached
+        self._cached: Tensor | None = None
+        self._crops: Batches | None = None
+        if view_area is not None:
+            preprocess = dataclasses.replace(encoder.preprocess, view_area=view_area)
+            self._crops = Batches(task.images, preprocess, seed)
+
+    def __enter__(self) -> ImageViews:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._crops is not None:
+            self._crops.__exit__(*error)
+
+    def of(self, batch: Batch) -> Tensor:
+        """Return the embeddings of a step's images."""
+        device = self.encoder.device
+        if self._crops is not None:
+            return to_torch(self.embed(self.encoder.encode(self._crops.of(batch))), device)
+        if self._cached is None:
+            self._cached = to_torch(self._compute(), device)
+        return self._cached[batch.epoch % len(self._cached), batch.images]

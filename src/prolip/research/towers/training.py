@@ -44,13 +44,16 @@ class TrainingRecipe:
     epochs: int
     batch_size: int
     steps: int | None = None  # total, for methods that count steps; it replaces the epochs
-    optimizer: str = "sgd"  # with momentum 0.9; "adam" (weight decay as a penalty) or "adamw"
+    optimizer: str = "sgd"  # or "adam" (weight decay as a penalty) or "adamw"
+    momentum: float = 0.9  # of SGD
     weight_decay: float = 0.0
     eps: float = 1e-8
     floor: float = 0.0  # minimum learning rate
-    per_step: bool = False  # whether the rate falls at each step, or once an epoch
+    # How the rate falls: "epochs", once an epoch; "steps", at each step; "waves", at each step too, but over
+    # as many steps as there are epochs, and then up and down again (see `solvers.adam.Steps`).
+    schedule: str = "epochs"
     drop_last: bool = True  # whether a last batch that is not full is skipped, as Dassl does
-    warm_up: int = 0  # epochs at 1e-5 before that, if there are more epochs than these
+    warm_up: int = 0  # epochs (or steps) at 1e-5 before that, if there are more of them than these
     seed: int = 0
     checkpoint: str | Path | None = None  # a folder for the state, from which an interrupted run continues
 
@@ -72,8 +75,8 @@ class TrainingRecipe:
 
     def rate(self, step: int, images: int) -> float:
         """Return the learning rate of a step."""
-        done, span = step, self.total(images)
-        if not self.per_step:
+        done, span = step, self.epochs if self.schedule == "waves" else self.total(images)
+        if self.schedule == "epochs":
             per_epoch = self.per_epoch(images)
             done, span = step // per_epoch, -(-span // per_epoch)
         warm_up = self.warm_up if span > self.warm_up else 0
@@ -85,7 +88,7 @@ class TrainingRecipe:
         """Create the optimizer of these parameters."""
         common: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
-            return torch.optim.SGD(parameters, momentum=0.9, **common)
+            return torch.optim.SGD(parameters, momentum=self.momentum, **common)
         kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
         return kinds[self.optimizer](parameters, eps=self.eps, **common)
 
