@@ -9,13 +9,13 @@ logit or 0.3 points of accuracy. Methods that train through a tower are compared
 import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
 from prolip.core import errors
-from reference.compare import CHECKS, Line, compare, known_accuracy, published_parameters
+from reference.compare import CHECKS, TOWER_LINES, Line, compare, known_accuracy, published_parameters
 from reference.problems import made_up, real
-from reference.towers import TOWERS, tower_lines
 
 
 def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator[Line]:
@@ -23,7 +23,7 @@ def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator
 
     `only` has names of methods ("clap") or of lines ("clap, exact"); empty is all of them.
     """
-    labels = [*(check.method for check in CHECKS), *TOWERS]
+    labels = [*(check.method for check in CHECKS), *TOWER_LINES]
     for name in only:
         if not any(_names(name, label) for label in labels):
             raise errors.UnknownNameError("line", name, labels)
@@ -38,8 +38,15 @@ def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator
     yield from chain(
         (figure() for figure in figures),
         compare(made_up() if data is None else real(data), checks),
-        tower_lines([name for name in TOWERS if wanted(name)]),
+        _tower_lines([name for name in TOWER_LINES if wanted(name)]),
     )
+
+
+def _tower_lines(names: Collection[str]) -> Iterator[Line]:
+    if names and find_spec("torch") and find_spec("open_clip"):
+        from reference.towers_torch import tower_lines
+
+        yield from tower_lines(names)
 
 
 def _names(name: str, label: str) -> bool:

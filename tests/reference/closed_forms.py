@@ -157,18 +157,45 @@ def cross_modal(problem: Problem) -> Pair:
 
 def linear_probe(problem: Problem) -> Pair:
     """The minimum over W, b of C sum_i CE + |W|^2 / 2, at C = 1."""
-    numbers, k = Numbers(problem), len(problem.task.text)
-    n = len(numbers.f)
+    numbers = Numbers(problem)
+    w, b = regression(numbers, 1.0)
+    found = ours(problem, "linear_probe", C=1.0)
+    return _centred(found), _centred(numbers.test @ w.T + b)  # a constant for all classes is free
+
+
+def regression(numbers: Numbers, c: float) -> Parameters:
+    """Logistic regression with an l2 penalty, as scikit-learn writes it."""
+    n, k = len(numbers.f), len(numbers.t)
 
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
         w, b = parameters
         value, slope = cross_entropy(numbers.f @ w.T + b, numbers.y)
-        return value + float((w**2).sum()) / (2 * n), [slope.T @ numbers.f + w / n, slope.sum(axis=0)]
+        gradient = [slope.T @ numbers.f + w / (n * c), slope.sum(axis=0)]
+        return value + float((w**2).sum()) / (2 * n * c), gradient
 
-    w, b = minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
-    theirs = numbers.test @ w.T + b
-    found = ours(problem, "linear_probe", C=1.0)
-    return _centred(found), _centred(theirs)  # a constant for all classes is free
+    return minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
+
+
+def linear_probe_searched(problem: Problem) -> Pair:
+    """CoOp's and LP++'s search: the first of the best of seven C, then eight bisections of its decades."""
+    numbers = Numbers(problem)
+
+    def right(exponent: float) -> float:
+        w, b = regression(numbers, 10**exponent)
+        return numbers.right(numbers.held @ w.T + b)
+
+    swept = [6, 4, 2, 0, -2, -4, -6]
+    peak = swept[int(np.argmax([right(exponent) for exponent in swept]))]
+    left, stop, chosen = peak - 1.0, peak + 1.0, 0.0
+    for _ in range(8):
+        middle = (left + stop) / 2
+        if right(left) < right(stop):
+            chosen, left = stop, middle
+        else:
+            chosen, stop = left, middle
+    w, b = regression(numbers, 10**chosen)
+    found = ours(problem, "linear_probe", validated=True, C="grid")
+    return _centred(found), _centred(numbers.test @ w.T + b)
 
 
 def tip_adapter(problem: Problem) -> Pair:

@@ -35,7 +35,7 @@ class Check:
 
     method: str
     against: str
-    pair: Callable[[Problem], forms.Pair | None]
+    pair: Callable[..., forms.Pair | None]  # of a Problem, and further options of the line
     wide: bool = False
 
 
@@ -43,11 +43,13 @@ CHECKS = (
     Check("zero_shot", FORMULA, forms.zero_shot),
     Check("prolip, exact", SCIPY, forms.prolip, wide=True),
     Check("prolip, Adam", STEPS, recipes.prolip_adam),
+    Check("prolip, Adam, searched", "the authors' steps and search", recipes.prolip_searched, wide=True),
     Check("rla, exact", SCIPY, forms.rla, wide=True),
     Check("rla, Adam", STEPS, recipes.rla_adam),
     Check("prolip_text, exact", SCIPY, forms.prolip_text, wide=True),
     Check("prolip_text, Adam", STEPS, recipes.prolip_text_adam),
     Check("linear_probe", SCIPY, forms.linear_probe, wide=True),
+    Check("linear_probe, grid", "LP++'s authors' search", forms.linear_probe_searched, wide=True),
     Check("lp_plus_plus", STEPS, recipes.lp_plus_plus),
     Check("clap, exact", SCIPY, forms.clap, wide=True),
     Check("clap, SGD", STEPS, recipes.clap_sgd),
@@ -59,6 +61,7 @@ CHECKS = (
     Check("clip_adapter, SGD", "LP++'s authors' steps, float64", recipes.clip_adapter_sgd, wide=True),
     Check("tip_adapter", FORMULA, forms.tip_adapter),
     Check("tip_adapter_f", STEPS, recipes.tip_adapter_f),
+    Check("tip_adapter_f, validated", "LP++'s authors' steps", recipes.tip_adapter_f_validated),
     Check("tip_adapter_f_star", "LP++'s authors' steps and search", recipes.tip_adapter_f_star),
     Check("tip_adapter, searched", "Tip-Adapter's search", newer.tip_adapter_searched),
     Check("tip_adapter_f_star, shared", "LP++'s program as it runs", newer.tip_adapter_f_star_shared),
@@ -77,6 +80,12 @@ CHECKS = (
     Check("prolip+tip_adapter_f, Adam", STEPS, recipes.prolip_and_tip_adapter_f),
     Check("test-time ProLIP", FORMULA, recipes.test_time),
 )
+
+# Lines through towers, which `towers_torch.py` compares.
+TOWER_LINES = (
+    "coop", "coop, phrase", "coop, lp++", "kgcoop", "prograd", "cocoop", "plot", "plot, pooled", "maple",
+    "maple, shallow", "clip_lora", "full", "last_layer", "norm_tuning", "tpt", "tpt, coop",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,15 @@
 Where a recipe draws random numbers (an order of images, starting weights), both draw the same ones.
 """
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from prolip import methods
 from prolip.core.arrays import Array
+from prolip.research.catalogue.lines import GRID_SEARCH
+from prolip.research.protocols.protocols import search_grid
+from prolip.research.protocols.run import Run
 from reference.closed_forms import Pair, cache_of, matrix_loss, ours, reliability, rows_loss
 from reference.problems import Problem
 from reference.reference import (
@@ -14,6 +19,7 @@ from reference.reference import (
     Numbers,
     Parameters,
     adam,
+    adam_points,
     cosine,
     cross_entropy,
     dassl_batches,
@@ -28,31 +34,61 @@ from reference.reference import (
 SEED = 3
 
 
-def prolip_adam(problem: Problem) -> Pair | None:
-    """Adam on W, eps 1e-4, 300 epochs, rate 1e-4, lam = 1/N; of a black box it is RLA's."""
-    if problem.task.head is None:
-        return None
+def trained_matrix(problem: Problem, lr: float, lam: float) -> Callable[[Array], Array]:
+    """Logits of features by a W that the ProLIP paper's Adam trains: eps 1e-4, 300 epochs."""
     numbers, w0 = Numbers(problem), problem.task.linear.weight.astype(np.float64)
     bias = numbers.v - numbers.rows @ w0
-    loss = matrix_loss(numbers, numbers.rows, w0, bias, 1 / numbers.shots)
-    (w,) = adam(loss, [w0], full_batches(numbers, 1e-4))
-    moved = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
-    mine = ours(problem, "prolip", lam="1/N", solver="adam")
-    return mine, numbers.s * unit(moved) @ numbers.t.T
+    (w,) = adam(matrix_loss(numbers, numbers.rows, w0, bias, lam), [w0], full_batches(numbers, lr))
+    return lambda x: numbers.s * unit(numbers.embed(x) + x @ (w - w0)) @ numbers.t.T
 
 
-def rla_adam(problem: Problem) -> Pair:
+def penalty(problem: Problem, lam: str | float) -> float:
+    """A number for "1/N" and "1/N^2"."""
+    shots = problem.task.n / len(problem.task.text)
+    return {"1/N": 1 / shots, "1/N^2": 1 / shots**2}.get(lam, lam)  # type: ignore[arg-type,return-value]
+
+
+def prolip_adam(problem: Problem, lr: float = 1e-4, lam: str | float = "1/N") -> Pair | None:
+    """Adam on W; of a black box it is RLA's."""
+    if problem.task.head is None:
+        return None
+    mine = ours(problem, "prolip", solver="adam", lr=lr, lam=lam)
+    return mine, trained_matrix(problem, lr, penalty(problem, lam))(problem.x.astype(np.float64))
+
+
+def prolip_searched(problem: Problem) -> Pair | None:
+    """The authors' 49 pairs of rate and lam, on the validation images: the first of the best."""
+    if problem.task.head is None or (problem.task.shots, problem.task.views) not in ((1, 1), (4, 10)):
+        return None
+    numbers = Numbers(problem)
+    best, theirs = 0.0, None
+    for lr in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+        for lam in (10, 1, 0.1, 0.01, 0.001, 0.0001, 0):
+            found = trained_matrix(problem, lr, lam)
+            right = numbers.right(found(problem.validation.x[0].astype(np.float64)))
+            if right > best:
+                best, theirs = right, found(problem.x.astype(np.float64))
+    run = Run("prolip", GRID_SEARCH.options, grid=GRID_SEARCH.grid, validation="shots")
+    fitted, _ = search_grid(run, problem.task, problem.validation.x[0], problem.validation.y)
+    assert theirs is not None
+    return fitted.logits(problem.x), theirs
+
+
+def rla_adam(problem: Problem, lr: float = 1e-4, lam: str | float = "1/N") -> Pair:
     """The same on a square matrix behind the embedding, from the identity."""
     numbers = Numbers(problem)
     eye = np.eye(numbers.v.shape[1])
-    loss = matrix_loss(numbers, numbers.v, eye, 0.0, 1 / numbers.shots)
-    (a,) = adam(loss, [eye], full_batches(numbers, 1e-4))
-    mine = ours(problem, "rla", lam="1/N", solver="adam")
+    loss = matrix_loss(numbers, numbers.v, eye, 0.0, penalty(problem, lam))
+    (a,) = adam(loss, [eye], full_batches(numbers, lr))
+    mine = ours(problem, "rla", lam=lam, solver="adam", lr=lr)
     return mine, numbers.s * unit(numbers.embed(problem.x) @ a) @ numbers.t.T
 
 
-def prolip_text_adam(problem: Problem) -> Pair | None:
+def prolip_text_adam(
+    problem: Problem, lr: float = 1e-4, lam: str | float = "1/N", per_template: bool = False
+) -> Pair | None:
     """The same on the text projection: prompts are averaged first, and normalised once."""
+    assert not per_template
     numbers, text = Numbers(problem), problem.task.text
     if text.features is None:
         return None
@@ -63,10 +99,11 @@ def prolip_text_adam(problem: Problem) -> Pair | None:
         value, slope = cross_entropy(numbers.s * numbers.f[rows] @ unit(m @ p).T, numbers.y[rows])
         by_rows = through_unit(m @ p, numbers.s * slope.T @ numbers.f[rows])
         step = p - p0
-        return value + float((step**2).sum()) / numbers.shots, [m.T @ by_rows + 2 / numbers.shots * step]
+        return value + weight * float((step**2).sum()), [m.T @ by_rows + 2 * weight * step]
 
-    (p,) = adam(loss, [p0], full_batches(numbers, 1e-4))
-    mine = ours(problem, "prolip_text", lam="1/N", solver="adam", per_template=False)
+    weight = penalty(problem, lam)
+    (p,) = adam(loss, [p0], full_batches(numbers, lr))
+    mine = ours(problem, "prolip_text", lam=lam, lr=lr, solver="adam", per_template=False)
     return mine, numbers.s * numbers.test @ unit(m @ p).T
 
 
@@ -157,13 +194,13 @@ def adapter_start(numbers: Numbers) -> Parameters:
     return [(rng.uniform(-1, 1, shape) / shape[0] ** 0.5).astype(precision) for shape in shapes]
 
 
-def clip_adapter_adam(problem: Problem) -> Pair:
-    """The ProLIP paper's run again: Adam at 1e-4, 300 full batches, alpha = 0.5."""
+def clip_adapter_adam(problem: Problem, alpha: float = 0.5, lr: float = 1e-4) -> Pair:
+    """The ProLIP paper's run again: Adam, 300 full batches."""
     numbers = Numbers(problem)
-    loss = adapter_loss(numbers, numbers.v, 0.5, normalise=True)
-    found = adam(loss, adapter_start(numbers), full_batches(numbers, 1e-4))
-    mine = ours(problem, "clip_adapter", alpha=0.5, lr=1e-4, seed=SEED)
-    return mine, adapted(numbers, numbers.embed(problem.x), found, 0.5, normalise=True)
+    loss = adapter_loss(numbers, numbers.v, alpha, normalise=True)
+    found = adam(loss, adapter_start(numbers), full_batches(numbers, lr))
+    mine = ours(problem, "clip_adapter", alpha=alpha, lr=lr, seed=SEED)
+    return mine, adapted(numbers, numbers.embed(problem.x), found, alpha, normalise=True)
 
 
 def clip_adapter_sgd(problem: Problem) -> Pair:
@@ -200,8 +237,8 @@ def cache_loss(numbers: Numbers, values: Array, alpha: float) -> Loss:
     return loss
 
 
-def trained_keys(numbers: Numbers, alpha: float) -> Array:
-    """Tip-Adapter-F's: AdamW at 1e-3, 20 epochs in batches of 256, a cosine by steps."""
+def trained_keys(numbers: Numbers, alpha: float) -> Iterator[Array]:
+    """Tip-Adapter-F's, after each epoch: AdamW at 1e-3, 20 epochs in batches of 256, a cosine by steps."""
     rng, per_epoch = np.random.default_rng(SEED), -(-numbers.n // 256)
     steps: list[tuple[float, Array]] = []
     for epoch in range(20):
@@ -209,8 +246,10 @@ def trained_keys(numbers: Numbers, alpha: float) -> Array:
         for k in range(per_epoch):
             steps.append((cosine(1e-3, len(steps) / (20 * per_epoch)), order[256 * k : 256 * (k + 1)]))
     keys, values = cache_of(numbers)
-    (found,) = adam(cache_loss(numbers, values, alpha), [keys], steps, decay=0.01)
-    return found
+    points = adam_points(cache_loss(numbers, values, alpha), [keys], steps, decay=0.01)
+    for count, (found,) in enumerate(points, start=1):
+        if count % per_epoch == 0:
+            yield found
 
 
 def cached(numbers: Numbers, f: Array, keys: Array, alpha: float, beta: float) -> Array:
@@ -222,8 +261,20 @@ def cached(numbers: Numbers, f: Array, keys: Array, alpha: float, beta: float) -
 def tip_adapter_f(problem: Problem) -> Pair:
     """Tip-Adapter-F at alpha = beta = 1, the last epoch."""
     numbers = Numbers(problem)
-    theirs = cached(numbers, numbers.test, trained_keys(numbers, 1.0), 1.0, 1.0)
-    return ours(problem, "tip_adapter_f", seed=SEED), theirs
+    *_, keys = trained_keys(numbers, 1.0)
+    return ours(problem, "tip_adapter_f", seed=SEED), cached(numbers, numbers.test, keys, 1.0, 1.0)
+
+
+def tip_adapter_f_validated(problem: Problem) -> Pair:
+    """The same, the first of the best epochs on the validation images: LP++'s authors' run."""
+    numbers, best = Numbers(problem), 0.0
+    kept = cache_of(numbers)[0]
+    for keys in trained_keys(numbers, 1.0):
+        right = numbers.right(cached(numbers, numbers.held, keys, 1.0, 1.0))
+        if right > best:
+            best, kept = right, keys
+    mine = ours(problem, "tip_adapter_f", validated=True, seed=SEED)
+    return mine, cached(numbers, numbers.test, kept, 1.0, 1.0)
 
 
 def tip_adapter_f_star(problem: Problem) -> Pair:
@@ -231,7 +282,7 @@ def tip_adapter_f_star(problem: Problem) -> Pair:
     numbers = Numbers(problem)
     best, keys = -1.0, cache_of(numbers)[0]
     for alpha in range(10):
-        found = trained_keys(numbers, float(alpha))
+        *_, found = trained_keys(numbers, float(alpha))
         right = numbers.right(cached(numbers, numbers.held, found, float(alpha), 1.0))
         if right > best:
             best, keys = right, found

@@ -105,7 +105,14 @@ def cosine(lr: float, share: float) -> float:
 def adam(
     loss: Loss, start: Parameters, steps: Iterable[tuple[float, Array]], eps: float = 1e-4, decay: float = 0.0
 ) -> Parameters:
-    """Adam, with decoupled weight decay, over (rate, rows) of each step."""
+    """Adam, with decoupled weight decay, over (rate, rows) of each step; where it ends."""
+    return last(adam_points(loss, start, steps, eps, decay))
+
+
+def adam_points(
+    loss: Loss, start: Parameters, steps: Iterable[tuple[float, Array]], eps: float = 1e-4, decay: float = 0.0
+) -> Iterable[Parameters]:
+    """The same; the parameters after each step."""
     point = [np.array(p, np.float64) for p in start]
     mean, square = [np.zeros_like(p) for p in point], [np.zeros_like(p) for p in point]
     for count, (lr, rows) in enumerate(steps, start=1):
@@ -115,7 +122,7 @@ def adam(
             square[i] = 0.999 * square[i] + 0.001 * slope**2
             step = (mean[i] / (1 - 0.9**count)) / (np.sqrt(square[i] / (1 - 0.999**count)) + eps)
             point[i] = point[i] - lr * decay * point[i] - lr * step
-    return point
+        yield list(point)
 
 
 def sgd(

@@ -9,10 +9,11 @@ from prolip import methods
 from prolip.core import InputError, UsageError
 from prolip.methods.clap import reliability
 from prolip.research.catalogue import EXPERIMENTS
-from prolip.research.catalogue.published import published_rows
+from prolip.research.catalogue.experiment import Line as TableLine
 from reference import compare as module
 from reference.__main__ import main
-from reference.compare import CHECKS, Check, Line, compare, differences, published_parameters
+from reference.compare import CHECKS, TOWER_LINES, Check, Line, compare, differences, published_parameters
+from reference.lines import references, same_lines
 from reference.problems import SHOTS, VIEWS, made_up, real
 
 SMALL = {"classes": 5, "width": 24, "dim": 16, "per_class": 400}
@@ -44,21 +45,45 @@ def test_every_method_on_features_is_compared():
     assert set(methods.names()) - compared == through_towers | choices_among_others
 
 
-def test_every_line_beside_a_published_figure_of_its_program_is_compared():
-    """Those on cached features; float16 is compared with torch (`tests/full/test_methods_torch.py`)."""
-    words = {"adam": "Adam", "sgd": "SGD", "exact": "exact"}
-    needed = set()
-    for entry in EXPERIMENTS.values():
-        for *_, line, why in published_rows(entry):
-            if line is None or why or not line.trained or methods.get(line.method).trains_tower:
-                continue
-            label = line.method
-            if "solver" in methods.options(line.method):
-                solver = line.options.get("solver") or methods.get(line.method).solver
-                label += f", {words[solver]}"
-            needed.add(label + ", shared" * line.options.get("shared_keys", False))
-    assert needed >= {"prolip, Adam", "clap, SGD", "tip_adapter_f_star, shared", "prolip_text, Adam"}
-    assert needed <= {check.method for check in CHECKS}
+NEEDED = {
+    f"{label} {options}": (label, options)
+    for line, experiment in same_lines()
+    for label, options in references(line, experiment)
+}
+
+
+def test_every_line_beside_a_published_figure_of_its_program_has_a_reference():
+    """Of float16 in `tests/full/test_methods_torch.py`, of towers in `tests/full/test_verify_towers.py`."""
+    compared = {check.method for check in CHECKS} | {*TOWER_LINES, "prolip, Adam, float16"}
+    assert {label for label, _ in NEEDED.values()} <= compared
+
+
+def test_a_line_without_a_reference_is_noticed():
+    experiment = EXPERIMENTS["few_shot_validation"]
+    with pytest.raises(KeyError):
+        list(references(replace(experiment.lines[0], protocol="elsewhere"), experiment))
+    with pytest.raises(KeyError):
+        list(references(TableLine("", "", "plot", {"iterations": 5}), experiment))
+
+
+@pytest.mark.filterwarnings("ignore:lam = 0")
+@pytest.mark.parametrize(
+    "name", [name for name, (label, each) in NEEDED.items() if each and "16" not in label]
+)
+def test_a_line_takes_its_authors_steps_with_its_own_options(problems, name):
+    """At the largest rate in float64: in float32, rounding decides where the authors' program ends."""
+    label, options = NEEDED[name]
+    (check,) = [check for check in CHECKS if check.method == label]
+    options = dict(options)
+    scale = options.pop("scale", 1.0)
+    for problem in (problems[0], problems[3], problems[5]):
+        task = replace(problem.task, scale=scale * problem.task.scale)
+        made = replace(problem, task=task)
+        made = made.wide() if check.wide or options["lr"] == 1e-2 else made
+        pair = check.pair(made, **options)
+        assert pair is not None
+        apart = differences(*pair, problem.y)
+        assert all(apart[key] <= module.LIMITS[key] for key in apart), (problem.name, apart)
 
 
 def test_another_rate_would_be_noticed(problems):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,15 @@ from torch.nn.functional import cross_entropy, dropout, multi_head_attention_for
 from full.tiny_models import CLASSES, TOWERS, write_folder
 from pictures import COLOURS, blotch
 from prolip import encoders, methods
-from prolip.core.arrays import Array, to_numpy, to_torch
+from prolip.core.arrays import Array, to_numpy
 from prolip.research.towers.test_time import TPT
 from prolip.research.towers.tower_method import Batches, TowerTask
 from reference.closed_forms import Pair
+from reference.compare import STEPS, Line, differences
 from reference.reference import cosine
 
-SEED, SCALE, TESTED = 5, 100.0, 20
+SEED, SCALE, TESTED, EPOCHS = 5, 100.0, 20, 20
+SETTINGS = ((1, 1), (4, 10), (16, 10))  # shots and views
 Insert = Callable[[int, Tensor], Tensor]  # tokens at the entry of a block, by its number
 Changes = list[list[tuple[Tensor, Tensor]]]  # LoRA's A and B of query, key and value, for each block
 
@@ -59,7 +61,9 @@ class TowerProblem:
     def normalised(self, pixels: Array) -> Tensor:
         """Pixels as a tower takes them."""
         preprocess = self.encoder.preprocess
-        x = (torch.tensor(pixels).float() / 255 - torch.tensor(preprocess.mean)) / torch.tensor(preprocess.std)
+        x = (torch.tensor(pixels).float() / 255 - torch.tensor(preprocess.mean)) / torch.tensor(
+            preprocess.std
+        )
         return x.movedim(-1, -3)
 
     @property
@@ -85,32 +89,35 @@ class TowerProblem:
         return lambda rows, epoch: batches.get(rows.tolist(), epoch)
 
 
-def problems(kind: str, shots: tuple[int, ...] = (1, 4, 16), views: tuple[int, ...] = (1, 10)) -> Iterator[Any]:
-    """Pictures of three colours, in so many shots and views, through a "vit" or a "resnet"."""
+def problems(kind: str) -> Iterator[TowerProblem]:
+    """Pictures of three colours, through a "vit" or a "resnet"."""
     with TemporaryDirectory() as folder:
-        encoder = encoders.load(f"open_clip:local-dir:{write_folder(Path(folder) / kind, TOWERS[kind])}", "cpu")
+        encoder = encoders.load(
+            f"open_clip:local-dir:{write_folder(Path(folder) / kind, TOWERS[kind])}", "cpu"
+        )
     model = copy.deepcopy(encoder.towers().model).requires_grad_(False)
     template = "a photo of a {}."
     text = encoder.text(CLASSES, [template])
 
     def draw(count: int, first: int) -> tuple[list[Any], Array, Array]:
-        pictures = [blotch(c, first + 100 * k + i) for k, c in enumerate(COLOURS.values()) for i in range(count)]
+        pictures = [
+            blotch(c, first + 100 * k + i) for k, c in enumerate(COLOURS.values()) for i in range(count)
+        ]
         centres = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
         return pictures, centres, np.arange(len(COLOURS)).repeat(count)
 
     _, pixels, y = draw(TESTED, 5000)
-    for n in shots:
-        (pictures, centres, labels), held = draw(n, 0), draw(n, 1000)
+    for shots, views in SETTINGS:
+        (pictures, centres, labels), held = draw(shots, 0), draw(shots, 1000)
         rng = random.Random(0)
-        for count in views:
-            others = [[encoder.preprocess.augment(p, rng) for p in pictures] for _ in range(count - 1)]
-            crops = np.stack([centres, *(np.stack(view) for view in others)])
-            x = np.stack([encoder.encode(view) for view in crops])
-            rest = (text, encoder.head, SCALE, encoder, (template,))
-            task = TowerTask(x, labels, *rest, tuple(pictures))
-            validation = TowerTask(encoder.encode(held[1]), held[2], *rest, tuple(held[0]))
-            name = f"{kind}, {n} shots, {count} views"
-            yield TowerProblem(name, task, validation, model, crops, pixels, y)
+        others = [[encoder.preprocess.augment(p, rng) for p in pictures] for _ in range(views - 1)]
+        crops = np.stack([centres, *(np.stack(view) for view in others)])
+        x = np.stack([encoder.encode(view) for view in crops])
+        rest = (text, encoder.head, SCALE, encoder, (template,))
+        task = TowerTask(x, labels, *rest, tuple(pictures))
+        validation = TowerTask(encoder.encode(held[1]), held[2], *rest, tuple(held[0]))
+        name = f"{kind}, {shots} shots, {views} views"
+        yield TowerProblem(name, task, validation, model, crops, pixels, y)
 
 
 # The towers.
@@ -133,7 +140,11 @@ def attention(layer: nn.MultiheadAttention, x: Tensor, mask: Tensor | None, chan
 
 
 def run_blocks(
-    blocks: Any, x: Tensor, mask: Tensor | None = None, insert: Insert | None = None, changes: Changes | None = None
+    blocks: Any,
+    x: Tensor,
+    mask: Tensor | None = None,
+    insert: Insert | None = None,
+    changes: Changes | None = None,
 ) -> Tensor:
     """A transformer's residual blocks."""
     for depth, block in enumerate(blocks):
@@ -149,12 +160,18 @@ def text_features(
     """Text embeddings [P, D], not of unit length, of tokens [P, L] with word embeddings [P, L, De]."""
     length = tokens.shape[1]
     mask = torch.full((length, length), -math.inf).triu(1)
-    x = run_blocks(model.transformer.resblocks, words + model.positional_embedding[:length], mask, insert, changes)
+    x = run_blocks(
+        model.transformer.resblocks, words + model.positional_embedding[:length], mask, insert, changes
+    )
     return model.ln_final(x)[torch.arange(len(x)), tokens.argmax(dim=1)] @ model.text_projection
 
 
 def image_features(
-    model: Any, pixels: Tensor, prompts: Tensor | None = None, insert: Insert | None = None, changes: Any = None
+    model: Any,
+    pixels: Tensor,
+    prompts: Tensor | None = None,
+    insert: Insert | None = None,
+    changes: Any = None,
 ) -> Tensor:
     """Image embeddings [B, D], not of unit length, of a vision transformer, with further tokens."""
     visual = model.visual
@@ -167,15 +184,16 @@ def image_features(
 
 
 def regions(model: Any, pixels: Tensor) -> Tensor:
-    """A ResNet's pooling with every place as a query [B, 1 + L, D]: the whole image first, then its places."""
+    """A ResNet's pooling with every place as a query [B, 1 + L, D]: the whole image, then its places."""
     visual, pool = model.visual, model.visual.attnpool
-    x = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels))))).flatten(2).permute(2, 0, 1)
+    x = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
+    x = x.flatten(2).permute(2, 0, 1)
     x = torch.cat([x.mean(0, keepdim=True), x]) + pool.positional_embedding[:, None]
     maps = pool.q_proj, pool.k_proj, pool.v_proj
     found, _ = multi_head_attention_forward(
         x, x, x, x.shape[2], pool.num_heads, None, torch.cat([each.bias for each in maps]), None, None, False,
-        0.0, pool.c_proj.weight, pool.c_proj.bias, use_separate_proj_weight=True, q_proj_weight=maps[0].weight,
-        k_proj_weight=maps[1].weight, v_proj_weight=maps[2].weight, need_weights=False,
+        0.0, pool.c_proj.weight, pool.c_proj.bias, use_separate_proj_weight=True, need_weights=False,
+        q_proj_weight=maps[0].weight, k_proj_weight=maps[1].weight, v_proj_weight=maps[2].weight,
     )  # fmt: skip
     return found.transpose(0, 1)
 
@@ -228,7 +246,9 @@ def orders(images: int, epoch: int, size: int, drop_last: bool = True) -> list[T
 Backward = Callable[[Tensor, int], None]  # sets the gradients, for rows of the support set in an epoch
 
 
-def dassl(parameters: list[Tensor], backward: Backward, images: int, lr: float, epochs: int, size: int) -> None:
+def dassl(
+    parameters: list[Tensor], backward: Backward, images: int, lr: float, epochs: int, size: int
+) -> None:
     """SGD with momentum and weight decay: an epoch at 1e-5, then a cosine that falls once an epoch."""
     optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=5e-4)
     for epoch in range(epochs):
@@ -237,11 +257,6 @@ def dassl(parameters: list[Tensor], backward: Backward, images: int, lr: float, 
             optimizer.zero_grad()
             backward(batch, epoch)
             optimizer.step()
-
-
-def coop_epochs(problem: TowerProblem) -> int:
-    """50, 100 or 200 epochs."""
-    return {1: 50, 4: 100, 16: 200}[int(problem.task.shots)]
 
 
 def learn_words(
@@ -270,23 +285,24 @@ def learn_words(
 
 
 def coop(problem: TowerProblem) -> Pair:
-    """Sixteen random words."""
+    """Sixteen random words; 50, 100 or 200 epochs."""
     width = problem.model.token_embedding.embedding_dim
-    theirs = learn_words(problem, Prompts(problem.model, " ".join("X" * 16), 16), noise(16, width), coop_epochs(problem))
-    return problem.ours("coop"), to_numpy(theirs)
+    epochs = {1: 50, 4: 100, 16: 200}[int(problem.task.shots)]
+    prompts = Prompts(problem.model, " ".join("X" * 16), 16)
+    return problem.ours("coop"), to_numpy(learn_words(problem, prompts, noise(16, width), epochs))
 
 
 def coop_phrase(problem: TowerProblem) -> Pair:
     """From "a photo of a", on new crops in each epoch."""
     phrase = "a photo of a"
     prompts, context = Prompts(problem.model, phrase, 4), start(problem.model, phrase)
-    theirs = learn_words(problem, prompts, context, coop_epochs(problem), area=0.08)
-    return problem.ours("coop", init=phrase, view_area=0.08), to_numpy(theirs)
+    theirs = learn_words(problem, prompts, context, EPOCHS, area=0.08)
+    return problem.ours("coop", init=phrase, view_area=0.08, epochs=EPOCHS), to_numpy(theirs)
 
 
 def coop_of_lp(problem: TowerProblem) -> Pair:
     """LP++'s authors' program: plain SGD, the scheduler called at each step, the best epoch."""
-    model, epochs = problem.model, 200
+    model, epochs = problem.model, EPOCHS
     prompts, context = Prompts(model, " ".join("X" * 16), 16), noise(16, model.token_embedding.embedding_dim)
     crops, y = problem.crops_of(0.5), problem.labels
     held = problem.images(np.stack([problem.encoder.preprocess.centre(p) for p in problem.validation.images]))
@@ -297,7 +313,9 @@ def coop_of_lp(problem: TowerProblem) -> Pair:
             optimizer.param_groups[0]["lr"] = 1e-5 if count == 0 else cosine(0.002, (count - 1) / epochs)
             count += 1
             optimizer.zero_grad()
-            cross_entropy(SCALE * problem.images(crops(batch, epoch)) @ prompts.rows(context).T, y[batch]).backward()
+            cross_entropy(
+                SCALE * problem.images(crops(batch, epoch)) @ prompts.rows(context).T, y[batch]
+            ).backward()
             optimizer.step()
         with torch.no_grad():
             found = (held @ prompts.rows(context).T).argmax(dim=1)
@@ -306,11 +324,12 @@ def coop_of_lp(problem: TowerProblem) -> Pair:
             best, kept = right, context.detach().clone()
     with torch.no_grad():
         theirs = SCALE * problem.images(problem.pixels) @ prompts.rows(kept).T
-    return problem.ours("coop", validated=True, program="lp++", view_area=0.5), to_numpy(theirs)
+    options = {"program": "lp++", "view_area": 0.5, "epochs": epochs}
+    return problem.ours("coop", validated=True, **options), to_numpy(theirs)
 
 
 def kgcoop(problem: TowerProblem) -> Pair:
-    """Eight times the distance from the rows of the hand-written prompt, batches of 128, 100 epochs."""
+    """Eight times the distance from the rows of the hand-written prompt, batches of 128."""
     phrase, model = "a photo of a", problem.model
     tokens = tokenize([f"a photo of a {name}, a type of texture." for name in CLASSES])
     teacher = normalize(text_features(model, tokens, model.token_embedding(tokens)), dim=1)
@@ -319,8 +338,9 @@ def kgcoop(problem: TowerProblem) -> Pair:
         (loss + 8 * (1 - (rows * teacher).sum(dim=1).mean())).backward()
 
     prompts, context = Prompts(model, phrase, 4), start(model, phrase)
-    theirs = learn_words(problem, prompts, context, 100, 128, backward=backward)
-    return problem.ours("kgcoop", teacher="a photo of a {}, a type of texture."), to_numpy(theirs)
+    theirs = learn_words(problem, prompts, context, EPOCHS, 128, backward=backward)
+    options = {"teacher": "a photo of a {}, a type of texture.", "epochs": EPOCHS}
+    return problem.ours("kgcoop", **options), to_numpy(theirs)
 
 
 def prograd(problem: TowerProblem) -> Pair:
@@ -342,12 +362,13 @@ def prograd(problem: TowerProblem) -> Pair:
     missing = 16 - len(words)
     prompts = Prompts(model, f"{' '.join('X' * missing)} {phrase}", 16)
     context = torch.cat([torch.zeros(missing, words.shape[1]), words])
-    theirs = learn_words(problem, prompts, context, coop_epochs(problem), backward=backward)
-    return problem.ours("prograd", init=phrase, teacher=phrase + " {}."), to_numpy(theirs)
+    theirs = learn_words(problem, prompts, context, EPOCHS, backward=backward)
+    options = {"init": phrase, "teacher": phrase + " {}.", "epochs": EPOCHS}
+    return problem.ours("prograd", **options), to_numpy(theirs)
 
 
 def cocoop(problem: TowerProblem) -> Pair:
-    """Words shifted by a small net of the image's embedding, batches of one image, 10 epochs."""
+    """Words shifted by a small net of the image's embedding, batches of one image; two epochs."""
     phrase, model = "a photo of a", problem.model
     fitted = methods.create("cocoop", seed=SEED, epochs=0).fit(problem.task)
     net = nn.Sequential(nn.Linear(20, 1), nn.ReLU(), nn.Linear(1, 24))  # D, D / 16 and De
@@ -361,13 +382,12 @@ def cocoop(problem: TowerProblem) -> Pair:
     def backward(batch: Tensor, epoch: int) -> None:
         cross_entropy(logits(views[epoch % len(views), batch]), y[batch]).backward()
 
-    dassl([context, *net.parameters()], backward, problem.task.n, 0.002, 10, 1)
-    with torch.no_grad():
-        return problem.ours("cocoop"), to_numpy(logits(problem.images(problem.pixels)))
+    dassl([context, *net.parameters()], backward, problem.task.n, 0.002, 2, 1)
+    return problem.ours("cocoop", epochs=2), to_numpy(logits(problem.images(problem.pixels)))
 
 
 def plot(problem: TowerProblem, pooled: bool = False) -> Pair:
-    """Four prompts of sixteen words, matched to places by Sinkhorn's iterations; batches of 128, 50 epochs."""
+    """Four prompts of sixteen words, matched to places by Sinkhorn's iterations; batches of 128."""
     model, y, crops = problem.model, problem.labels, problem.crops_of(0.08)
     prompts, width = Prompts(model, " ".join("X" * 16), 16), model.token_embedding.embedding_dim
     contexts = 0.02 * torch.randn(4, 16, width, generator=torch.Generator().manual_seed(SEED))
@@ -397,11 +417,14 @@ def plot(problem: TowerProblem, pooled: bool = False) -> Pair:
             found = regions(model, problem.normalised(crops(batch, epoch)))
         cross_entropy(logits(found), y[batch]).backward()
 
-    dassl([contexts], backward, problem.task.n, 0.002, 50, 128)
+    dassl([contexts], backward, problem.task.n, 0.002, EPOCHS // 2, 128)
     with torch.no_grad():
-        parts = problem.normalised(problem.pixels).split(32)  # as ours: the stopping rule looks at a whole batch
+        parts = problem.normalised(problem.pixels).split(
+            32
+        )  # as ours: the stopping rule looks at a whole batch
         theirs = torch.cat([logits(regions(model, part)) for part in parts])
-    return problem.ours("plot", pooled=pooled, view_area=0.08), to_numpy(theirs)
+    options = {"pooled": pooled, "view_area": 0.08, "epochs": EPOCHS // 2}
+    return problem.ours("plot", **options), to_numpy(theirs)
 
 
 def maple(problem: TowerProblem, depth: int = 3) -> Pair:
@@ -431,12 +454,11 @@ def maple(problem: TowerProblem, depth: int = 3) -> Pair:
         cross_entropy(logits(crops(batch, epoch)), y[batch]).backward()
 
     dassl(list(state.values()), backward, problem.task.n, 0.0035, 5, 4)
-    with torch.no_grad():
-        return problem.ours("maple", depth=depth), to_numpy(logits(problem.pixels))
+    return problem.ours("maple", depth=depth), to_numpy(logits(problem.pixels))
 
 
 def clip_lora(problem: TowerProblem) -> Pair:
-    """AdamW on the factors of query, key and value of both towers, a cosine by steps; 10 steps a shot."""
+    """AdamW on the factors of query, key and value of both towers, a cosine by steps; five steps a shot."""
     model, y, crops = problem.model, problem.labels, problem.crops_of(0.08)
     fitted = methods.create("clip_lora", seed=SEED, epochs=0).fit(problem.task)
     factors = {name: torch.tensor(p).requires_grad_() for name, p in fitted.changed.items()}
@@ -446,7 +468,7 @@ def clip_lora(problem: TowerProblem) -> Pair:
         return [[(factors[f"{n}|{j}|A"], factors[f"{n}|{j}|B"]) for j in range(3)] for n in names]
 
     tokens = tokenize([f"a photo of a {name}." for name in CLASSES])
-    words, total = model.token_embedding(tokens), 10 * int(problem.task.shots)
+    words, total = model.token_embedding(tokens), 5 * int(problem.task.shots)
     optimizer = torch.optim.AdamW(factors.values(), lr=2e-4, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total, eta_min=1e-6)
     epoch = count = 0
@@ -474,7 +496,7 @@ def clip_lora(problem: TowerProblem) -> Pair:
         images = image_features(merged, problem.normalised(problem.pixels))
         texts = text_features(merged, tokens, words)
         theirs = SCALE * normalize(images, dim=1) @ normalize(texts, dim=1).T
-    return problem.ours("clip_lora", steps_per_shot=10), to_numpy(theirs)
+    return problem.ours("clip_lora", steps_per_shot=5), to_numpy(theirs)
 
 
 def fine_tuning(problem: TowerProblem, name: str, chosen: Callable[[str, nn.Module], bool]) -> Pair:
@@ -503,8 +525,7 @@ def fine_tuning(problem: TowerProblem, name: str, chosen: Callable[[str, nn.Modu
             cross_entropy(logits(crops(batch, epoch)), y[batch]).backward()
             optimizer.step()
             schedule.step()
-    with torch.no_grad():
-        return problem.ours(name, lr=1e-3, epochs=3), to_numpy(logits(problem.pixels))
+    return problem.ours(name, lr=1e-3, epochs=3), to_numpy(logits(problem.pixels))
 
 
 def tpt(problem: TowerProblem, learned: bool = False) -> Pair:
@@ -512,7 +533,9 @@ def tpt(problem: TowerProblem, learned: bool = False) -> Pair:
     model, rng = problem.model, random.Random(0)
     preprocess = replace(problem.encoder.preprocess, view_area=0.08, view_interpolation="bilinear")
     pictures = problem.validation.images[:6]
-    views = np.stack([[preprocess.centre(p), *(preprocess.augment(p, rng) for _ in range(63))] for p in pictures])
+    views = np.stack(
+        [[preprocess.centre(p), *(preprocess.augment(p, rng) for _ in range(63))] for p in pictures]
+    )
     words, begin = start(model, "a photo of a"), methods.create("zero_shot").fit(problem.task)
     prompts = Prompts(model, "a photo of a", 4)
     if learned:  # TPT + CoOp
@@ -539,8 +562,12 @@ def _norm(_: str, module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm)
 
 
+def _chosen(name: str, start: str) -> Callable[[TowerProblem], Pair]:
+    return lambda problem: fine_tuning(problem, name, lambda path, _: path.startswith(start))
+
+
 # By line: the kind of tower, and the computation.
-TOWERS_BY_LINE: dict[str, tuple[str, Callable[[TowerProblem], Pair]]] = {
+REFERENCES: dict[str, tuple[str, Callable[[TowerProblem], Pair]]] = {
     "coop": ("vit", coop),
     "coop, phrase": ("vit", coop_phrase),
     "coop, lp++": ("vit", coop_of_lp),
@@ -552,9 +579,20 @@ TOWERS_BY_LINE: dict[str, tuple[str, Callable[[TowerProblem], Pair]]] = {
     "maple": ("vit", maple),
     "maple, shallow": ("vit", partial(maple, depth=1)),
     "clip_lora": ("vit", clip_lora),
-    "full": ("vit", lambda p: fine_tuning(p, "full", lambda name, _: name.startswith("visual."))),
-    "last_layer": ("vit", lambda p: fine_tuning(p, "last_layer", lambda name, _: ".resblocks.2." in name and name.startswith("visual."))),
-    "norm_tuning": ("vit", lambda p: fine_tuning(p, "norm_tuning", _norm)),
+    "full": ("vit", _chosen("full", "visual.")),
+    "last_layer": ("vit", _chosen("last_layer", "visual.transformer.resblocks.2.")),
+    "norm_tuning": ("vit", partial(fine_tuning, name="norm_tuning", chosen=_norm)),
     "tpt": ("vit", tpt),
     "tpt, coop": ("vit", partial(tpt, learned=True)),
 }
+
+
+def tower_lines(names: Collection[str]) -> Iterator[Line]:
+    """A line for each of these, over 1, 4 and 16 shots."""
+    made = {kind: list(problems(kind)) for kind in {REFERENCES[name][0] for name in names}}
+    for name in names:
+        started = time.perf_counter()
+        kind, pair = REFERENCES[name]
+        apart = [differences(*pair(problem), problem.y) for problem in made[kind]]
+        largest = {key: max(each[key] for each in apart) for key in apart[0]}
+        yield Line(name, STEPS, largest, time.perf_counter() - started)

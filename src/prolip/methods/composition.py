@@ -136,7 +136,7 @@ class Composition(Method):
         return Tuning(replace(self, term_options=options), report)
 
     def solve(self, task: Task, context: FitContext) -> Combined:
-        """Train the sum."""
+        """Train the terms together, and return zero-shot with each of them added."""
         terms = self.terms()
         exact = self._goes_to_minimum(task, terms)
         biases = [term.bias(task, exact) for term in terms]

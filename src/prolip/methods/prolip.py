@@ -93,7 +93,7 @@ class Projection(LogitBiasMethod):
         return Tuning(replace(self, lam=lam), report | {"lam": lam})
 
     def solve(self, task: Task, context: FitContext) -> Projected:
-        """Fit the matrix."""
+        """Fit W, and return the model with W in place of the pretrained projection."""
         inner, lam = self.inner(task), float(self.lam)
         if self.solver == "exact":
             solution = solvers.exact(inner, lam)

@@ -108,12 +108,15 @@ _TIP_OPTIONS: dict[str, Options] = {
 
 ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
-COOP = named("coop", "CoOp", by_dataset=_COOP_OPTIONS)
+CROPS: Options = {"view_area": 0.08}  # new ones in each epoch, as in CoOp's program and those after it
+COOP = named("coop", "CoOp", options=CROPS, by_dataset=_COOP_OPTIONS)
 # CoCoOp's authors' run of CoOp.
-COOP_PHRASE = named("coop", "CoOp", key="coop_phrase", options={"init": "a photo of a", "epochs": 50})
-COCOOP = named("cocoop", "CoCoOp")
-PLOT = named("plot", "PLOT", by_dataset=_PLOT_OPTIONS)
-PROGRAD = named("prograd", "ProGrad", by_dataset=_PROGRAD_OPTIONS)
+COOP_PHRASE = named(
+    "coop", "CoOp", key="coop_phrase", options={"init": "a photo of a", **CROPS}, by_dataset=_COOP_OPTIONS
+)
+COCOOP = named("cocoop", "CoCoOp", options=CROPS)
+PLOT = named("plot", "PLOT", options=CROPS, by_dataset=_PLOT_OPTIONS)
+PROGRAD = named("prograd", "ProGrad", options=CROPS, by_dataset=_PROGRAD_OPTIONS)
 TASK_RES = (
     named("task_res", "TaskRes", options={"solver": "adam"}, by_dataset=_TASK_RES_OPTIONS),
     Line("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
@@ -127,9 +130,9 @@ GRID_SEARCH = named(
 
 VALIDATED = (
     ZERO,
-    COOP,
+    named("coop", "CoOp", options={"program": "lp++", "view_area": 0.5}),
     PLOT,
-    named("kgcoop", "KgCoOp", by_dataset=_KGCOOP_OPTIONS),
+    named("kgcoop", "KgCoOp", options=CROPS, by_dataset=_KGCOOP_OPTIONS),
     PROGRAD,
     named("clip_adapter", "CLIP-Adapter", options={"solver": "sgd"}),
     Line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
@@ -138,7 +141,7 @@ VALIDATED = (
         "tip_adapter_f_star", "Tip-Adapter-F*", key="tip_adapter_f_star_shared", options={"shared_keys": True}
     ),
     Line("tip_adapter_f_star", "Tip-Adapter-F*, as intended", "tip_adapter_f_star"),
-    named("linear_probe", "LP"),
+    named("linear_probe", "LP", validated={"C": "grid"}),
     named("lp_plus_plus", "LP++"),
     GRID_SEARCH,
     Line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),

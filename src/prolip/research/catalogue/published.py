@@ -14,6 +14,7 @@ from typing import Any
 
 from prolip import methods
 from prolip.core.errors import check_name
+from prolip.encoders import Preprocess
 from prolip.research.catalogue.experiment import Experiment, Line, Options
 
 # The paper's backbones: their encoders here, and the shape of their projection (D, Do).
@@ -41,6 +42,7 @@ class Provenance:
     seeds: int | None = None  # None where it is not stated
     protocol: str | None = None  # where it is not the experiment's
     scale: float = 1.0
+    view_area: float = 0.5  # minimum share of an image that its random crops show
     differs: str = ""  # what is known to differ from the method here
 
     def differences(self, line: Line, experiment: Experiment) -> list[str]:
@@ -57,6 +59,9 @@ class Provenance:
             found += _unequal("protocol", self.protocol, protocol)
         if not line.trained:
             return found
+        # A method that makes no crops of its own trains on cached views.
+        area = _option(line, "view_area") or Preprocess.view_area
+        found += _unequal("smallest crop", self.view_area, area)
         validation = line.validation or experiment.validation
         found += _unequal("validation", self.validation, validation)
         options = {**line.options, **(line.validated if validation != "none" else {})}

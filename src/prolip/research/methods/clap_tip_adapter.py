@@ -66,7 +66,7 @@ class CLAPTipAdapterF(Method):
     seed: int = 0
 
     def solve(self, task: Task, context: FitContext) -> LongCacheClassifier:
-        """Train the keys."""
+        """Train the keys, and return the cache with them beside zero-shot."""
         task = task.with_features(task.x.mean(axis=0), task.head)
         term = LongCache(task)
         trained = Sum(task, [term]).train(clap_steps(self.seed), progress=context.progress)

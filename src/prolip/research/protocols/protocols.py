@@ -46,14 +46,14 @@ def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
     drawn = run.draw(dataset)
     task, validation = run.task(dataset, drawn.train), run.validation_task(dataset, drawn)
     if run.grid and validation is not None:
-        best, chosen = _search(run, task, validation.x[0], validation.y)
+        best, chosen = search_grid(run, task, validation.x[0], validation.y)
     else:
         method, chosen = run.create(), {}
         best = method.fit(task, validation=validation if method.uses_validation() else None)
     return {**_measure(best, *dataset.test_split(best)), **_report(best), **chosen}
 
 
-def _search(run: Run, task: Task, x: Array, y: Array) -> tuple[Fitted, Measurements]:
+def search_grid(run: Run, task: Task, x: Array, y: Array) -> tuple[Fitted, Measurements]:
     """Return the first of the best entries of the grid on held-out images x [m, width], y [m]."""
     best: Fitted | None = None
     accuracy, chosen = -1.0, run.grid[0]
