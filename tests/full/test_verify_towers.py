@@ -28,16 +28,12 @@ def test_the_lines_are_those_that_are_listed():
     ("name", "mistake"),
     [
         ("coop", {"lr": 0.0021}),
-        ("coop, phrase", {"view_area": 0.1}),
         ("coop, lp++", {"program": "coop"}),
         ("kgcoop", {"weight": 8.5}),
         ("prograd", {"conflict": 0.9}),
         ("cocoop", {"batch_size": 2}),
-        ("plot", {"prompts": 3}),
         ("plot, pooled", {"pooled": False}),
         ("maple", {"lr": 0.0036}),
-        ("clip_lora", {"dropout": 0.2}),
-        ("norm_tuning", {"batch_size": 16}),
     ],
 )
 def test_a_small_mistake_would_be_noticed(made, monkeypatch, name, mistake):

@@ -164,16 +164,21 @@ def linear_probe(problem: Problem) -> Pair:
 
 
 def regression(numbers: Numbers, c: float) -> Parameters:
-    """Logistic regression with an l2 penalty, as scikit-learn writes it."""
+    """Logistic regression with an l2 penalty, as scikit-learn writes it, in u = w / r.
+
+    A small C makes w small, and a search in w stops before it has found b: scikit-learn's does.
+    """
     n, k = len(numbers.f), len(numbers.t)
+    r = min(1.0, (n * c) ** 0.5)
 
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
-        w, b = parameters
-        value, slope = cross_entropy(numbers.f @ w.T + b, numbers.y)
-        gradient = [slope.T @ numbers.f + w / (n * c), slope.sum(axis=0)]
-        return value + float((w**2).sum()) / (2 * n * c), gradient
+        u, b = parameters
+        value, slope = cross_entropy(r * numbers.f @ u.T + b, numbers.y)
+        gradient = [r * slope.T @ numbers.f + r**2 * u / (n * c), slope.sum(axis=0)]
+        return value + r**2 * float((u**2).sum()) / (2 * n * c), gradient
 
-    return minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
+    u, b = minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
+    return [r * u, b]
 
 
 def linear_probe_searched(problem: Problem) -> Pair:

@@ -58,8 +58,8 @@ def prolip_adam(problem: Problem, lr: float = 1e-4, lam: str | float = "1/N") ->
 
 def prolip_searched(problem: Problem) -> Pair | None:
     """The authors' 49 pairs of rate and lam, on the validation images: the first of the best."""
-    if problem.task.head is None or (problem.task.shots, problem.task.views) not in ((1, 1), (4, 10)):
-        return None
+    if problem.task.head is None or problem.task.shots != 4 or problem.task.views == 1:
+        return None  # to take seconds
     numbers = Numbers(problem)
     best, theirs = 0.0, None
     for lr in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):

@@ -18,13 +18,13 @@ Loss = Callable[[Parameters, Array], tuple[float, Parameters]]
 
 
 def unit(v: Array) -> Array:
-    """Rows of length one."""
-    return v / np.sqrt((v**2).sum(axis=-1, keepdims=True))
+    """Rows of length one; zeros stay, as in PyTorch's `normalize`."""
+    return v / np.maximum(np.sqrt((v**2).sum(axis=-1, keepdims=True)), 1e-12)
 
 
 def through_unit(v: Array, slope: Array) -> Array:
     """The gradient by v of a function of unit(v), from its gradient by unit(v)."""
-    length = np.sqrt((v**2).sum(axis=-1, keepdims=True))
+    length = np.maximum(np.sqrt((v**2).sum(axis=-1, keepdims=True)), 1e-12)
     u = v / length
     return (slope - u * (u * slope).sum(axis=-1, keepdims=True)) / length
 
