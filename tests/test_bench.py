@@ -677,7 +677,7 @@ def test_figures_of_another_program_are_not_compared():
         (name, row): why for name in EXPERIMENTS for _, row, _, _, why in published_rows(experiment(name))
     }
     for name, row in (
-        ("few_shot_validation", "CoOp"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
+        ("few_shot_validation", "PLOT"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
         ("normalisation", "RN50 BatchNorm"), ("newer", "RN50 ProKeR"),
     ):  # fmt: skip
         assert rows[name, row]
@@ -693,6 +693,7 @@ def test_a_line_is_compared_only_with_its_own_options():
     for other in (
         {"options": {**line.options, "lr": 1e-3}}, {"over": ({"lr": 1e-4}, {"lr": 1e-3})},
         {"template": "photo"}, {"validation": "shots"}, {"method": "rla"}, {"scale": 0.5},
+        {"options": {**line.options, "view_area": 0.08}},
     ):  # fmt: skip
         assert len(row.differences(dataclasses.replace(line, **other), entry)) == 1
 
@@ -974,7 +975,8 @@ def test_options_of_single_datasets_reach_their_runs_and_are_known():
     some = {"datasets": ("imagenet", "dtd"), "lines": ("prograd",), "shots": (8,), "seeds": (1,)}
     first, second = make_plan(experiment("validation_free"), Path(), **some).runs
     assert first.options["epochs"] == 50
-    assert second.options == {"teacher": "a texture of {}.", "init": "a texture of", "late_conflict": 0.8}
+    own = {"teacher": "a texture of {}.", "init": "a texture of", "late_conflict": 0.8}
+    assert second.options == {"view_area": 0.08, **own}
 
 
 def test_keys_of_lines_are_unique():

@@ -164,21 +164,21 @@ def linear_probe(problem: Problem) -> Pair:
 
 
 def regression(numbers: Numbers, c: float) -> Parameters:
-    """Logistic regression with an l2 penalty, as scikit-learn writes it, in u = w / r.
+    """Logistic regression with an l2 penalty, as scikit-learn writes it, in w / r and b / r.
 
-    A small C makes w small, and a search in w stops before it has found b: scikit-learn's does.
+    A small C makes w and b small, and a search in them would stop before it has found b, as scikit-learn's.
     """
     n, k = len(numbers.f), len(numbers.t)
-    r = min(1.0, (n * c) ** 0.5)
+    r = min(1.0, n * c)
 
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
-        u, b = parameters
-        value, slope = cross_entropy(r * numbers.f @ u.T + b, numbers.y)
-        gradient = [r * slope.T @ numbers.f + r**2 * u / (n * c), slope.sum(axis=0)]
-        return value + r**2 * float((u**2).sum()) / (2 * n * c), gradient
+        u, a = parameters
+        value, slope = cross_entropy(r * (numbers.f @ u.T + a), numbers.y)
+        gradient = [slope.T @ numbers.f + r * u / (n * c), slope.sum(axis=0)]
+        return (value - np.log(k)) / r + r * float((u**2).sum()) / (2 * n * c), gradient
 
-    u, b = minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
-    return [r * u, b]
+    u, a = minimum(loss, [np.zeros((k, numbers.f.shape[1])), np.zeros(k)], _all(numbers))
+    return [r * u, r * a]
 
 
 def linear_probe_searched(problem: Problem) -> Pair:
@@ -198,9 +198,10 @@ def linear_probe_searched(problem: Problem) -> Pair:
             chosen, left = stop, middle
         else:
             chosen, stop = left, middle
-    w, b = regression(numbers, 10**chosen)
-    found = ours(problem, "linear_probe", validated=True, C="grid")
-    return _centred(found), _centred(numbers.test @ w.T + b)
+    # Minima at a large C are flat: this is about the search.
+    return ours(problem, "linear_probe", validated=True, C="grid"), ours(
+        problem, "linear_probe", C=10**chosen
+    )
 
 
 def tip_adapter(problem: Problem) -> Pair:
