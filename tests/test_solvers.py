@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prolip.core import Head, Task, UsageError
@@ -273,6 +273,7 @@ def test_lam_that_means_nothing(wrong):
         lam_value(wrong, make_task())
 
 
+@example(12, 2, 3, 3, -1.0, -1.5, 20.0, "low rank", True, False, 0)  # turns that lead upwards
 @settings(max_examples=80)
 @given(
     n=st.integers(2, 40),

@@ -102,7 +102,7 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
-    complement, history = None, empty_history()
+    complement, upcoming, history = None, None, empty_history()
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
     for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
@@ -111,13 +111,13 @@ def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Compleme
         if not reached < value:  # the last solve led upwards: there is no minimum near, or rounding is all
             converged = converged or reached < 1e-30
             break
-        z, before, gain, value = found.x, gain, value - reached, reached
+        z, complement, before, gain, value = found.x, upcoming, gain, value - reached, reached
         # The gains of the turns fall like a geometric series.
         converged = found.converged and gain * gain <= remaining * value * max(before - gain, 0.0)
         if converged and turn >= 2:
             break
-        complement = solve_complement(reduction, objective.c, lam)
-        objective, penalty = objective.at(lam, complement.squared), lam * complement.penalty
+        upcoming = solve_complement(reduction, objective.c, lam)
+        objective, penalty = objective.at(lam, upcoming.squared), lam * upcoming.penalty
     return Minimum(z, value, evaluations, converged), complement
 
 
