@@ -224,7 +224,7 @@ def twist(tensors: dict[str, np.ndarray], generator: random.Random) -> dict[str,
         case 0:
             return {own: x for own, x in tensors.items() if own != name}
         case 1:
-            extra = generator.choice(("extra", "adapter", "head.weight", "outsiders.means"))
+            extra = generator.choice(("extra", "adapter", "head.weight", "out_of_distribution.means"))
             return {**tensors, extra: array}
         case 2:
             kinds = (np.float16, np.float64, np.int8, np.int64, np.uint8, np.bool_)

@@ -118,9 +118,9 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
     assert outcome["classes"] == ["blue", "green", "red"]
 
     code, out, _ = prolip("eval", tmp_path / "model", photos, "--json", "--per-image")
-    answers = json.loads(out)["answers"]
+    answers = json.loads(out)["predictions"]
     assert [a["image"] for a in answers] == list(map(str, sorted((photos / "test").glob("*/*.png"))))
-    assert [a["truth"] for a in answers] == [a["class"] for a in answers]
+    assert [a["label"] for a in answers] == [a["class"] for a in answers]
     assert prolip("eval", tmp_path / "model", photos, "--per-image")[0] == 2
 
     code, out, _ = prolip("predict", tmp_path / "model", photos / "test" / "red", "--json")
@@ -695,7 +695,7 @@ def test_names_that_are_formulas_are_text_in_every_csv(prolip, tmp_path, monkeyp
     assert prolip("check", "photos", "-o", "check.csv", "--saved", "model")[0] == 0
     assert prolip("eval", "model", "photos", "-o", "eval.csv")[0] == 0
     assert prolip("predict", "model", "photos", "-o", "predict.csv")[0] == 0
-    for table, column in (("check.csv", "label"), ("eval.csv", "truth"), ("predict.csv", "class")):
+    for table, column in (("check.csv", "label"), ("eval.csv", "label"), ("predict.csv", "class")):
         with Path(table).open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert rows

@@ -140,7 +140,7 @@ def test_one_image_per_class_has_a_fixed_temperature():
         assert Confidence.of(fitted, task, held_out).temperature == temperature
 
 
-def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
+def test_out_of_distribution_images_score_by_the_nearest_class_mean_without_the_image_itself():
     task, _, _ = crowd(3)
     out_of_distribution = OutOfDistribution.of(task)
     x = task.x[0] / np.linalg.norm(task.x[0], axis=1, keepdims=True)
@@ -159,7 +159,7 @@ def test_outsiders_score_by_the_nearest_class_mean_without_the_image_itself():
     )
 
 
-def test_outsiders_are_refused_and_members_mostly_not():
+def test_out_of_distribution_images_are_refused_and_members_mostly_not():
     task, x, _ = crowd(8, noise=0.5)
     fitted = methods.create("prolip", lam=0.01).fit(task)
     out_of_distribution = OutOfDistribution.of(task)

@@ -130,12 +130,12 @@ def test_eval_writes_every_prediction_and_the_page(prolip, saved, photos, tmp_pa
     found = prolip("eval", saved, photos, "--out", answers, "--report", page)[1]
     assert found.splitlines()[-2:] == [f"Predictions: {answers}", f"Page: {page}"]
     rows = list(csv.DictReader(answers.read_text().splitlines()))
-    assert list(rows[0]) == ["path", "truth", "answer", "probability"]
+    assert list(rows[0]) == ["path", "label", "class", "probability"]
     asked = json.loads(prolip("predict", saved, photos / "test", "--json")[1])
     expected = {one["image"]: (one["class"], one["probability"]) for one in asked}
-    assert {row["path"]: row["answer"] for row in rows} == {name: one[0] for name, one in expected.items()}
+    assert {row["path"]: row["class"] for row in rows} == {name: one[0] for name, one in expected.items()}
     assert all(abs(float(row["probability"]) - expected[row["path"]][1]) < 1e-4 for row in rows)
-    assert all(row["truth"] == row["path"].split("/")[-2] for row in rows)
+    assert all(row["label"] == row["path"].split("/")[-2] for row in rows)
     assert data_of(page.read_text())["images"]
     assert json.loads(out)["report"] == str(page)
     code, _, err = prolip("eval", saved, photos, "--out", tmp_path / "answers.txt")

@@ -205,7 +205,7 @@ def test_a_hundred_held_out_images_are_enough():
     task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
     model, confidence = fitted(task)
     evidence = predict_transductive(model, confidence, task, draw(100)[0]).evidence
-    assert evidence.asked == 120
+    assert evidence.held_out == 120
     assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
 
 
@@ -275,7 +275,7 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
         name for name in COLOURS for _ in range(12)
     ]
     evidence = plain.transductive(pool[:36]).evidence
-    assert (evidence.asked, evidence.before) == (12, plain.confidence_.figures.accuracy)
+    assert (evidence.held_out, evidence.before) == (12, plain.confidence_.figures.accuracy)
     with pytest.raises(UsageError):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 

@@ -57,7 +57,6 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     What it lacks, such as an option that a later version added, has its default.
     """
     saved, hints = dict(config["recipe"]), get_type_hints(Recipe)
-    saved["prompt_names"] = saved.pop("spoken", {})
     _check("its recipe", saved, {name: hint for name, hint in hints.items() if name in saved}, exact=True)
     saved["templates"] = as_templates(saved.get("templates"))
     saved["descriptions"] = as_descriptions(saved.get("descriptions") or None)

@@ -213,10 +213,10 @@ def write_predictions(path: Path, labelled: LabelledPredictions, groups: Groups 
     """Write a .csv with path, label, predicted class and probability of every image; by group too."""
     if path.suffix.lower() != ".csv":
         raise UsageError(f"predictions go to a .csv file, not to {path.name}")
-    header = ["path", "truth", "answer", "probability"]
+    header = ["path", "label", "class", "probability"]
     columns = [labelled.names, *_columns(labelled.predictions, labelled.y)]
     if groups is not None:
-        header += ["truth_group", "answer_group", "probability_group"]
+        header += ["label_group", "class_group", "probability_group"]
         columns += _columns(labelled.predictions.by_group(groups), groups.labels(labelled.y))
     write_csv(path, [header, *zip(*columns, strict=True)])
 

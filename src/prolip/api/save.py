@@ -27,8 +27,6 @@ from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 from prolip.export.web import WebOptions
 
-_SAVED_NAMES = {"prompt_names": "spoken"}  # of fields of a recipe, in saved models
-
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
     """Return the JSON of a saved model."""
@@ -39,7 +37,7 @@ def describe(model: AdaptedModel) -> dict[str, Any]:
         "revision": encoder.revision,
         "fingerprint": encoder.fingerprint,
         "licence": encoder.licence,
-        "recipe": {_SAVED_NAMES.get(name, name): value for name, value in asdict(model.recipe).items()},
+        "recipe": asdict(model.recipe),
         "method": model.recipe.method,
         "templates": model.templates,
         "settings": asdict(model.fitted.settings),

@@ -67,7 +67,7 @@ def evaluate(
     report_skipped(found.skipped, result.duplicates or 0)
     written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
     if OUTPUT.get().json:
-        each = {"answers": _per_image(found, source)} if per_image else {}
+        each = {"predictions": _per_image(found, source)} if per_image else {}
         print_json({**result.to_json(), **written, **each})
         return
     _show(result)
@@ -109,6 +109,6 @@ def _per_image(found: LabelledPredictions, source: str) -> list[dict[str, Any]]:
         names = [f"{readable(source)}:{i}" for i in range(len(found.y))]
     rows = replace(found.predictions, rejected=None).to_json()
     return [
-        {"image": name, "truth": classes[y], "class": row["class"], "probability": row["probability"]}
+        {"image": name, "label": classes[y], "class": row["class"], "probability": row["probability"]}
         for name, y, row in zip(names, found.y, rows, strict=True)
     ]

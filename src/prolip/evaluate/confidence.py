@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
@@ -12,12 +12,8 @@ from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature, p
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
-# Fields of `OutOfDistribution`, and the names of their arrays in saved models.
-_SAVED_NAMES = {
-    "means": "outsiders.means",
-    "scores": "outsiders.scores",
-    "unknown_scores": "outsiders.outsider_scores",
-}
+_SAVED = "out_of_distribution."  # before the names of its arrays in saved models
+_ARRAYS = [each.name for each in fields(OutOfDistribution)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +71,12 @@ class Confidence:
     def tensors(self) -> dict[str, Array]:
         """Return the arrays to save."""
         out = self.out_of_distribution
-        return {} if out is None else {saved: getattr(out, name) for name, saved in _SAVED_NAMES.items()}
+        return {} if out is None else {_SAVED + name: getattr(out, name) for name in _ARRAYS}
 
     @classmethod
     def restore(cls, tensors: dict[str, Array], temperature: float, figures: Figures) -> Confidence:
         """Invert `tensors()`, and remove what was read from `tensors`."""
-        found = {name: tensors.pop(saved, None) for name, saved in _SAVED_NAMES.items()}
+        found = {name: tensors.pop(_SAVED + name, None) for name in _ARRAYS}
         complete = {name: tensor for name, tensor in found.items() if tensor is not None}
         out = OutOfDistribution(**complete) if len(complete) == len(found) else None
         return cls(temperature, out, figures)

@@ -55,7 +55,7 @@ class Evidence:
 
     used: bool
     why: str
-    asked: int = 0  # number of held-out support images
+    held_out: int = 0  # number of held-out support images
     before: float | None = None  # held-out accuracy of the model; None with one image per class
     after: float | None = None  # held-out accuracy with the pool
     gain: float | None = None  # of the log-likelihood of their labels

@@ -255,7 +255,7 @@ class Choice:
         if self.reason == "given":
             return {"lam": self.lam}
         choice = {"reason": self.reason, "accuracy": self.accuracy, "likelihood": self.log_likelihood}
-        return {"lam": self.lam, "trust": self.text_weight, "choice": choice}
+        return {"lam": self.lam, "text_weight": self.text_weight, "choice": choice}
 
 
 def choose(problem: Problem, method: Anchored, seed: int) -> Choice:
