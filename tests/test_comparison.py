@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shlex
+import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -290,6 +291,10 @@ def test_models_are_compared_on_the_same_images(prolip, photos, tmp_path, two_mo
     assert found["chosen"]["model"] == good
     assert [each["name"] for each in found["models"]] == two_models
     assert all(each["images_per_second"] > 0 for each in found["models"])
+    if sys.platform == "linux":  # two tiny models: nearly all of it is Python and ONNX Runtime
+        first, second = (each["memory"] for each in found["models"])
+        assert 50 < first < 400
+        assert abs(first - second) < 20
     # The default on each model is what a fit with it reports, the others are judged against the first.
     by_name = {(each["model"], each["method"]): each for each in found["methods"]}
     for model in two_models:

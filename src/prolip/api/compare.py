@@ -1,5 +1,7 @@
 """Compare methods that work on cached features, and models, on labelled images."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +14,6 @@ from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS, measure_speed
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, Exports, ModelFacts, compare_models
 from prolip.export.write import formats
-from prolip.io.environment import MemoryPeak
 from prolip.io.progress import Progress
 
 
@@ -54,11 +55,10 @@ def compare(
     def read() -> Iterator[tuple[ModelFacts, Task, Exports]]:
         hashes = None
         for model in models:
-            peak = MemoryPeak()
             source = open_source(model)
             if isinstance(source, EmbeddingSource) and len(models) > 1:
                 raise UsageError("embeddings (model='arrays') are compared by themselves, not with models")
-            facts = _facts(source, peak)
+            facts = _facts(source, model if len(models) > 1 else None)
             labelled = read_labelled(source)
             source = source.with_text(labelled.text)
             support = source.read(labelled, recipe, progress)
@@ -70,8 +70,8 @@ def compare(
     return compare_models(read(), chosen, seed=recipe.seed, progress=fitting)
 
 
-def _facts(source: ImageSource, peak: MemoryPeak) -> ModelFacts:
-    """Measure what a model that was just loaded takes."""
+def _facts(source: ImageSource, model: str | Encoder | None) -> ModelFacts:
+    """Measure what a model that was just loaded takes; its memory where there are others to compare with."""
     encoder = source.encoder
     if isinstance(source, EmbeddingSource):
         return ModelFacts(encoder.name)
@@ -80,7 +80,28 @@ def _facts(source: ImageSource, peak: MemoryPeak) -> ModelFacts:
         encoder.name,
         round(measure_speed(encoder), 1),
         0 if is_packaged(encoder.name) else known.megabytes if known else None,
-        peak.megabytes(),
+        _memory(model, encoder.device) if isinstance(model, str) else None,
         encoder.licence,
         known is None or known.free,
     )
+
+
+_MEASURE = """
+import sys
+import numpy as np
+from prolip.encoders import load
+from prolip.io.environment import peak_memory
+encoder = load(sys.argv[1], sys.argv[2])
+size = encoder.preprocess.size
+encoder.encode(np.zeros((2, size, size, 3), np.uint8))
+print(peak_memory() or "")
+"""
+
+
+def _memory(model: str, device: str) -> int | None:
+    """Return the peak memory in MB of a process that loads a model and encodes images, if it can be measured.
+
+    In this process it would depend on the models that were loaded before.
+    """
+    run = subprocess.run([sys.executable, "-c", _MEASURE, model, device], capture_output=True, text=True)
+    return int(run.stdout) if run.stdout.strip().isdecimal() else None

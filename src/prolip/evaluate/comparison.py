@@ -66,7 +66,7 @@ class ModelFacts:
     name: str
     images_per_second: float | None = None  # measured on this machine
     download: int | None = None  # MB; 0 is installed with this package
-    memory: int | None = None  # MB, to load it and encode images; measured on this machine
+    memory: int | None = None  # MB, of a process that loads it and encodes images
     licence: str | None = None
     free: bool = True  # whether the licence allows every use
 

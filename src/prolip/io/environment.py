@@ -59,22 +59,9 @@ def cores() -> int:
     return min(usable, int(limit)) if limit.isdecimal() and int(limit) else usable
 
 
-class MemoryPeak:
-    """The most memory that this process takes from now on, beyond what it has; only Linux measures it."""
-
-    def __init__(self) -> None:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
-        self._before = _resident("VmRSS")
-
-    def megabytes(self) -> int | None:
-        """Return the peak, in MB of 10^6 bytes; None where the system does not say."""
-        peak = _resident("VmHWM")
-        return None if peak is None or self._before is None else round((peak - self._before) / 1e6)
-
-
-def _resident(name: str) -> int | None:
+def peak_memory() -> int | None:
+    """Return the most memory that this process ever had, in MB of 10^6 bytes; None except on Linux."""
     with suppress(OSError):
-        found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
-        return 1024 * int(found[1]) if found else None
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
+        return round(1024 * int(found[1]) / 1e6) if found else None
     return None
