@@ -2,9 +2,9 @@
 
 `Hub(folder)` serves folder/OWNER/NAME/... as repositories. `faults` makes it fail: "cut" closes it after
 half of each large file, once; "slow" sends little by little; "other" changes a byte of each large file;
-"whole" ignores ranges; "commit" refuses commits. `sent` counts the bytes that were sent of each file,
-`tokens` has who requested files. Whoever sends TOKEN is the user OWNER, and may write; `visibility` has that
-of new repositories.
+"whole" ignores ranges; "commit" refuses commits. `sent` counts the bytes of each file that responses begin to
+send, `tokens` has who requested files. Whoever sends TOKEN is the user OWNER, and may write; `visibility` has
+that of new repositories.
 """
 
 import base64
@@ -210,14 +210,16 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if large and "cut" in faults and name not in self.server.cut:
             self.server.cut.add(name)
-            self.server.sent[name] += self.wfile.write(content[start : len(content) // 2])
+            self.server.sent[name] += len(content) // 2 - start
+            self.wfile.write(content[start : len(content) // 2])
             self.wfile.flush()
             self.close_connection = True
             self.connection.shutdown(2)
             return None
         step = max(1, len(content) // 5) if "slow" in faults else len(content) or 1
+        self.server.sent[name] += len(content) - start
         for place in range(start, len(content), step):
-            self.server.sent[name] += self.wfile.write(content[place : place + step])
+            self.wfile.write(content[place : place + step])
             self.wfile.flush()
             time.sleep(self.server.pause if "slow" in faults else 0)
         return None

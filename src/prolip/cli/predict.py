@@ -237,7 +237,7 @@ def _undo_tags(sources: tuple[str, ...], chosen: SortOptions) -> None:
 
 def _report_sidecars(failed: list[tuple[str, str]]) -> None:
     if failed:
-        warn(f"{len(failed)} sidecars cannot be read, and are left as they are")
+        warn(f"{counted(len(failed), 'sidecar')} cannot be read, and did not change:")
         for name, reason in failed[:LISTED]:
             say(f"  {name}: {reason}")
 

@@ -158,6 +158,6 @@ class _Notebook:
         self._handle.update(self._html(""))
 
 
-def counted(images: int) -> str:
-    """Return the number of images in words: 1 image, 2 images."""
-    return f"{images:,} image{'' if images == 1 else 's'}"
+def counted(number: int, what: str = "image") -> str:
+    """Return a number of things in words: 1 image, 2 images."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

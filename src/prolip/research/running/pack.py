@@ -70,8 +70,8 @@ _LICENCES = {
     "imagenet_r": "MIT",
 }
 _NOTE = (
-    "Features of images that belong to others. The licences are what the pages of the datasets say of the "
-    "images; read them before you share a pack. The weights of the encoder have a licence of their own."
+    "Features of images that belong to others. The licences are those of the images as far as we know them: "
+    "read the pages of the datasets before you share a pack. The encoder has a licence of its own."
 )
 
 
