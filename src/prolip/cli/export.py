@@ -139,9 +139,9 @@ def embed(
     from prolip.features.images import NoImageLeft
     from prolip.io.writing import check_place
 
-    number, slash, shards = shard.partition("/")
-    if not (slash and number.isdecimal() and shards.isdecimal()):
-        raise UsageError(f"--shard takes I/N, like 2/8, got {shard!r}")
+    number, _, shards = shard.partition("/")
+    if not (number.isdecimal() and shards.isdecimal() and 1 <= int(number) <= int(shards)):
+        raise UsageError(f"--shard takes I/N with I from 1 to N, like 2/8, got {shard!r}")
     check_place(out)
     listed = list_images(list(source), **images.tables())
     paths = [path for path in listed if isinstance(path, Path)]
@@ -155,7 +155,7 @@ def embed(
         from prolip.features.ray_extract import extract_on_ray
 
         own, features = (
-            paths[int(number) - 1 :: max(1, int(shards))],
+            paths[int(number) - 1 :: int(shards)],
             FeatureStore(out, f"features-{number}-of-{shards}"),
         )
         with bar("encoding on Ray") as progress:
