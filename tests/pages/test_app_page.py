@@ -451,7 +451,7 @@ def test_a_click_enlarges_an_image(page):
     large = image.bounding_box()
     assert small["width"] > 500
     assert large["width"] > 1.4 * small["width"]
-    assert image.evaluate("one => one.naturalWidth") == 900
+    assert image.evaluate("one => one.decode().then(() => one.naturalWidth)") == 900
     page.get_by_role("button", name="Show the other images").click()
     expect(page.get_by_role("dialog").locator(".tile")).to_have_count(2)
 
