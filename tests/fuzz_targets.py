@@ -692,7 +692,7 @@ def craft(
         digest = hashlib.sha256(payload).hexdigest()
         files[f"{kind}-{digest[:16]}.safetensors"] = digest
         (path / f"{kind}-{digest[:16]}.safetensors").write_bytes(payload)
-    config = {"format": 2, **config, "files": files}
+    config = {"format": 3, **config, "files": files}
     checksum = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
     (path / "prolip.json").write_text(json.dumps({**config, "checksum": checksum}))
 

@@ -133,6 +133,7 @@ def test_a_link_to_the_page_may_come_from_anywhere_and_calls_may_not(serve):
 def patience(monkeypatch):
     """A server that waits for a moment only."""
     monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.4)
+    monkeypatch.setattr(http_server, "WRITE_SECONDS", 0.4)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.4)
 
 
@@ -351,3 +352,46 @@ def test_edits_do_not_wait_for_images(serve, monkeypatch):
         finally:
             go.set()
         assert {each.result(60)[0] for each in waiting} == {200}
+
+
+def test_a_client_that_does_not_read_its_response_is_closed(serve, patience):
+    page = serve("a-token-for-tests")
+    for number in range(30):
+        page.json("POST", "/api/classes", {"name": f"{number:090d}"})
+    callers = []
+    try:
+        for _ in range(3):
+            caller = socket.socket()
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            caller.connect(("127.0.0.1", page.port))
+            callers.append(caller)
+            host = f"Host: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {page.token}"
+            request = f"GET /api/project HTTP/1.1\r\n{host}\r\n\r\n"
+            caller.setblocking(False)
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:  # until nothing more goes in, and then until it is closed
+                try:
+                    caller.send(request.encode() * 50)
+                except BlockingIOError:
+                    time.sleep(0.02)
+                except ConnectionError:
+                    break
+            else:
+                pytest.fail("the connection stays")
+    finally:
+        for caller in callers:
+            caller.close()
+
+
+def test_idle_connections_take_nothing_from_others(serve, monkeypatch):
+    monkeypatch.setattr(http_server, "MAX_IDLE_CONNECTIONS", 20)
+    page = serve("a-token-for-tests")
+    idle = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(60)]
+    try:
+        for _ in range(3):
+            assert page.raw("GET", "/api/project")[0] == 200
+        assert is_closed(idle[0]), "the oldest goes first"
+        assert not is_closed(idle[-1], within=0.1)
+    finally:
+        for caller in idle:
+            caller.close()

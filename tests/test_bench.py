@@ -42,7 +42,7 @@ from prolip.research.reporting.results import NotRunError, Results
 from prolip.research.reporting.table import render, rich_tables
 from prolip.research.running.encoded_file import DamagedFileError, is_intact, read_encoded
 from prolip.research.running.estimate import Timings, guess_seconds
-from prolip.research.running.pack import Pack, write_pack
+from prolip.research.running.pack import Pack, _inflate, write_pack
 from prolip.research.running.plan import NoDatasetsError, Plan, make_plan, missing_methods
 from prolip.research.running.prepare import encode_datasets, prepare
 from prolip.research.running.result_key import result_key
@@ -267,9 +267,19 @@ def test_a_damaged_pack_is_refused(photos, tmp_path):
         prepare(plan, pack)
     file.write_bytes(content)
     assert prepare(plan, pack)
+    about = json.loads((tmp_path / "pack" / "pack.json").read_text("utf-8"))
+    for other in ({"seeds": 5}, {"views": "x"}, {"datasets": "dtd"}, {"model": 3}, {"datasets": [{}]}):
+        (tmp_path / "pack" / "pack.json").write_text(json.dumps({**about, **other}))
+        with pytest.raises(InputError):
+            Pack.open(tmp_path / "pack")
     (tmp_path / "pack" / "pack.json").write_text('{"kind": "prolip features"}')
     with pytest.raises(InputError):
         Pack.open(tmp_path / "pack")
+
+
+def test_arrays_of_negative_size_do_not_hide_large_ones():
+    with pytest.raises(ValueError, match="negative"):
+        _inflate({}, {"a": ["<f2", [10**15]], "b": ["<f2", [-(10**15)]]}, 1000)
 
 
 def test_lines_that_need_images_do_not_run_from_a_pack(photos):
@@ -501,6 +511,9 @@ def test_what_was_not_timed_is_guessed_in_proportion():
     timings = Timings()
     assert timings.estimate([(large, 2)]) == 2 * guess_seconds(large) > 20 * guess_seconds(small)
     timings.add(small, 6 * guess_seconds(small), count=2)
+    timings.add(
+        Run("prolip", {"of": "an earlier version"}, dataset="dtd", model="RN50"), 1000.0
+    )  # is left out
     assert timings.knows(dataclasses.replace(small, seed=9))
     assert timings.estimate([(small, 1), (large, 1)]) == pytest.approx(
         3 * (guess_seconds(small) + guess_seconds(large))

@@ -541,3 +541,19 @@ def test_a_user_without_a_home_is_asked_for_a_cache_folder(monkeypatch):
     monkeypatch.setattr("pwd.getpwuid", lambda user: {}[user])
     with pytest.raises(UsageError):
         files.cache_dir()
+
+
+def test_on_windows_a_file_state_has_the_time_of_change(tmp_path, monkeypatch):
+    """And not that of creation, which is what `st_ctime` says there."""
+    (tmp_path / "a").write_text("a")
+
+    def answer(handle, kind, times, size):
+        times[3] = 116_444_736_000_000_000 + 7
+        return 1
+
+    system = SimpleNamespace(kernel32=SimpleNamespace(GetFileInformationByHandleEx=answer))
+    monkeypatch.setattr(ctypes, "windll", system, raising=False)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(get_osfhandle=lambda handle: handle))
+    as_system(monkeypatch, files, "win32")
+    found = (tmp_path / "a").stat()
+    assert files.file_state(tmp_path / "a") == (1, found.st_mtime_ns, 700, found.st_ino)

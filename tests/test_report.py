@@ -194,7 +194,9 @@ def test_thumbnails_skip_what_cannot_be_read_and_stop_when_they_fill_a_page(tmp_
     (tmp_path / "broken.png").write_bytes(b"not an image")
     images = [blotch(COLOURS["red"], i) for i in range(300)]
     images[1] = tmp_path / "broken.png"
+    images[0] = images[0].resize((900, 700))
     found = thumbnails.thumbnails(images, [2, 1, 0])
+    assert images[0].size == (900, 700)  # it is the caller's
     assert list(found) == [2, 0]
     payload = base64.b64decode(found[0].removeprefix("data:image/jpeg;base64,"))
     shown = np.asarray(Image.open(io.BytesIO(payload)), np.float32)

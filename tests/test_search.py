@@ -48,6 +48,13 @@ def test_nothing_to_search_for_is_refused(offline, images):
         search(offline, images, words=" ")
 
 
+def test_words_may_be_long_and_are_not_a_file(prolip, photos, tmp_path):
+    assert prolip("search", photos, "red " * 300, "--top", "1")[0] == 0
+    image = next(photos.rglob("*.png"))
+    code, _, err = prolip("search", photos, image)
+    assert (code, "--like" in err) == (2, True)
+
+
 def test_the_command_prints_and_writes_a_page(prolip, photos, tmp_path):
     page = tmp_path / "found.html"
     picture = next((photos / "train" / "blue").iterdir())

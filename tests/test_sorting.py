@@ -1,14 +1,16 @@
 """Images into a folder for each answer, and answers by group of classes."""
 
 import json
+import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prolip.api.groups import Groups, read_groups
-from prolip.api.sorting import Sorting
+from prolip.api.sorting import SameFolderError, Sorting
 from prolip.core import InputError
 from prolip.core.errors import UnknownNameError
 from prolip.io.locks import MARK
@@ -119,6 +121,16 @@ def test_copies_of_one_picture_are_all_moved(prolip, model, photos, tmp_path):
     assert code == 0, err
     assert sorted(sorted_files(tmp_path / "s")) == ["red/x-2.png", "red/x.png"]
     assert not sorted_files(tmp_path / "heap")
+
+
+@pytest.mark.parametrize("options", [("--sort-into", "s"), ("--tag",)])
+def test_an_image_that_is_named_twice_is_placed_once(prolip, model, photos, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(photos / "test", "heap")
+    image = Path("heap", "red", "0.png")
+    code, out, err = prolip("predict", model, image, image, *options, "--json")
+    assert code == 0, err
+    assert sum(json.loads(out)["sorted" if "--tag" not in options else "tagged"].values()) == 1
 
 
 def test_images_in_an_archive_are_not_sorted(prolip, model, photos, tmp_path):
@@ -235,3 +247,16 @@ def test_predict_and_eval_by_group(prolip, model, photos, tmp_path):
     outcome = json.loads(out)["groups"]
     assert dict(zip(outcome["names"], outcome["counts"], strict=True)) == {"warm": 4, "cold": 8}
     assert outcome["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("alias", [linked_class, linked_root])
+def test_two_mounts_of_a_network_disk_are_recognised_as_one_folder(photos, tmp_path, monkeypatch, alias):
+    """Their devices and inodes differ, as do their resolved paths."""
+    alias(photos, tmp_path / "sorted")
+    monkeypatch.setattr(Path, "samefile", lambda self, other: False)
+    monkeypatch.setattr(os.path, "realpath", lambda path, **_: str(Path(path).absolute()))
+    sorting = Sorting(tmp_path / "sorted", ["red", "green", "blue"], "move")
+    images = [(str(path), path) for path in sorted(photos.rglob("test/*/*.png"))]
+    with pytest.raises(SameFolderError) as refused:
+        next(sorting.remember(images))
+    assert (refused.value.source / "red" / "0.png").exists() or refused.value.source.name in sorting.classes

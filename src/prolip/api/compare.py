@@ -88,6 +88,7 @@ def _facts(source: ImageSource, model: str | Encoder | None) -> ModelFacts:
 
 _MEASURE = """
 import sys
+del sys.path[0]  # the working folder, whose files are not of this program
 import numpy as np
 from prolip.encoders import load
 from prolip.io.environment import peak_memory
@@ -103,5 +104,9 @@ def _memory(model: str, device: str) -> int | None:
 
     In this process it would depend on the models that were loaded before.
     """
-    run = subprocess.run([sys.executable, "-c", _MEASURE, model, device], capture_output=True, text=True)
-    return int(run.stdout) if run.stdout.strip().isdecimal() else None
+    command = [sys.executable, "-c", _MEASURE, model, device]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=300).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return int(printed) if printed.isdecimal() else None

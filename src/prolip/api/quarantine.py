@@ -152,7 +152,8 @@ def _read(folder: Path, root: Path | None = None) -> Quarantine:
 def _check_below(path: str, folder: Path) -> None:
     """Refuse a path that leads out of a folder, by itself or through a link."""
     pure = PurePath(path)
-    if pure.anchor or ".." in pure.parts or not pure.parts or not lies_in((folder / path).parent, folder):
+    strange = "\0" in path or pure.anchor or ".." in pure.parts or not pure.parts
+    if strange or not lies_in((folder / path).parent, folder):
         raise InputError(f"{LIST} is damaged or malicious: {path!r} is not below {folder}")
 
 

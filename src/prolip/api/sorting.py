@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,19 @@ from typing import Any
 from prolip.core import UsageError
 from prolip.io.files import lies_in
 from prolip.io.placing import PlaceMode, folder_names, place
+from prolip.io.writing import WriteError, temporary
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
+
+
+class SameFolderError(UsageError):
+    """Images would be moved from `source` to `target`, which are one folder under two paths."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        super().__init__(
+            f"{source} and {target} are one folder, or one is in the other: nothing was moved, name another"
+        )
+        self.source, self.target = source, target
 
 
 @dataclass(frozen=True)
@@ -41,18 +53,12 @@ class Sorting:
     def remember(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Yield the (name, path) pairs that are not in `root`, where an earlier run put them.
 
-        Before images are moved, all paths are checked: one in the folder of a class is an error.
+        Before images are moved, all paths are checked: a SameFolderError if one is in a target folder.
         """
         found = self._outside(images)
         if self.how == "move":
             found = iter(list(found))
-            names = (NONE_OF_THESE, UNSURE, *self._folders.values())
-            targets = [folder for folder in map(self.root.joinpath, names) if folder.is_dir()]
-            for source in {path.parent for path in self.paths.values()}:
-                if target := next((each for each in targets if lies_in(source, each)), None):
-                    raise UsageError(
-                        f"{source} and {target} are the same folder: nothing was moved, name another"
-                    )
+            self._check_folders({path.parent for path in self.paths.values()})
         yield from found
 
     def _outside(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -66,6 +72,27 @@ class Sorting:
             if not sorted_before[path.parent]:
                 self.paths[name] = path
                 yield name, image
+
+    def _check_folders(self, sources: set[Path]) -> None:
+        """Refuse to move files within one folder.
+
+        A folder can have two paths: by links, mounts, or a file system that ignores case. Device and inode do
+        not reveal all of these, such as two mounts of one network disk. But a new file that appears in both
+        shows that they are one.
+        """
+        names = (NONE_OF_THESE, UNSURE, *self._folders.values())
+        with ExitStack() as stack:
+            try:
+                targets = [
+                    folder for folder in (self.root, *map(self.root.joinpath, names)) if folder.is_dir()
+                ]
+                probes = {stack.enter_context(temporary(folder)).name: folder for folder in targets}
+            except OSError as error:
+                raise WriteError(self.root, error) from error
+            for source in {place for each in sources for place in (each, *each.resolve().parents)}:
+                for probe, folder in probes.items():
+                    if (source / probe).exists():
+                        raise SameFolderError(source, folder)
 
     def place_all(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Put each image into its folder, then yield its prediction; see `io.placing.place`."""

@@ -49,7 +49,7 @@ from prolip.encoders import Encoder
 from prolip.encoders.precomputed import PrecomputedEmbeddings, read_embeddings
 from prolip.features import Extraction, FeatureStore, LazyImages, extract
 from prolip.io.files import cache_dir, readable
-from prolip.io.progress import Progress
+from prolip.io.progress import Progress, counted
 
 
 class NeedsLabelsError(UsageError):
@@ -167,7 +167,7 @@ class ImageSource:
         fresh = new_images(found.hashes, y, labelled.classes, {})
         if copies := len(y) - len(fresh):
             warnings.warn(
-                f"copies of other images that are ignored: {copies}", DuplicateWarning, stacklevel=4
+                f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4
             )
         y, images = [y[i] for i in fresh], labelled.openable(chosen[found.kept[i]] for i in fresh)
         if images is not None and (empty := sorted(set(range(len(names))) - set(y))):
@@ -256,7 +256,7 @@ def new_images(
     if conflicts:
         first, second = (classes[label] for label in conflicts[0])
         warnings.warn(
-            f"images in two classes, which count for the first: {len(conflicts)}, such as one in {first!r} "
+            f"in two classes, and counted for the first: {counted(len(conflicts))}, such as one in {first!r} "
             f"and {second!r}",
             DuplicateWarning,
             stacklevel=5,

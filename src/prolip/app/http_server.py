@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import html
 import logging
 import os
@@ -21,25 +22,34 @@ from prolip.core import ProlipError
 
 SHUTDOWN_SECONDS = 5  # in which responses under way may be completed
 IDLE_SECONDS = 30.0  # in which a connection must send the headers of its next request
+WRITE_SECONDS = 60.0  # in which a client must read a megabyte of its response
+MAX_IDLE_CONNECTIONS = 256  # the oldest one is closed when there are more
 HEADER_LIMIT = 1 << 18  # bytes; browsers send the cookies of every program on this machine
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn's that is closed if the headers of its next request do not arrive in time.
+    """A connection of uvicorn's that is closed while it only occupies resources.
 
-    uvicorn itself stops waiting for that with the first byte. Bodies that stall are the guard's (`guard.py`).
+    It is idle before its first request, between two requests, and while the headers of a request are
+    incomplete. Idle connections are closed after a while, and the oldest at once if there are too many. So
+    are connections whose client does not read its response. Bodies that stall are the guard's (`guard.py`).
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _write_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
+        """Accept the connection; the oldest idle one is closed if there are too many."""
         super().connection_made(transport)
         self._await_request()
+        idle = [each for each in self.connections if isinstance(each, Connection) and each.is_idle]
+        if len(idle) > MAX_IDLE_CONNECTIONS:
+            min(idle, key=lambda each: each.closes_at).close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the deadline."""
+        """Cancel all deadlines."""
         self._cancel_deadline()
+        self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,17 +64,48 @@ class Connection(H11Protocol):
         if not (self._is_responding or self.transport.is_closing()):
             self._await_request()
 
+    def pause_writing(self) -> None:
+        """Wait for the client to read its response, for a while."""
+        super().pause_writing()
+        self._write_deadline = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Continue with a response."""
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
+        super().resume_writing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is closed unless a request arrives."""
+        return self._deadline is not None
+
+    @property
+    def closes_at(self) -> float:
+        """When it is closed, in seconds of the event loop's clock."""
+        return self._deadline.when() if self._deadline is not None else float("inf")
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        self._cancel_deadline()
+        if self.transport.get_write_buffer_size():  # of a response that nobody reads
+            self.transport.abort()
+        else:
+            self.transport.close()
+
     @property
     def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _await_request(self) -> None:
         self._cancel_deadline()
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self.transport.abort)
+        self._deadline = self.loop.call_later(IDLE_SECONDS, self.close)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+            self._deadline = None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -80,9 +121,9 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         bound.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise ProlipError(
-            f"cannot listen at {host}, port {port}: {reason}; choose another port, such as {port + 1}"
-        ) from error
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        advice = f"; choose another port, such as {port + 1}" if taken and port < 65535 else ""
+        raise ProlipError(f"cannot listen at {host}, port {port}: {reason}{advice}") from error
     return bound
 
 

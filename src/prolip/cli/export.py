@@ -85,7 +85,8 @@ def export(
         if not sys.stdin.isatty() or OUTPUT.get().json:
             raise
         question = f"download the original weights, {error.original}, hundreds of MB?"
-        click.confirm(question, abort=True, err=True)
+        if not click.confirm(question, err=True):
+            raise
         written = write(error.original)
     _print_files(out, written)
 

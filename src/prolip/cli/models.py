@@ -92,7 +92,8 @@ def ensure_downloaded(name: str, yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty() or OUTPUT.get().json:
             raise DownloadRequiredError(name, source)
-        click.confirm(f"{name}: download {size} from {source.repository}{licence}?", abort=True, err=True)
+        if not click.confirm(f"{name}: download {size} from {source.repository}{licence}?", err=True):
+            raise DownloadRequiredError(name, source)
     elif source.known and not source.known.free:
         say(f"{name}: licence: {source.licence}")
     with bar(f"downloading {name}", "bytes") as progress:

@@ -131,6 +131,8 @@ def predict(
     if out is not None:
         _write(run, named, total, out)
         return
+    if run.placement is not None:
+        named = _remaining(named, set())
     with bar("encoding") as progress:
         shown = list(run.predict(named, total, progress))
     _report(run, len(shown))

@@ -44,10 +44,11 @@ def report(
     from prolip.api.evaluate import figures, predict_held_out, predict_labelled
     from prolip.api.support import ImageSource
     from prolip.core import UsageError
+    from prolip.io.reading import read_bytes
 
     if out is None:
         out = Path("report.html")
-        if out.exists() and "Made by prolip" not in out.read_text("utf-8", "replace"):
+        if out.exists() and b"Made by prolip" not in read_bytes(out):
             raise UsageError(f"{out} is not a page of this program: name another file with -o")
     clf = saved.load(images)
     model = clf.model_

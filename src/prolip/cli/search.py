@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,8 @@ def search(
 
     if words is None and like is None:
         raise UsageError("name what to search for: words, or --like an image")
-    if words is not None and Path(words).is_file():
-        raise UsageError(f"{words} is a file: write --like {words} for images like it")
+    if words is not None and os.path.isfile(words):  # noqa: PTH113 - which takes words of any length
+        raise UsageError(f"{words} is a file: write --like {shlex.quote(words)} for images like it")
     encoder, fitted = _open(model, yes, images)
     listed = list_images(source, **images.tables())
     settings = images.settings()

@@ -72,7 +72,7 @@ def read_images(
     if len(images.classes) < min_classes:
         raise InputError(
             f"only {len(images.classes)} class in {images.root} ({images.classes[0]!r}): "
-            f"at least {min_classes} are needed, so add images of another"
+            f"at least {min_classes} are needed, so add a folder of images of another class"
         )
     class_names(images.classes)  # rejects names that would give the same prompt
     return images

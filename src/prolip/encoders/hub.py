@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from prolip.core.errors import ModelError, ProlipError, first_line
 
 _TIMEOUT_SECONDS = 5
+_CACHE_ONLY = threading.Lock()  # what it sets belongs to the whole process
 
 
 @contextmanager
@@ -46,11 +48,12 @@ def cache_only() -> Iterator[None]:
     """Load models from the hub's cache alone: what is not there is an error, and nothing is requested."""
     import huggingface_hub.constants as hub
 
-    was_offline, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        hub.HF_HUB_OFFLINE = was_offline
+    with _CACHE_ONLY:
+        was_offline, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
+        try:
+            yield
+        finally:
+            hub.HF_HUB_OFFLINE = was_offline
 
 
 def _hub_failure() -> Exception | None:

@@ -25,7 +25,7 @@ import numpy as np
 from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
-from prolip.io.locks import TIMEOUT, lock_file, locked
+from prolip.io.locks import TIMEOUT, LockedError, lock_file, locked
 from prolip.io.reading import Unreadable, read_json
 from prolip.io.writing import write_json
 
@@ -134,7 +134,7 @@ class Source:
     @property
     def megabytes(self) -> int | None:
         """Size of the download, where it is known."""
-        return self.known.megabytes if self.known else None
+        return self.known.megabytes if self.known and self.precision == self.known.precision else None
 
     @property
     def licence(self) -> str | None:
@@ -212,19 +212,21 @@ def download(name: str, source: Source, progress: Progress | None = None) -> Non
             stated = getattr(about.get(listing[file]), "lfs", None)
             digest = stated.sha256 if stated else None
             check = partial(_check, file=there, source=source, stated=digest)
+            report = _reporting(progress, done, total)
             blob = _cache(repository) / "blobs" / digest if digest else None
             if blob and not isinstance(try_to_load_from_cache(repository, there, revision=revision), str):
                 url = hf_hub_url(repository, there, revision=revision, endpoint=endpoint)
-                report = _reporting(progress, done, total)
                 _retry(partial(_get_blob, url, blob, sizes[file], check, **report))
-            get = partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint)
+            get = partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint, **report)
             path = Path(_retry(get))
             check(path)
-            if blob and not path.is_symlink():  # where links are not supported, it is a copy
+            if blob and path.resolve() != blob.resolve():  # links are not supported: it is a copy
                 blob.unlink(missing_ok=True)
             done += sizes[file]
             if progress is not None:
                 progress(done, total)
+    except LockedError as error:
+        raise ModelError(f"{name} is being downloaded by another process: wait until it is here") from error
     except ProlipError:
         raise
     except Exception as error:  # of the network, in the words of several libraries
@@ -412,7 +414,8 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
         """A bar that is not drawn: that is up to the caller of `download`."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "file": io.StringIO()})
+            options.pop("name", None)  # of the hub's own bars
+            super().__init__(*args, **{**options, "file": io.StringIO(), "disable": False})
 
         def update(self, n: float | None = 1) -> bool | None:
             """Report the bytes of this file and of those before it."""

@@ -108,7 +108,10 @@ def _renamed(
     if len(found) != (weight is not None) or "logit_scale" not in model.state_dict():
         raise ModelError(f"{folder} belongs to {config['base_model']}: this model has another projection")
     if "head.bias" in changes:
-        found |= {f"{name.removesuffix('weight')}bias": changes["head.bias"] for name in found}
+        bias = {f"{name.removesuffix('weight')}bias": changes["head.bias"] for name in found}
+        if not bias or set(bias) - set(model.state_dict()):
+            raise ModelError(f"{folder} changes a bias that this model does not have")
+        found |= bias
     shape = tuple(model.state_dict()["logit_scale"].shape)
     return {**found, "logit_scale": np.full(shape, np.log(changes["scale"].item()), np.float32)}
 

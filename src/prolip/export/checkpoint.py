@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
-from prolip.core.errors import ModelError, UsageError
+from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import cache_only, loading
@@ -50,11 +50,12 @@ class Checkpoint:
 class OriginalRequiredError(ModelError):
     """The weights that ONNX graphs were made of are not on this machine, and nobody said to download them."""
 
-    def __init__(self, name: str, original: str) -> None:
+    def __init__(self, name: str, original: str, reason: str) -> None:
         self.name, self.original = name, original
         super().__init__(
-            f"a checkpoint of {name} needs the original weights, {original}, which are not on this machine: "
-            f'pass weights="{original}" to download them (hundreds of MB), or weights="hf:FOLDER" for a copy'
+            f"a checkpoint of {name} needs the original weights, {original}, which cannot be loaded without "
+            f'a download ({reason}): pass weights="{original}" to download them (hundreds of MB), or '
+            'weights="hf:FOLDER" for a copy'
         )
 
 
@@ -102,7 +103,7 @@ def load_original(encoder: Encoder, weights: str | None = None) -> Encoder:
     except ModelError as error:
         if weights:
             raise
-        raise OriginalRequiredError(encoder.name, name) from error
+        raise OriginalRequiredError(encoder.name, name, first_line(error)) from error
     tolerance = {"fp32": 1e-6, "fp16": 2e-3}[encoder.precision]
     for ours, theirs in ((encoder.head, original.head), (encoder.text_head, original.text_head)):
         if ours.weight.shape != theirs.weight.shape or not np.allclose(

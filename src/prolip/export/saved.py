@@ -36,7 +36,7 @@ from prolip.io.writing import (
     write_files,
 )
 
-FORMAT = 2
+FORMAT = 3
 CONFIG, CARD = "prolip.json", "README.md"
 _DATA = re.compile(r"(prolip|support)-([0-9a-f]{16})\.safetensors")
 

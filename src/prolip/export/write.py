@@ -127,8 +127,9 @@ def convert_model(source: Encoder, path: Path, library: str, *, force: bool = Fa
     """Write an unchanged model of one library as a folder of the other."""
     check_name("library", library, LIBRARIES)
     check_empty(path, force)
-    unchanged = Folded(source.head, source.text_head, source.scale)
-    write = _checkpoint_writer(source, load_original(source), library, unchanged, {})
+    if source.library is None:
+        raise UsageError(f"{source.name} is not a model of transformers or open_clip: it cannot be converted")
+    write = _checkpoint_writer(source, source, library, None, {})
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -175,18 +176,23 @@ def check_empty(path: Path, force: bool) -> None:
 
 
 def _checkpoint_writer(
-    encoder: Encoder, original: Encoder, library: str, folded: Folded, config: dict[str, Any]
+    encoder: Encoder, original: Encoder, library: str, folded: Folded | None, config: dict[str, Any]
 ) -> Callable[[Path], None]:
     """Return a writer of a checkpoint, which loads it again and compares its embeddings.
 
-    `original` is the encoder itself, or the model of a library that its graphs were made of.
+    `original` is the encoder itself, or the model of a library that its graphs were made of. Without `folded`
+    the model is unchanged.
     """
     from prolip.export.checkpoint import checkpoint_of, load_checkpoint, write_checkpoint
     from prolip.export.convert import convert, with_preprocess
 
-    head = original.head if folded.head is encoder.head else folded.head
-    text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
-    changes = original.folded(head, text_head, folded.scale)
+    changes = None
+    if folded is None:
+        folded = Folded(encoder.head, encoder.text_head, encoder.scale)
+    else:
+        head = original.head if folded.head is encoder.head else folded.head
+        text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
+        changes = original.folded(head, text_head, folded.scale)
     checkpoint = convert(with_preprocess(checkpoint_of(original, changes), encoder.preprocess), library)
     size = encoder.preprocess.size
     pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)

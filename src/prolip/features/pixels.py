@@ -55,7 +55,8 @@ def to_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
 
 
 def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
-    """Shrink an image in place to this longer side, and encode it without metadata."""
+    """Return an image as a JPEG file of at most this longer side, without metadata."""
+    image = image.copy()  # it may be the caller's
     image.thumbnail((side, side))
     payload = io.BytesIO()
     image.save(payload, "JPEG", quality=quality, comment="")  # by default that of the original

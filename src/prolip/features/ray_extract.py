@@ -66,7 +66,8 @@ def extract_on_ray(
                 for slot, view in enumerate(views):
                     space.add(result.hashes, [view] * len(result.hashes), result.features[slot])
                 kept = [batch[i] for i in result.kept]
-                store.remember([(n, states[n], key) for n, key in zip(kept, result.hashes, strict=True)])
+                found = zip(kept, result.hashes, strict=True)
+                store.remember([(name, states[name], key) for name, key in found if states[name]])
                 encoded += len(kept)
             bad += failed
             if failed and not skip_bad:

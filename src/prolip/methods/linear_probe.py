@@ -43,7 +43,8 @@ class LinearProbe(Method):
     Parameters
     ----------
     C
-        Inverse strength of the penalty: "auto" (searched), "grid" (by the authors' search), or a number.
+        Inverse strength of the penalty: "auto" (searched), "grid" (searched as CoOp's and LP++'s
+        programs do), or a number.
     features
         "embedding", or "pre" for what comes before the projection.
     seed

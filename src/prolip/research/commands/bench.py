@@ -236,7 +236,7 @@ def show_table(name: str, style: str, against: str | None, no_published: bool, r
 @experiment
 @style_option
 @against_option
-@option("--with", "other", type=PATH, help="Compare the runs with those of another file of results instead.")
+@option("--with", "other", type=PATH, help="Compare with the same runs in another file of results.")
 @results_file
 def compare_lines(name: str, style: str, against: str | None, other: Path | None, results: Path) -> None:
     """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test.
@@ -244,8 +244,11 @@ def compare_lines(name: str, style: str, against: str | None, other: Path | None
     $ prolip bench compare validation_free --against prolip
     $ prolip bench compare validation_free --with old/results.sqlite
     """
+    from prolip.core.errors import UsageError
     from prolip.research.reporting.build_table import compare, compare_files
 
+    if against and other:
+        raise UsageError("--against compares lines, --with compares files: give one of them")
     found = _results(name, results, against)
     _print_table(compare_files(found, _results(name, other)) if other else compare(found), style)
 

@@ -334,9 +334,10 @@ def compare_files(results: Results, other: Results) -> Table:
     theirs = {(one.run.line, one.run.model, one.run.to_json()): scores(one) for one, _ in other.done}
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for one, _ in results.done:
-        there = theirs.get((one.run.line, one.run.model, one.run.to_json()), {})
-        both = [(100 * score, 100 * there[name]) for name, score in scores(one).items() if name in there]
-        pairs[one.run.model, one.run.line] += both
+        there, here = theirs.get((one.run.line, one.run.model, one.run.to_json()), {}), scores(one)
+        if shared := [name for name in here if name in there]:  # a run may have several test sets
+            a, b = (100 * statistics.fmean(each[name] for name in shared) for each in (here, there))
+            pairs[one.run.model, one.run.line].append((a, b))
     rows = []
     for model in results.plan.models:
         for line in results.lines:
@@ -351,7 +352,10 @@ def compare_files(results: Results, other: Results) -> Table:
         raise UsageError(f"the two files share no finished run of {results.experiment.name}")
     columns = {"here": 2, "there": 2, "difference": 2, "largest": 2, "runs": 0}
     title = f"{results.experiment.title} ({results.experiment.where}): two files"
-    note = "difference of the same runs, ± half its 95 % interval (Student's t over runs); its largest size"
+    note = (
+        "mean difference of the same runs, ± half of its 95 % confidence interval (Student's t over runs), "
+        "and the largest difference of a run"
+    )
     return Table(title, tuple(columns), tuple(rows), (note,), digits=tuple(columns.values()))
 
 

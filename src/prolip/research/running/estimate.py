@@ -13,7 +13,7 @@ from prolip.research.datasets import DATASETS
 from prolip.research.protocols.run import Run
 from prolip.research.running.result_key import runs_a_tower
 
-_RATE = 7e10  # products and sums a second, of one core
+_RATE = 7e10  # floating-point operations per second of one core
 _EXACT_SECONDS = 6e-4  # of an exact fit, for each row of features
 _TOWER_SECONDS = 300.0  # of a run through a tower: an order of magnitude
 _EPOCHS = 300  # where a method has no option for them
@@ -58,13 +58,16 @@ class Timings:
 
     _counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _guessed: float = 0.0
+    _timed: float = 0.0  # seconds of runs that can be guessed
+    _guessed: float = 0.0  # what was guessed for them
 
     def add(self, run: Run, seconds: float, count: int = 1) -> None:
         """Add runs of one kind, and the seconds that they took together."""
         self._counts[kind(run)] += count
         self._seconds[kind(run)] += seconds
-        self._guessed += guess_seconds(run) * count
+        if guess := guess_seconds(run):
+            self._timed += seconds
+            self._guessed += guess * count
 
     def knows(self, run: Run) -> bool:
         """Return whether a run of the same kind was timed."""
@@ -72,7 +75,7 @@ class Timings:
 
     def estimate(self, runs: Iterable[tuple[Run, int]]) -> float:
         """Estimate the seconds of numbers of runs."""
-        factor = sum(self._seconds.values()) / self._guessed if self._guessed else 1.0
+        factor = self._timed / self._guessed if self._guessed else 1.0
         return sum(
             count * (self._seconds[kind(run)] / self._counts[kind(run)])
             if self.knows(run)

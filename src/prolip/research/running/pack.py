@@ -100,7 +100,15 @@ class Pack:
             found: dict[str, Any] = {
                 name: stored[name] for name in cls.__dataclass_fields__ if name != "folder"
             }
-            return cls(folder, **lists_to_tuples(found))
+            pack = cls(folder, **lists_to_tuples(found))
+            listed = ("shots", "seeds", "templates", "datasets")
+            if not all(isinstance(getattr(pack, name), tuple) for name in listed):
+                raise TypeError(f"one of {', '.join(listed)} is not a list")
+            numbers = [pack.views, *pack.seeds, *(shots for shots in pack.shots if shots is not None)]
+            words = [pack.model, pack.encoder, pack.validation, *pack.templates, *pack.datasets]
+            if not all(type(each) is int for each in numbers) or not all(type(each) is str for each in words):
+                raise TypeError("a number or a name is of another type")
+            return pack
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"{folder / 'pack.json'} does not describe a pack of features: {error}"
@@ -205,9 +213,8 @@ def _deflate(tensors: dict[str, Array]) -> dict[str, Array]:
     streams = {}
     for name, values in tensors.items():
         for place, plane in enumerate(values.reshape(-1).view(np.uint8).reshape(-1, values.itemsize).T):
-            deflate = zlib.compressobj(
-                1, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY
-            )  # noise has no repetitions
+            # Noise has no repetitions.
+            deflate = zlib.compressobj(1, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
             content = deflate.compress(np.ascontiguousarray(plane).data) + deflate.flush()
             streams[f"{name}/{place}"] = np.frombuffer(content, np.uint8)
     return streams
@@ -216,6 +223,8 @@ def _deflate(tensors: dict[str, Array]) -> dict[str, Array]:
 def _inflate(streams: dict[str, Array], arrays: dict[str, Any], limit: int) -> dict[str, Array]:
     """Restore arrays from `_deflate`; all of them together have at most `limit` bytes."""
     kinds = {name: (np.dtype(kind), tuple(shape)) for name, (kind, shape) in arrays.items()}
+    if any(length < 0 for _, shape in kinds.values() for length in shape):
+        raise ValueError("a length is negative")
     if sum(kind.itemsize * math.prod(shape) for kind, shape in kinds.values()) > limit:
         raise ValueError("the arrays are larger than their streams can be")
     tensors = {}

@@ -91,7 +91,8 @@ class CoOp(PromptTuning):
     position
         The position of the class name among the words: "end", "middle" or "front".
     program
-        Whose training: "coop", or that of LP++'s authors, "lp++".
+        The training recipe: "coop", or "lp++", that of LP++'s authors (SGD without momentum and weight decay,
+        and 200 epochs unless `epochs` is given).
     """
 
     contexts: int | None = None
@@ -106,6 +107,7 @@ class CoOp(PromptTuning):
     needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_name("position", self.position, POSITIONS)
         check_name("program", self.program, ("coop", "lp++"))
         if self.contexts is not None and self.contexts < 1:
@@ -116,7 +118,7 @@ class CoOp(PromptTuning):
         fields = super().schedule(task)
         if self.program == "lp++":
             fields |= {"momentum": 0.0, "weight_decay": 0.0, "schedule": "waves", "drop_last": False}
-            fields["epochs"] = self.epochs or 200
+            fields["epochs"] = 200 if self.epochs is None else self.epochs
         return fields
 
     def solve(self, task: Task, context: FitContext) -> Fitted:

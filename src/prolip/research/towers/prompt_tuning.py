@@ -22,6 +22,7 @@ from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
+from prolip.methods.base import OptionError
 from prolip.methods.registry import register
 from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
 
@@ -43,8 +44,8 @@ class PromptTuning(TowerMethod):
     lr, batch_size, weight_decay
         Learning rate, batch size and weight decay of SGD.
     view_area
-        None: train on the cached views of the images. A number: on a new random crop of each image in each
-        epoch, that shows at least this share of it; the authors' programs have 0.08.
+        None: train on the views that were encoded already. A number in (0, 1]: train on a new random crop of
+        each image in each epoch, with at least this share of its area; the authors' programs have 0.08.
     epochs
         None: by the number of shots, as CoOp's authors do.
     recompute
@@ -66,6 +67,10 @@ class PromptTuning(TowerMethod):
     checkpoint: str | None = None
 
     open_class: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.view_area is not None and not 0 < self.view_area <= 1:
+            raise OptionError("view_area", "None or a number in (0, 1]", self.view_area)
 
     def schedule(self, task: Task) -> dict[str, Any]:
         """Return a warm-up, and the number of epochs that CoOp's authors use for so many shots."""

@@ -23,7 +23,7 @@ from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
 from prolip.io.files import sha256_tensors
 from prolip.io.onnx_graph import Graph
-from prolip.methods.base import FitContext, Method, Progress, Shape
+from prolip.methods.base import FitContext, Method, OptionError, Progress, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -137,7 +137,8 @@ class TowerMethod(Method):
         from prolip.research.towers.training import without_dropout
 
         assert task.encoder is not None
-        assert self.view_area is not None
+        if self.view_area is None:
+            raise OptionError("view_area", "a number in (0, 1] where the image tower is trained", None)
         device, validation = task.encoder.device, context.validation
         labels = to_torch(task.y, device)
         preprocess = dataclasses.replace(task.encoder.preprocess, view_area=self.view_area)

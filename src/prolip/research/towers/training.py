@@ -49,8 +49,9 @@ class TrainingRecipe:
     weight_decay: float = 0.0
     eps: float = 1e-8
     floor: float = 0.0  # minimum learning rate
-    # How the rate falls: "epochs", once an epoch; "steps", at each step; "waves", at each step too, but over
-    # as many steps as there are epochs, and then up and down again (see `solvers.adam.Steps`).
+    # Cosine of the learning rate: "epochs", updated once an epoch; "steps", at each step; "waves", at each
+    # step, with a period that counts steps where it should count epochs, so that it rises and falls again, as
+    # in some authors' programs (see `solvers.adam.Steps`).
     schedule: str = "epochs"
     drop_last: bool = True  # whether a last batch that is not full is skipped, as Dassl does
     warm_up: int = 0  # epochs (or steps) at 1e-5 before that, if there are more of them than these
