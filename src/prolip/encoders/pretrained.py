@@ -376,17 +376,17 @@ def _get_blob(url: str, blob: Path, size: int, check: Callable[[Path], None], **
         if blob.exists():
             return
         with part.open("ab") as stream:
+            get = partial(http_get, url, stream, headers=build_hf_headers(), expected_size=size, **options)
             if stream.tell() > size:
-                stream.seek(0)
-                stream.truncate()
-            http_get(
-                url,
-                stream,
-                resume_size=stream.tell(),
-                headers=build_hf_headers(),
-                expected_size=size,
-                **options,
-            )
+                stream.truncate(stream.seek(0))
+            try:
+                get(resume_size=stream.tell())
+            except OSError:
+                if stream.tell() <= size:
+                    raise
+                # The server sent the whole file, which earlier versions of the hub's library append.
+                stream.truncate(stream.seek(0))
+                get()
         check(part)
         part.replace(blob)
 
