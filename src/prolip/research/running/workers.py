@@ -105,7 +105,7 @@ class ThisProcess:
         self._device = device
 
     def submit(self, job: Job) -> Future[RunOutcome]:
-        """Execute a job."""
+        """Run a job to its end, and return its outcome as a finished future."""
         future: Future[RunOutcome] = Future()
         future.set_result(execute_job(job.run.to_json(), job.files, self._device))
         return future
