@@ -82,13 +82,9 @@ def export(
         writers.append(lambda folder: write_graphs(folder, *whole, only_classifier="onnx" not in to))
     if "web" in to:
         options = web or WebOptions()
-
-        def write_web(folder: Path) -> None:
-            write_page(folder, config["classes"], options)
-            if options.single_file and "onnx" not in to:
-                (folder / "classifier.onnx").unlink()
-
-        writers.append(write_web)
+        writers.append(lambda folder: write_page(folder, config["classes"], options))
+        if options.single_file and "onnx" not in to:  # the page has it inside
+            writers.append(lambda folder: (folder / "classifier.onnx").unlink())
     written: list[str] = []
 
     def fill(folder: Path) -> None:
