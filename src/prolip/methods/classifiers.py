@@ -127,7 +127,10 @@ class CacheClassifier(Fitted):
 
 def affinity(f: Array, keys: Array, beta: float) -> Array:
     """exp(-beta (1 - f k')) of every key with every row of f, [n, m]."""
-    return np.exp(beta * (keys.astype(f.dtype, copy=False) @ f.T - 1))
+    near: Array = keys.astype(f.dtype, copy=False) @ f.T
+    near -= 1
+    near *= beta
+    return np.exp(near, out=near)
 
 
 def by_class(near: Array, labels: Array, classes: int) -> Array:

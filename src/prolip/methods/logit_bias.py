@@ -66,8 +66,9 @@ def normalised(v: Array) -> tuple[Array, Callable[[Array], Array]]:
     unit = v / lengths
 
     def pullback(slope: Array) -> Array:
-        along = np.einsum("...d,...d->...", unit, slope)[..., None]
-        gradient: Array = (slope - unit * along) / lengths
+        gradient: Array = unit * np.einsum("...d,...d->...", unit, slope)[..., None]
+        np.subtract(slope, gradient, out=gradient)
+        gradient /= lengths
         return gradient
 
     return unit, pullback

@@ -39,7 +39,13 @@ class LongCache(LogitBias):
         v, y = self.v[rows], self.task.y
         unit, back = normalised(parameters[0])
         near = affinity(v, unit, 1.0)  # [n, m]
-        return by_class(near, y, self.task.classes), lambda slope: [back((near * slope.T[y]) @ v)]
+
+        def pullback(slope: Array) -> list[Array]:
+            slopes = slope.T[y]  # [n, m]
+            slopes *= near
+            return [back(slopes @ v)]
+
+        return by_class(near, y, self.task.classes), pullback
 
     def fitted(self, parameters: Sequence[Array]) -> LongCacheClassifier:
         """The cache beside zero-shot."""
