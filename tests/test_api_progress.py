@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 import types
 from contextlib import redirect_stderr
@@ -49,6 +50,34 @@ def test_a_bar_is_drawn_in_a_terminal_after_a_while(monkeypatch):
     with in_terminal() as terminal:
         run(None)
     assert "encoding images" in terminal.getvalue()
+
+
+def test_a_better_estimate_replaces_the_time_left_of_a_bar():
+    with in_terminal() as terminal, ProgressBars(True) as bars:
+        drawn = bars.bar("running")
+        drawn.note("1 failed", "about 3:21 left")
+        for done in range(1, 10):
+            drawn(done, 10)
+    shown = re.sub(r"\x1b\[[\d;?]*\w", "", terminal.getvalue())  # without colours
+    assert "1 failed about 3:21 left" in shown
+    assert set(re.findall(r"\d+:\d+", shown)) <= {"3:21"}
+
+
+def test_a_bar_starts_again_for_the_next_of_several_things():
+    lines = []
+    with redirect_stderr(io.StringIO()), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "LINE_SECONDS", 0.0)
+        with ProgressBars(True, lines.append) as bars:
+            drawn = bars.bar("encoding")
+            for done in (*range(6), *range(6)):
+                drawn(done, 5)
+    assert len(lines) == 12
+    assert all("-" not in line for line in lines)  # a negative rate
+    with in_terminal() as terminal, ProgressBars(True) as bars:
+        drawn = bars.bar("encoding")
+        for done in (1, 4, 5, 0, 2):
+            drawn(done, 5)
+    assert "2/5" in terminal.getvalue()
 
 
 def test_nothing_is_drawn_where_nobody_looks(capsys):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 Progress = Callable[[int, int], None]  # of (done, total)
-Update = Callable[[int, int, str], None]  # of (done, total, note)
+Update = Callable[[int, int, str, str], None]  # of (done, total, note, time left)
 DELAY = 2.0  # seconds after which a bar is drawn, if nothing else was requested
 NOTEBOOK_SECONDS = 0.2  # between two updates in a notebook
 LINE_SECONDS = 10.0  # between two lines in a log
@@ -58,7 +58,8 @@ class Bar:
     """One line of a display, drawn from the first call that leaves something to do: `bar(done, total)`."""
 
     def __init__(self, bars: ProgressBars, label: str, unit: str = "images") -> None:
-        self._bars, self._label, self._unit, self._note = bars, label, unit, ""
+        self._bars, self._label, self._unit = bars, label, unit
+        self._note = self._left = ""
         self._update: Update | None = None
 
     def __call__(self, done: int, total: int) -> None:
@@ -67,11 +68,11 @@ class Bar:
             if done >= total or total < 2 or not self._bars.due():
                 return
             self._update = self._bars.draw(self._label, self._unit, done)
-        self._update(done, total, self._note)
+        self._update(done, total, self._note, self._left)
 
-    def note(self, text: str) -> None:
-        """Add a remark, from the next call on."""
-        self._note = text
+    def note(self, text: str, left: str = "") -> None:
+        """Add a remark, from the next call on; `left` is the time left, where rates mislead."""
+        self._note, self._left = text, left
 
     def beside(self, label: str, unit: str) -> Bar:
         """Return another line of the same display."""
@@ -94,14 +95,20 @@ def _pace(rate: float, unit: str) -> str:
 
 def _log_line(say: Callable[[str], None], label: str, unit: str, first: int) -> Update:
     began = printed = time.monotonic()
+    before = first
 
-    def update(done: int, total: int, note: str) -> None:
-        nonlocal printed
+    def update(done: int, total: int, note: str, left: str) -> None:
+        nonlocal printed, began, first, before
         now = time.monotonic()
+        if done < before:  # the next of several things of one kind
+            began, first = now, done
+        before = done
         if now - printed >= LINE_SECONDS:
-            printed, rate = now, (done - first) / (now - began)
-            left = f", {datetime.timedelta(seconds=round((total - done) / rate))} left" if rate else ""
-            say(f"{label}: {done:,} of {total:,}, {_pace(rate, unit)}{left}  {note}".rstrip())
+            printed, rate = now, (done - first) / max(now - began, 1e-9)
+            if rate and not left:
+                left = f"{datetime.timedelta(seconds=round((total - done) / rate))} left"
+            shown = ", ".join(filter(None, (f"{done:,} of {total:,}", _pace(rate, unit), left)))
+            say(f"{label}: {shown}  {note}".rstrip())
 
     return update
 
@@ -109,7 +116,23 @@ def _log_line(say: Callable[[str], None], label: str, unit: str, first: int) -> 
 class _Terminal:
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            Task,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.text import Text
+
+        class TimeLeft(TimeRemainingColumn):
+            def render(self, task: Task) -> Text:
+                return (
+                    Text(task.fields["left"], "progress.remaining")
+                    if task.fields["left"]
+                    else super().render(task)
+                )
 
         console = Console(stderr=True, highlight=False, emoji=False)
         self._drawn = Progress(
@@ -117,7 +140,7 @@ class _Terminal:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}", markup=False),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TimeLeft(compact=True, elapsed_when_finished=True),
             console=console,
             transient=console.is_terminal,
         )
@@ -125,12 +148,14 @@ class _Terminal:
         self.stop = self._drawn.stop
 
     def line(self, label: str, unit: str) -> Update:
-        task = self._drawn.add_task(label, rate="")
+        task = self._drawn.add_task(label, rate="", left="")
 
-        def update(done: int, total: int, note: str) -> None:
-            speed = next(each.speed for each in self._drawn.tasks if each.id == task)
-            rate = _pace(speed, unit) if speed else ""
-            self._drawn.update(task, completed=done, total=total, rate=f"{rate}  {note}".rstrip())
+        def update(done: int, total: int, note: str, left: str) -> None:
+            shown = next(each for each in self._drawn.tasks if each.id == task)
+            if done < shown.completed:  # the next of several things of one kind
+                self._drawn.reset(task)
+            rate = _pace(shown.speed, unit) if shown.speed else ""
+            self._drawn.update(task, completed=done, total=total, rate=f"{rate}  {note}".rstrip(), left=left)
 
         return update
 
@@ -145,7 +170,7 @@ class _Notebook:
         self._updated = 0.0
 
     def line(self, label: str, unit: str) -> Update:
-        def update(done: int, total: int, note: str) -> None:
+        def update(done: int, total: int, note: str, left: str) -> None:
             bar = f'<progress value="{done}" max="{total}"></progress>'
             self._lines[label] = f"<div>{html.escape(label)} {bar} {done:,} of {total:,}</div>"
             if time.monotonic() - self._updated > NOTEBOOK_SECONDS:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +13,6 @@ import click
 from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
 from prolip.cli.options import device, features_store
 from prolip.cli.parameters import PATH, PLOT, Group, argument, command, flag, option
-from prolip.io.progress import LINE_SECONDS
 from prolip.research.commands.bench_options import (
     Machine,
     Selection,
@@ -143,10 +140,11 @@ def write_features(
         plan = make_plan(find(name), existing(data), **{**options, "views": options["views"] or 1})
     if len(plan.models) > 1:
         raise UsageError(f"a pack has one encoder: --model {' or '.join(plan.models)}")
-    with _progress("encoding", "images") as encoded:
+    with bar("encoding") as drawn:
 
         def progress(what: str, done: int, total: int) -> None:
-            encoded(done, total, f"encoding {what}: {done} of {total} images", "")
+            drawn.note(what)
+            drawn(done, total)
 
         write_pack(out, plan, encode_datasets(plan, data, device, FeatureStore(store), progress))
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
@@ -162,13 +160,16 @@ def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None
 
     name, results = plan.experiment.name, machine.results
     verb, unit = ("encoding", "images") if isinstance(source, Path) else ("reading", "datasets")
-    with _progress(verb, unit) as encoded, _progress("running", "runs") as ran:
+    with bar(verb, unit) as encoded, bar("running", "runs") as ran:
 
         def encoding(what: str, done: int, total: int) -> None:
-            encoded(done, total, f"{verb} {what}: {done} of {total} {unit}", "")
+            encoded.note(what)
+            encoded(done, total)
 
-        def progress(status: PlanStatus, rate: float, seconds_left: float | None) -> None:
-            ran(status.finished, status.total, *_describe(status, rate, seconds_left))
+        def progress(status: PlanStatus, seconds_left: float | None) -> None:
+            left = "" if seconds_left is None else f"about {_time(seconds_left)} left"
+            ran.note(f"{status.failed} failed" if status.failed else "", left)
+            ran(status.finished, status.total)
 
         status = run_plan(
             plan,
@@ -403,32 +404,6 @@ def _hints(name: str) -> Iterator[None]:
             f"{error}; `prolip datasets ROOT` lists them. Folders of your own images work as well: "
             "--datasets FOLDER ..."
         ) from None
-
-
-@contextmanager
-def _progress(what: str, unit: str) -> Iterator[Callable[[int, int, str, str], None]]:
-    """Show a bar on a terminal; elsewhere print a line every ten seconds."""
-    last = time.monotonic()
-    with bar(what, unit) as drawn:
-
-        def advance(done: int, total: int, line: str, note: str = "") -> None:
-            nonlocal last
-            if sys.stderr.isatty():
-                drawn.note(note)
-                drawn(done, total)
-            elif time.monotonic() - last >= LINE_SECONDS:
-                last = time.monotonic()
-                say(line)
-
-        yield advance
-
-
-def _describe(status: PlanStatus, rate: float, seconds_left: float | None) -> tuple[str, str]:
-    """Return the progress of a run as a line for a log, and as a note beside a bar."""
-    failed = f", {status.failed} failed" if status.failed else ""
-    left = "" if seconds_left is None else f", about {_time(seconds_left)} left"
-    line = f"{status.done} of {status.total} runs done{failed}, {60 * rate:.0f} a minute{left}"
-    return line, f"{failed}{left}".removeprefix(", ")
 
 
 def _time(seconds: float) -> str:

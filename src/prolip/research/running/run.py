@@ -31,8 +31,8 @@ from prolip.research.running.workers import (
 _ALIVE_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
 
-# Gets the status, runs per second, and the seconds left if they can be estimated.
-RunProgress = Callable[[PlanStatus, float, float | None], None]
+# Gets the status, and the seconds left if they can be estimated.
+RunProgress = Callable[[PlanStatus, float | None], None]
 
 
 def run_plan(
@@ -117,8 +117,7 @@ def run_jobs(
             if not running or now - counted > _WAIT_SECONDS:
                 status, counted = results.status(plan), now
                 if progress is not None:
-                    seconds = now - started
-                    progress(status, _rate(status, before, seconds), _seconds_left(status, before, seconds))
+                    progress(status, _seconds_left(status, before, now - started))
             if not running and status.finished == status.total:
                 return status
             if not running:
