@@ -8,11 +8,14 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +33,7 @@ from prolip.methods import registry
 from prolip.research.catalogue import EXPERIMENTS, experiment
 from prolip.research.catalogue.experiment import Experiment, Line
 from prolip.research.catalogue.lines import AUTHORS_GRID
-from prolip.research.catalogue.published import published, published_rows
+from prolip.research.catalogue.published import BACKBONES, published, published_rows
 from prolip.research.datasets import DATASETS, ELEVEN, find_dataset, read_dataset
 from prolip.research.protocols import encoded_dataset
 from prolip.research.protocols.encoded_dataset import NotEncodedError
@@ -152,6 +155,53 @@ def test_unknown_lines_and_datasets_are_named(photos, tmp_path):
         make_plan(SMALL, tmp_path)
 
 
+def test_what_is_named_twice_is_planned_once(photos):
+    given = {"seeds": (1, 2), "shots": (1,), "models": ("offline",)}
+    once = make_plan(SMALL, photos.parent, datasets=("photos",), **given)
+    twice = {name: values * 2 for name, values in given.items()}
+    assert make_plan(SMALL, photos.parent, datasets=("photos", "photos/"), **twice) == once
+
+
+def test_a_path_to_a_dataset_is_refused_with_the_options_for_it(photos):
+    with pytest.raises(UsageError) as error:
+        make_plan(SMALL, photos.parent.parent, datasets=(f"{photos.parent.name}/photos",))
+    assert f'data="{photos.parent}" datasets="photos"' in str(error.value)
+
+
+def test_validation_images_where_there_are_none_are_refused(photos):
+    for name in ("base_to_new", "cross_dataset"):
+        with pytest.raises(UsageError):
+            plan_on(photos, experiment(name), validation="shots")
+    with pytest.raises(UsageError):
+        plan_on(photos, validation="shots", shots=(None,))
+    assert plan_on(photos, experiment("base_to_new"), shots=(None,), lines=("prolip",)).runs
+
+
+def test_all_the_data_of_the_base_classes_can_be_trained_on(photos, tmp_path):
+    plan = plan_on(photos, experiment("base_to_new"), shots=(None,), lines=("prolip",), seeds=(1,), views=1)
+    assert run_plan(plan, photos.parent, tmp_path / "r.sqlite", jobs=0).failed == 0
+
+
+def test_a_corrected_training_label_reaches_the_workers(photos, monkeypatch):
+    """The same images with another label are another file."""
+    plan = plan_on(photos, lines=("prolip",), shots=(None,), seeds=(1,))
+    before = prepare(plan, photos.parent)
+
+    def corrected(name, root):
+        found = read_dataset(name, root)
+        train = found.splits["train"]
+        labels = [1 - train.labels[0], *train.labels[1:]]
+        return dataclasses.replace(
+            found, splits={**found.splits, "train": dataclasses.replace(train, labels=labels)}
+        )
+
+    monkeypatch.setattr("prolip.research.running.prepare.read_dataset", corrected)
+    after = prepare(plan, photos.parent)
+    assert read_encoded(after[0].files[0]).splits["train"].labels[0] == 1
+    assert read_encoded(before[0].files[0]).splits["train"].labels[0] == 0
+    assert after[0].key != before[0].key
+
+
 def test_a_key_depends_on_the_images_of_its_run(photos):
     whole = plan_on(photos)
     place = next(i for i, run in enumerate(whole.runs) if run.method == "prolip" and run.shots == 1)
@@ -226,6 +276,21 @@ def test_a_pack_runs_without_images_and_gives_the_same_table(photos, tmp_path):
     split = opened.read("photos")[0].dataset.splits["train"]
     assert split.x.dtype == np.float16
     assert split.take(split.indices[:2].tolist())[0].dtype == np.float32
+
+
+def test_a_pack_names_what_it_lacks(photos, tmp_path):
+    plan = plan_on(photos, views=1)
+    pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    for other, lacking in (
+        ({"views": 2}, "2 views"),
+        ({"models": ("RN101",)}, 'model="RN101"'),
+        ({"templates": ("a drawing of a {}.",)}, "other templates"),
+        ({"validation": "shots"}, 'validation="shots"'),
+        ({"seeds": (7,)}, "seeds 7"),
+    ):
+        with pytest.raises(InputError) as error:
+            pack.check(make_plan(SMALL, None, **{**pack.selection("small"), **other}))
+        assert lacking in str(error.value)
 
 
 def test_a_pack_lists_its_images_files_and_licences(photos, tmp_path):
@@ -318,6 +383,42 @@ def test_runs_of_a_dead_runner_are_taken_over(tmp_path, monkeypatch):
             assert not store.claim(plan, 1)  # on another machine, with a new time stamp
             monkeypatch.setattr("prolip.research.running.result_store.STALE", -1.0)
             assert store.claim(plan, 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of another process")
+def test_another_users_process_does_not_keep_runs_forever(tmp_path, monkeypatch):
+    """After a restart, the number of a dead runner's process can be that of a system service."""
+
+    def forbidden(pid, signal):
+        raise PermissionError
+
+    with ResultStore(tmp_path / "r.sqlite") as store, ResultStore(tmp_path / "r.sqlite") as gone:
+        plan = store.add_plan(made_up_plan(Run("prolip")), ["a"])
+        assert gone.claim(plan, 1)
+        monkeypatch.setattr("os.kill", forbidden)
+        assert not store.claim(plan, 1)  # its time stamp is new
+        monkeypatch.setattr("prolip.research.running.result_store.STALE", -1.0)
+        assert store.claim(plan, 1)
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "mine.db")) as mine, mine:
+        mine.execute("CREATE TABLE photos (name)")
+    before = (tmp_path / "mine.db").read_bytes()
+    for reading in (False, True):
+        with pytest.raises(ResultStoreError):
+            ResultStore(tmp_path / "mine.db", reading=reading)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.db"]
+    assert (tmp_path / "mine.db").read_bytes() == before
+
+
+def test_results_that_cannot_be_written_can_be_shown(photos, tmp_path, monkeypatch):
+    plan = plan_on(photos, lines=("zero_shot",))
+    run_plan(plan, photos.parent, tmp_path / "r.sqlite", jobs=0)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert Results.read("small", tmp_path / "r.sqlite").done
+    assert dry_run(plan, tmp_path / "r.sqlite", 1).done == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "r.sqlite"]
 
 
 def test_a_result_is_written_once(tmp_path):
@@ -520,6 +621,14 @@ def test_what_was_not_timed_is_guessed_in_proportion():
     )
 
 
+def test_a_guess_goes_by_the_encoder():
+    """Runs in a file of results have no model, only its encoder."""
+    adam = Run("prolip", {"solver": "adam"}, dataset="dtd", shots=16, model="RN50")
+    large, small = (dataclasses.replace(adam, encoder=BACKBONES[name]) for name in ("RN50", "ViT-B/16"))
+    assert guess_seconds(large) > 4 * guess_seconds(small)
+    assert guess_seconds(Run.from_json(large.to_json())) == guess_seconds(large)
+
+
 def test_training_takes_as_long_as_what_is_trained():
     """A cache has a key for each image, TaskRes a row for each class; both have 300 epochs."""
     cache, rows = (
@@ -660,6 +769,7 @@ def test_the_papers_own_setting_is_comparable():
         ({"templates": ("a picture of {}.",)}, "other templates", True),
         ({"incomplete": {"dtd": "1 of 47 classes"}}, "DTD is incomplete (1 of 47 classes)", True),
         ({"seeds": (1, 2)}, "2 of 10 seeds", False),  # zero-shot has none
+        ({"views": 1}, "1 instead of 10 views", False),
     ],
 )
 def test_another_setting_is_not_compared_and_says_why(other, reason, zero_shot):
@@ -671,7 +781,9 @@ def test_another_setting_is_not_compared_and_says_why(other, reason, zero_shot):
     shown = render(table, "markdown")
     assert "*ProLIP, Adam, published [a]* | *64.33*" in shown
     assert f"- [a] not compared: {reason}" in shown
-    assert "64.33" not in render(table, "markdown", with_published=False)
+    for style in ("markdown", "latex", "csv"):
+        assert "64.33" not in render(table, style, with_published=False)
+        assert reason not in render(table, style, with_published=False)
 
 
 def test_a_figure_of_other_shots_is_not_compared():
@@ -681,6 +793,35 @@ def test_a_figure_of_other_shots_is_not_compared():
         options = {"datasets": names, "lines": ("prolip_adam",), "shots": shots, "seeds": SEEDS}
         (row,) = build(made_up(experiment("domain"), lambda run: {"targets": found}, **options)).rows
         assert {cell.why for cell in row.cells if cell.published is not None} == {why}
+
+
+def test_a_transfer_from_another_dataset_is_not_compared():
+    chosen = experiment("cross_dataset")
+    for names in (("caltech101", "dtd"), ("dtd", "imagenet", *(x for x in chosen.targets if x != "dtd"))):
+        found = dict.fromkeys(names, 0.5)
+        options = {"datasets": names, "lines": ("zero_shot", "prolip_adam"), "shots": (4,), "seeds": SEEDS}
+        table = build(made_up(chosen, lambda run, found=found: {"targets": found}, **options))
+        zero, adam = table.rows
+        why = f"trained on {DATASETS[names[0]].title} instead of ImageNet"
+        assert all(why in cell.why for cell in adam.cells if cell.published is not None)
+        assert not any(why in cell.why for cell in zero.cells)  # it is not trained
+
+
+def test_figures_without_columns_of_shots_say_their_shots():
+    for entry in EXPERIMENTS.values():
+        if entry.layout in ("targets", "base_to_new") and entry.published:
+            assert published(entry.published).shots == entry.shots[0], entry.name
+
+
+def test_the_note_has_the_validation_of_the_runs_and_only_the_papers_views():
+    table = build(made_up(experiment("variants"), lambda run: {"accuracy": 0.5}, seeds=(1,)))
+    assert "validation shots" in table.notes[0]
+    assert "10 of the paper's 300 views" in table.notes
+    for name in ("siglip", "newer"):
+        chosen = experiment(name)
+        views = {"views": chosen.views, "models": chosen.models[:1]}
+        notes = build(made_up(chosen, lambda run: {"accuracy": 0.5}, **views)).notes
+        assert not any("300 views" in note for note in notes)
 
 
 def test_figures_of_another_program_are_not_compared():
@@ -867,6 +1008,16 @@ def test_a_gain_on_unfinished_lines_has_a_star():
     shown = render(build(dataclasses.replace(whole, runs=runs, against=zero)), "markdown")
     assert "+10.50 ± 6.35*" in shown
     assert "left out" in compare(dataclasses.replace(whole, runs=runs)).notes[0]
+    (exact,) = (line for line in whole.lines if line.key == "prolip")
+    shown = render(build(dataclasses.replace(whole, runs=runs, against=exact)), "markdown")
+    assert len(re.findall(r"[-+]\d+\.\d+ ± \d+\.\d+\*", shown)) == 4  # both others, accuracy and ECE
+
+
+def test_lines_are_compared_once_one_is_complete():
+    whole = ranked()
+    runs = [dataclasses.replace(one, status="waiting", result=None) for one in whole.runs]
+    with pytest.raises(UsageError):
+        compare(dataclasses.replace(whole, runs=runs))
 
 
 @pytest.mark.every_environment  # Parquet is an extra

@@ -136,7 +136,7 @@ def base_classes(classes: int) -> int:
 
 
 def sample_base_support(
-    labels: Sequence[int], classes: int, shots: int, seed: int, paired: bool = False
+    labels: Sequence[int], classes: int, shots: int | None, seed: int, paired: bool = False
 ) -> list[int]:
     """Training shots of the base classes: drawn over all classes, then filtered."""
     base = base_classes(classes)

@@ -46,9 +46,9 @@ class ProgressBars(ExitStack):
 
     def draw(self, label: str, unit: str, done: int) -> Update:
         """Add a line to the display; return what updates it."""
-        if self._say is not None and not sys.stderr.isatty():
-            return _log_line(self._say, label, unit, done)
         if self._display is None:
+            if self._say is not None and not sys.stderr.isatty():
+                return _log_line(self._say, label, unit, done)
             self._display = _Notebook() if in_notebook() else _Terminal()
             self.callback(self._display.stop)
         return self._display.line(label, unit)

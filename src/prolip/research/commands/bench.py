@@ -160,7 +160,8 @@ def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None
 
     name, results = plan.experiment.name, machine.results
     verb, unit = ("encoding", "images") if isinstance(source, Path) else ("reading", "datasets")
-    with bar(verb, unit) as encoded, bar("running", "runs") as ran:
+    with bar(verb, unit) as encoded:
+        ran = encoded.beside("running", "runs")
 
         def encoding(what: str, done: int, total: int) -> None:
             encoded.note(what)

@@ -94,7 +94,7 @@ class Run:
             return Draw(*sample_train_val(labels, held_out, shots, self.seed, paired, self.validation))
         if self.protocol == "base_to_new":
             classes = len(dataset.classes)
-            return Draw(sample_base_support(labels, classes, self.shots or 0, self.seed, paired))
+            return Draw(sample_base_support(labels, classes, self.shots, self.seed, paired))
         return Draw(sample_support(labels, self.shots, self.seed, paired))
 
 

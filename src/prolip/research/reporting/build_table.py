@@ -59,10 +59,11 @@ def _notes(results: Results, columns: Sequence[str]) -> list[str]:
     encoders = ", ".join(plan.models)
     counts = ", ".join(map(shots_name, plan.shots))
     parts = [encoders, sources, f"shots {counts}", f"seeds {_span(plan.seeds)}", f"views {plan.views}"]
-    if any(run.validation != "none" for run in plan.runs):
-        parts.append(f"validation {experiment.validation}")
+    if rules := dict.fromkeys(run.validation for run in plan.runs if run.validation != "none"):
+        parts.append(f"validation {', '.join(rules)}")
     notes = ["; ".join(parts)]
-    if experiment.published and plan.views < 300:
+    of_the_paper = not experiment.where.endswith(("repository", "repositories"))
+    if experiment.published and of_the_paper and experiment.views > 1 and plan.views < 300:
         notes.append(f"{plan.views} of the paper's 300 views")
     if ECE in columns:
         notes.append(f"{ECE}: expected calibration error, 15 bins, the mean over all shots")
@@ -94,7 +95,7 @@ def _cell(results: Results, line: Line, query: Query, figure: PublishedFigure = 
     found, gain = results.estimate(line, query), Estimate(None)
     if results.against is not None and results.against.key != line.key:
         gain = results.gain(line, results.against, query)
-    return Cell(found.mean, found.std, *figure, found.missing, gain.mean, gain.interval)
+    return Cell(found.mean, found.std, *figure, found.missing, gain.mean, gain.interval, gain.missing)
 
 
 def shots(results: Results) -> TableParts:
@@ -323,6 +324,10 @@ def compare(results: Results) -> Table:
             f"{results.group(model, f'over {most} dataset' + 's' * (most > 1))}; difference to {base.label}, "
             "± half its 95 % interval (Student's t over datasets); p of Wilcoxon's signed-rank "
             "test over datasets, two-sided, without a correction for several tests"
+        )
+    if not rows:
+        raise UsageError(
+            f"no line of {experiment.name} has an accuracy for each of its runs yet: run the rest"
         )
     columns = {"mean": 2, ECE: 2, "rank": 2, "difference": 2, "better on": 0, "p": 4}
     title = f"{experiment.title} ({experiment.where}): lines over datasets"

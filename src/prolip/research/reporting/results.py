@@ -114,7 +114,7 @@ class Results:
         """Read the last run of an experiment; `against` is a line's key or label."""
         if not path.is_file():
             raise NotRunError(f"{path} does not exist yet")
-        with ResultStore(path) as store:
+        with ResultStore(path, reading=True) as store:
             found = store.last_plan(experiment)
         if found is None:
             raise NotRunError(f"{path} has no run of {experiment}")
@@ -270,6 +270,11 @@ class Results:
             return PublishedFigure()
         provenance = table.provenance[name]
         why = [*self._other_run(model, tested), *provenance.differences(line, experiment)]
+        source = self.plan.datasets[0]
+        if line.trained and experiment.targets and source != experiment.datasets[0]:
+            why.append(f"trained on {title_of(source)} instead of {title_of(experiment.datasets[0])}")
+        if line.trained and self.plan.views < experiment.views:
+            why.append(f"{self.plan.views} instead of {experiment.views} views")
         if line.trained and len(self.plan.seeds) < (provenance.seeds or 0):
             why.append(f"{len(self.plan.seeds)} of {provenance.seeds} seeds")
         if line.trained and table.shots and any(count != table.shots for count in shots):

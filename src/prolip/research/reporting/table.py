@@ -24,6 +24,7 @@ class Cell:
     missing: int = 0  # missing runs
     gain: float | None = None  # the mean paired difference to another line
     interval: float | None = None  # half the width of its 95 % interval
+    gain_missing: int = 0  # missing runs of either line
 
     @property
     def difference(self) -> float | None:
@@ -167,7 +168,7 @@ def _difference(cell: Cell, digits: int) -> str:
 
 def _gain(cell: Cell, digits: int) -> str:
     """Format the gain over another line with its 95 % interval; a star marks missing runs."""
-    star = "*" * (cell.missing > 0 and cell.gain is not None)
+    star = "*" * (cell.gain_missing > 0 and cell.gain is not None)
     return _number(cell.gain, cell.interval, digits, "+") + star
 
 
@@ -176,7 +177,7 @@ def rich_tables(table: Table, width: int, with_published: bool = True) -> list[A
     rows = list(text_rows(table, with_published))
     first = max((len(row.label) + 2 * (row.kind == "extra") for row in rows), default=0)
     widths = [
-        max(len(column), *(len(row.texts[place]) for row in rows)) + 2
+        max([len(column), *(len(row.texts[place]) for row in rows)]) + 2
         for place, column in enumerate(table.columns)
     ]
     first = min(first, max(16, width - max(widths, default=0)))  # long labels are folded
@@ -217,7 +218,7 @@ def markdown(table: Table, with_published: bool = True) -> str:
     head, rule = ["", *table.columns], [":--", *["--:"] * len(table.columns)]
     rows = (head, rule, *map(cells, text_rows(table, with_published)))
     body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "\n".join(f"- {note}" for note in table.all_notes)
+    notes = "\n".join(f"- {note}" for note in (table.all_notes if with_published else table.notes))
     return f"**{table.title}** ({table.unit})\n\n{body}\n\n{notes}\n"
 
 
@@ -258,7 +259,7 @@ def latex(table: Table, with_published: bool = True) -> str:
             lines.append(" & ".join([label, *texts]) + r" \\")
         last = row.kind
     head = " & ".join(["", *map(tex, table.columns)]) + r" \\"
-    notes = "".join(f"% {note}\n" for note in table.all_notes)
+    notes = "".join(f"% {note}\n" for note in (table.all_notes if with_published else table.notes))
     unit = r"\%" if table.unit == "%" else table.unit
     return (
         f"{notes}\\begin{{table}}\n\\centering\n\\caption{{{tex(table.title)}, {unit}.}}\n"
@@ -286,7 +287,8 @@ def as_csv(table: Table, with_published: bool = True) -> str:
                     cell.measured, cell.std, published, cell.difference if with_published else None
                 )
                 gains = rounded(cell.gain, cell.interval)
-                rows.append(csv_row([*names, *figures, "; ".join(cell.why), cell.missing, *gains]))
+                why = "; ".join(cell.why) if with_published else ""
+                rows.append(csv_row([*names, *figures, why, cell.missing, *gains]))
     return "".join(rows)
 
 

@@ -85,7 +85,8 @@ class Encoding:
         """Return a digest of everything in it."""
         digest = hashlib.sha256(json.dumps([self.test_digest(name) for name in self.dataset.texts]).encode())
         for name, split in self.dataset.splits.items():
-            digest.update(f"{name}:{len(split.x)}:{split.indices.tolist()}:{self.dataset.paths}".encode())
+            numbers = json.dumps([len(split.x), split.indices.tolist(), split.labels])
+            digest.update(f"{name}:{numbers}:{self.dataset.paths}".encode())
             digest.update(self.hashes[name].tobytes())
         return digest.hexdigest()
 

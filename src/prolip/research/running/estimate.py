@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from prolip.core import ProlipError
 from prolip.methods.base import Method, Shape
-from prolip.research.catalogue.published import PROJECTIONS
+from prolip.research.catalogue.published import BACKBONES, PROJECTIONS
 from prolip.research.datasets import DATASETS
 from prolip.research.protocols.run import Run
 from prolip.research.running.result_key import runs_a_tower
@@ -17,6 +17,7 @@ _RATE = 7e10  # floating-point operations per second of one core
 _EXACT_SECONDS = 6e-4  # of an exact fit, for each row of features
 _TOWER_SECONDS = 300.0  # of a run through a tower: an order of magnitude
 _EPOCHS = 300  # where a method has no option for them
+_SHAPES = {BACKBONES[model]: shape for model, shape in PROJECTIONS.items()}  # runs in a store have no model
 
 
 def guess_seconds(run: Run) -> float:
@@ -25,7 +26,7 @@ def guess_seconds(run: Run) -> float:
         return _TOWER_SECONDS
     known = DATASETS.get(run.dataset)
     classes, tested = (known.classes, known.sizes["test"]) if known else (20, 1000)
-    dim, features = PROJECTIONS.get(run.model, (512, 768))
+    dim, features = _SHAPES.get(run.encoder, (512, 768))
     support = classes * (run.shots or 64)
     try:
         method = run.create()

@@ -138,15 +138,26 @@ class Pack:
             raise DamagedFileError(f"{file} is missing or damaged: copy the pack again") from error
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan with seeds, shots or views that the pack has no features of."""
+        """Refuse a plan that the pack lacks features for."""
         for name in ("seeds", "shots"):
             has = getattr(self, name)
             if lacking := [value for value in getattr(plan, name) if value not in has]:
                 raise InputError(
                     f"{self.folder} has no features for {name} {_list(lacking)}, only for {_list(has)}"
                 )
-        if plan.views > self.views:
-            raise InputError(f"{self.folder} has {self.views} views of each image, not {plan.views}")
+        rules = {run.validation for run in plan.runs} - {"none", self.validation}
+        lacks = [
+            (plan.views > self.views, f"{plan.views} views", f"{self.views}"),
+            (plan.models != (self.model,), f'model="{" ".join(plan.models)}"', self.model),
+            (plan.templates != self.templates, "other templates", " ".join(self.templates) or "its own"),
+            (bool(rules), f'validation="{" ".join(sorted(rules))}"', self.validation),
+        ]
+        for wrong, wanted, has in lacks:
+            if wrong:
+                raise InputError(
+                    f"{self.folder} has no features for {wanted}, only for {has}: write a pack with these "
+                    f"options, by `prolip bench pack {plan.experiment.name}`"
+                )
 
     def selection(self, experiment: str) -> dict[str, Any]:
         """Return the part of an experiment that it has the features of, as arguments of `make_plan`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
@@ -18,6 +18,8 @@ from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
 from prolip.research.protocols.run import Run, lists_to_tuples
 from prolip.research.running.result_key import runs_a_tower
+
+T = TypeVar("T")
 
 
 class NoDatasetsError(InputError):
@@ -93,8 +95,11 @@ def make_plan(
     """
     if not experiment.lines:
         raise UsageError(f"{experiment.name} has nothing to run: prolip bench table {experiment.name}")
+    datasets, models, shots, seeds = (
+        _distinct(datasets), _distinct(models), _distinct(shots), _distinct(seeds)
+    )  # fmt: skip
     if root is not None:
-        datasets = tuple(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
+        datasets = _distinct(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
     if not datasets:
         raise NoDatasetsError(f"none of the datasets of {experiment.name} is in {root}")
     models = models or (experiment.models if all(name in DATASETS for name in datasets) else ("offline",))
@@ -103,6 +108,10 @@ def make_plan(
         raise UsageError(f"views must be at least 1, got {views}")
     if validation is not None:
         check_name("validation", validation, ("none", *VALIDATION_RULES))
+        if validation != "none" and experiment.protocol != "few_shot":
+            raise UsageError(
+                f'{experiment.name} has no validation images: leave out validation="{validation}"'
+            )
         experiment = dataclasses.replace(experiment, validation=validation)
     selected = dataclasses.replace(experiment, lines=tuple(_select(experiment, lines)))
     unavailable = missing_methods(selected)
@@ -132,8 +141,14 @@ def make_plan(
         tuple(templates),
         unavailable,
     )
-    runs = (run for model in plan.models for line in chosen for run in _runs(plan, line, model))
-    return dataclasses.replace(plan, runs=tuple(runs))
+    runs = tuple(run for model in plan.models for line in chosen for run in _runs(plan, line, model))
+    if any(run.shots is None and run.validation != "none" for run in runs):
+        raise UsageError('"full" leaves no images to validate on: name other shots, or validation="none"')
+    return dataclasses.replace(plan, runs=runs)
+
+
+def _distinct(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 def _available(experiment: Experiment, root: Path) -> tuple[str, ...]:
@@ -196,6 +211,9 @@ def _runs(plan: Plan, line: Line, model: str) -> Iterator[Run]:
 
 def _dataset_name(name: str, root: Path) -> str:
     """Return the name of a dataset of the table, or of a folder of images."""
+    name = name.rstrip("/\\")
+    if (path := PurePath(name)).name != name:
+        raise UsageError(f'{name} is a path: use data="{root / path.parent}" datasets="{path.name}"')
     if (root / name).is_dir() and name not in {dataset.folder for dataset in DATASETS.values()}:
         return name
     return find_dataset(name).name

@@ -33,7 +33,7 @@ from prolip.research.running.estimate import Timings
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version
 
-STALE = 60.0  # seconds after which a runner on another machine counts as dead
+STALE = 60.0  # seconds after which a runner that has not updated its time stamp counts as dead
 ATTEMPTS = 3  # number of times that a run may kill its process before it counts as failed
 _VERSION = 4
 
@@ -42,7 +42,7 @@ _DAMAGE = (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError, Re
 StoreMethod = TypeVar("StoreMethod", bound=Callable[..., Any])
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     key TEXT PRIMARY KEY,
     run TEXT NOT NULL,
     code TEXT NOT NULL,
@@ -54,12 +54,12 @@ CREATE TABLE IF NOT EXISTS runs (
     error TEXT,
     seconds REAL
 );
-CREATE TABLE IF NOT EXISTS plans (
+CREATE TABLE plans (
     id INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL,
     plan TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS planned (
+CREATE TABLE planned (
     plan INTEGER NOT NULL REFERENCES plans (id),
     place INTEGER NOT NULL,
     key TEXT NOT NULL REFERENCES runs (key),
@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS planned (
     turn INTEGER NOT NULL,
     PRIMARY KEY (plan, place)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS waiting ON runs (status);
+CREATE INDEX waiting ON runs (status);
 """
 
 
@@ -123,30 +123,48 @@ def _translate_errors(method: StoreMethod) -> StoreMethod:
 
 
 class ResultStore:
-    """A file of results, created if it does not exist."""
+    """A file of results, created if it does not exist; for reading, it need not be writable."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, reading: bool = False) -> None:
         self.path = Path(path)
+        self._fixed = reading and not all(
+            os.access(p, os.W_OK) for p in (self.path, self.path.absolute().parent)
+        )
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._open()
 
     @_translate_errors
     def _open(self) -> None:
-        target = check_place(self.path)
-        make_folders(target.parent)
+        target = self.path.absolute() if self._fixed else check_place(self.path)
+        if not self._fixed:
+            make_folders(target.parent)
         if target.exists():
             open_regular(target).close()  # a pipe would hang
         with ExitStack() as stack:
-            self._db = sqlite3.connect(target, timeout=60.0, isolation_level=None)
+            where = f"{target.as_uri()}?immutable=1" if self._fixed else target
+            self._db = sqlite3.connect(where, timeout=60.0, isolation_level=None, uri=self._fixed)
             stack.callback(self._db.close)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if version not in (0, _VERSION):
-                raise ResultStoreError(f"{self.path} was written by another version of prolip ({version})")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            if self._fixed:
+                self._is_new()
+            else:
+                with self._transaction():
+                    if self._is_new():
+                        for statement in _SCHEMA.split(";"):
+                            self._db.execute(statement)
+                        self._db.execute(f"PRAGMA user_version = {_VERSION}")
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
             stack.pop_all()
+
+    def _is_new(self) -> bool:
+        """Return whether the file is empty; refuse one that others wrote."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version != _VERSION and (version or tables):
+            raise ResultStoreError(
+                f"{self.path} has no results of this version of prolip: choose another file"
+            )
+        return bool(version != _VERSION)
 
     def __enter__(self) -> ResultStore:
         return self
@@ -154,7 +172,8 @@ class ResultStore:
     def __exit__(self, *_: object) -> None:
         """Release claimed runs, and close the file."""
         with closing(self._db):
-            self.release()
+            if not self._fixed:
+                self.release()
 
     @_translate_errors
     def add_plan(self, plan: Plan, keys: Sequence[str]) -> int:
@@ -327,13 +346,13 @@ class ResultStore:
 
 
 def _is_alive(owner: str, alive: float | None) -> bool:
-    """Return whether a runner's process exists, or on another machine has updated its time stamp lately."""
+    """Return whether a runner has updated its time stamp lately; on this machine its process must exist."""
     host, pid, _ = owner.rsplit(":", 2) if re.fullmatch(r".*:\d{1,9}:\w+", owner) else ("", "", "")
     if host == socket.gethostname() and os.name == "posix":  # on Windows, os.kill ends the process
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:
             return False
-        except PermissionError:
-            return True
+        except PermissionError:  # another user's process, maybe a later one with the same number
+            pass
     return alive is not None and time.time() - alive < STALE

@@ -164,7 +164,7 @@ def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
     """
     found: list[tuple[Run, str, float]] = []
     if results.is_file():
-        with ResultStore(results) as store:
+        with ResultStore(results, reading=True) as store:
             found = store.timings()
     done, timings = {(run.to_json(), code) for run, code, _ in found}, Timings()
     for run, _, seconds in found:
