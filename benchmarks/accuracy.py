@@ -1,6 +1,6 @@
 """Accuracy of methods beside each other, and of the default beside itself with more to learn from.
 
-    python benchmarks/accuracy.py [--data ../shared/data] [--only methods views descriptions unlabelled]
+    python benchmarks/accuracy.py [--data data] [--only methods views descriptions unlabelled]
                                   [--sets pets37 ..] [--shots 1 4 16] [--seeds 5]
                                   [--methods gda rla:lam=1/N ..] [--csv runs.csv] [--markdown table.md]
                                   [--test] [--pool 100000]
@@ -58,7 +58,7 @@ DRAWN = ("digits", "textures")
 UNLABELLED_SETS = ("birds60", *PHOTOS, *DRAWN, *BACKBONES)
 METHODS = (
     *("zero_shot", "linear_probe", "linear_probe:features=pre", "lp_plus_plus", "cross_modal", "clap"),
-    *("task_res", "clip_adapter", "tip_adapter", "tip_adapter_f", "tip_adapter_f_star", "gda"),
+    *("task_res", "clip_adapter", "tip_adapter", "tip_adapter_f", "tip_adapter_f_star", "gda", "proker"),
     *("rla:lam=1/N", "prolip_text", "prolip", "prolip+rla", "prolip+tip_adapter_f"),
     *("prolip+task_res", DEFAULT),
 )
@@ -363,7 +363,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--sets", nargs="+", choices=sorted({*REPORTED, *DEVELOPMENT, *UNLABELLED_SETS}))
     parser.add_argument("--shots", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])

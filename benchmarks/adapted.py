@@ -1,6 +1,6 @@
 """What is done with an adapted model, each beside a limit, a peer or chance.
 
-    python benchmarks/adapted.py [--data ../shared/data] [--only calibration labels ..] [--out out.json]
+    python benchmarks/adapted.py [--data data] [--only calibration labels ..] [--out out.json]
 
 --data holds images/{pets37,dtd10,clothing10,birds60}/{train,test}/CLASS/. The encoder is `offline`; its
 features come from the user's feature store, so that a second run starts at once.
@@ -343,7 +343,7 @@ PARTS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

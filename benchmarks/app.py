@@ -1,6 +1,6 @@
 """The page and the server: the first prediction, new figures, and load beside the encoder without a server.
 
-python benchmarks/app.py [--data ../shared/data] [--only start label serve weight]
+python benchmarks/app.py [--data data] [--only start label serve weight]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The default under real CLIP, from before the projection: accuracy, calibration, rejection and more.
 
-    python benchmarks/clip_features.py [--data ../shared/data] [--draws 10]
+    python benchmarks/clip_features.py [--data data] [--draws 10]
                                        [--only accuracy calibration rejection unlabelled time]
 
 OpenAI's CLIP ViT-B/16 on dtd10, clothing10 and the 24 breeds of pets37 that have a text: N random photos of
@@ -165,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()

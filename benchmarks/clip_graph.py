@@ -1,7 +1,7 @@
 """A real CLIP image tower in int8, as an ONNX graph: is it cut in the right place, how fast, how accurate?
 
     make verify-clip
-    python benchmarks/clip_graph.py GRAPH.onnx [--data ../shared/data] [--draws 5] [--images 12]
+    python benchmarks/clip_graph.py GRAPH.onnx [--data data] [--draws 5] [--images 12]
 
 GRAPH is OpenAI's ViT-B/16 as it is exported by transformers and quantised by ONNX Runtime. Printed are the
 cosine between `features @ W` and the graph's own output, and images a second on this machine. With --data

@@ -1,6 +1,6 @@
 """The default method beside what people would try instead: accuracy, the worst case, and time.
 
-    python benchmarks/default.py [--development | --test] [--data ../shared/data] [--draws 5]
+    python benchmarks/default.py [--development | --test] [--data data] [--draws 5]
                                  [--only photos whu imagenet switching time]
 
 --development, the default, predicts no test image of a reported set: birds60 is a development set as a whole;
@@ -214,7 +214,7 @@ def main() -> None:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--development", action="store_true", help="the default")
     mode.add_argument("--test", action="store_true", help="test images of the reported sets")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """The exact fit beside the paper's Adam on the same tasks, in one run.
 
-    python benchmarks/solver.py [--data ../shared/data] [--only speed same] [--shapes n=76 ViT-B] [--quick]
+    python benchmarks/solver.py [--data data] [--only speed same] [--shapes n=76 ViT-B] [--quick]
 
 `speed`: seconds, objective, evaluations and peak memory at lam = 1/N. Beside it the paper's fit in PyTorch
 (autograd, Adam, cosine, 300 epochs); its objective is the best of four learning rates, and left out with
@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", nargs="+", default=["speed", "same"], choices=["speed", "same"])
     parser.add_argument("--shapes", nargs="+", help="parts of shape names, like n=76 ViT-B")
     parser.add_argument("--quick", action="store_true")

@@ -1,6 +1,6 @@
 """What users wait for, each beside a limit or a peer in the same run.
 
-    python benchmarks/speed.py [--data ../shared/data] [--only photos large start again many memory threads
+    python benchmarks/speed.py [--data data] [--only photos large start again many memory threads
                                busy ray reproject report fits setup]
 
 `photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
@@ -353,7 +353,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -1,6 +1,6 @@
 """Methods that train through a tower, and test-time adaptation, beside ProLIP: accuracy, seconds, memory.
 
-    python benchmarks/towers.py [--data ../shared/data] [--only methods test_time] [--sets dtd10]
+    python benchmarks/towers.py [--data data] [--only methods test_time] [--sets dtd10]
 
 Every measurement is a process of its own, on one thread, with the features of the frozen tower at hand;
 seconds are those of the fit. On a laptop's processor the authors' epochs would take hours, so each method is
@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--methods", nargs="+", choices=[*TEXT, *IMAGE], default=[*TEXT, *IMAGE])

@@ -140,9 +140,7 @@ def published_parameters() -> Line:
 
 
 def known_accuracy(data: Path) -> Line:
-    """LP++ on WHU-RS19, RN50, 16 shots, 10 views, tested on all other images: the authors' program has 96.1,
-    a mended one of ours had 96.3.
-    """
+    """LP++ on WHU-RS19, RN50, 16 shots, 10 views, tested on all other images."""
     started, found = time.perf_counter(), []
     x, y, rows = whu(data, "rn50")
     for seed in range(1, 21):  # one draw is off by a point easily
@@ -151,5 +149,5 @@ def known_accuracy(data: Path) -> Line:
         views = augmented(x[chosen], 10, 0.3, np.random.default_rng(seed))
         fitted = methods.create("lp_plus_plus").fit(Task(views, y[chosen], rows))
         found.append(100 * float(np.mean(fitted.predict(x[rest]) == y[rest])))
-    against, mean = "96.2 % on WHU-RS19, RN50, 16 shots, 10 views", float(np.mean(found))
-    return Line("lp_plus_plus", against, {"points": abs(mean - 96.2)}, time.perf_counter() - started)
+    against, mean = "its authors' program, 96.1 % on WHU-RS19", float(np.mean(found))
+    return Line("lp_plus_plus", against, {"points": abs(mean - 96.1)}, time.perf_counter() - started)
