@@ -293,6 +293,15 @@ def test_a_pack_names_what_it_lacks(photos, tmp_path):
         assert lacking in str(error.value)
 
 
+def test_a_pack_has_the_validation_images_of_single_lines(photos, tmp_path):
+    lines = tuple(dataclasses.replace(x, validation="shots" if x.trained else None) for x in SMALL.lines)
+    chosen = dataclasses.replace(SMALL, lines=lines)
+    plan = plan_on(photos, chosen, views=1)
+    pack = write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
+    again = make_plan(chosen, None, **pack.selection("small"))
+    assert run_plan(again, pack, tmp_path / "r.sqlite", jobs=0).failed == 0
+
+
 def test_a_pack_lists_its_images_files_and_licences(photos, tmp_path):
     plan = plan_on(photos, lines=("zero_shot", "prolip"), views=1)
     write_pack(tmp_path / "pack", plan, encode_datasets(plan, photos.parent))
