@@ -618,14 +618,12 @@ def test_every_line_runs_with_the_first_seed_before_the_others_do(tmp_path):
 def test_what_was_not_timed_is_guessed_in_proportion():
     """Runs took three times the guess: so will the others."""
     small, large = (Run("prolip", dataset=name, shots=16, model="RN50") for name in ("eurosat", "imagenet"))
-    timings = Timings()
-    assert timings.estimate([(large, 2)]) == 2 * guess_seconds(large) > 20 * guess_seconds(small)
-    timings.add(small, 6 * guess_seconds(small), count=2)
-    timings.add(
-        Run("prolip", {"of": "an earlier version"}, dataset="dtd", model="RN50"), 1000.0
-    )  # is left out
-    assert timings.knows(dataclasses.replace(small, seed=9))
-    assert timings.estimate([(small, 1), (large, 1)]) == pytest.approx(
+    timings, other = Timings(), Run("prolip", {"of": "an earlier version"}, dataset="dtd", model="RN50")
+    assert timings.estimate([(large.to_json(), 2)]) == 2 * guess_seconds(large) > 20 * guess_seconds(small)
+    timings.add(small.to_json(), 6 * guess_seconds(small), count=2)
+    timings.add(other.to_json(), 1000.0)  # is left out
+    assert timings.knows(dataclasses.replace(small, seed=9).to_json())
+    assert timings.estimate([(small.to_json(), 1), (large.to_json(), 1)]) == pytest.approx(
         3 * (guess_seconds(small) + guess_seconds(large))
     )
 

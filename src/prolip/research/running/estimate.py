@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from prolip.core import ProlipError
 from prolip.methods.base import Method, Shape
@@ -48,38 +49,43 @@ def _trains_by_steps(method: Method) -> bool:
     return hasattr(method, "epochs") or method.size.startswith("N x K")
 
 
-def kind(run: Run) -> str:
-    """Return what runs that take about as long have in common: all but the seed."""
-    return replace(run, seed=0).to_json()
+@lru_cache(maxsize=1 << 16)
+def kind_and_guess(run: str) -> tuple[str, float]:
+    """Return what runs that take about as long have in common, all but the seed; and the seconds of a guess.
+
+    It takes the run as JSON: while an experiment runs, all of its runs are asked for twice a second.
+    """
+    known = Run.from_json(run)
+    return replace(known, seed=0).to_json(), guess_seconds(known)
 
 
 @dataclass
 class Timings:
-    """Runs that were timed. Others are guessed, in proportion to what those took."""
+    """Runs, as JSON, that were timed. Others are guessed, in proportion to what those took."""
 
     _counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _timed: float = 0.0  # seconds of runs that can be guessed
     _guessed: float = 0.0  # what was guessed for them
 
-    def add(self, run: Run, seconds: float, count: int = 1) -> None:
+    def add(self, run: str, seconds: float, count: int = 1) -> None:
         """Add runs of one kind, and the seconds that they took together."""
-        self._counts[kind(run)] += count
-        self._seconds[kind(run)] += seconds
-        if guess := guess_seconds(run):
+        kind, guess = kind_and_guess(run)
+        self._counts[kind] += count
+        self._seconds[kind] += seconds
+        if guess:
             self._timed += seconds
             self._guessed += guess * count
 
-    def knows(self, run: Run) -> bool:
+    def knows(self, run: str) -> bool:
         """Return whether a run of the same kind was timed."""
-        return kind(run) in self._counts
+        return kind_and_guess(run)[0] in self._counts
 
-    def estimate(self, runs: Iterable[tuple[Run, int]]) -> float:
+    def estimate(self, runs: Iterable[tuple[str, int]]) -> float:
         """Estimate the seconds of numbers of runs."""
-        factor = self._timed / self._guessed if self._guessed else 1.0
-        return sum(
-            count * (self._seconds[kind(run)] / self._counts[kind(run)])
-            if self.knows(run)
-            else count * guess_seconds(run) * factor
-            for run, count in runs
-        )
+        factor, total = self._timed / self._guessed if self._guessed else 1.0, 0.0
+        for run, count in runs:
+            kind, guess = kind_and_guess(run)
+            known = self._seconds[kind] / self._counts[kind] if kind in self._counts else guess * factor
+            total += count * known
+        return total

@@ -247,18 +247,17 @@ class ResultStore:
         for status, count, seconds, run in found:
             counts[status] += count
             if status == "done":
-                timings.add(Run.from_json(run), seconds or 0.0, count)
+                timings.add(run, seconds or 0.0, count)
             elif status != "failed":
-                ahead.append((Run.from_json(run), count))
+                ahead.append((run, count))
         spent = sum(seconds or 0.0 for status, _, seconds, _ in found if status in ("done", "failed"))
         left = timings.estimate(ahead) if counts["done"] else None
         return PlanStatus(**counts, seconds=spent, seconds_left=left)
 
     @_translate_errors
-    def timings(self) -> list[tuple[Run, str, float]]:
-        """Return every run that is done, with the version of its code and its seconds."""
-        found = self._db.execute("SELECT run, code, seconds FROM runs WHERE status = 'done'")
-        return [(Run.from_json(run), code, seconds) for run, code, seconds in found]
+    def timings(self) -> list[tuple[str, str, float]]:
+        """Return every run that is done, as JSON, with the version of its code and its seconds."""
+        return self._db.execute("SELECT run, code, seconds FROM runs WHERE status = 'done'").fetchall()
 
     @_translate_errors
     def retry(self, plan: int) -> int:

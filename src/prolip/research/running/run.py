@@ -11,7 +11,6 @@ from prolip.core.errors import first_line
 from prolip.features import FeatureStore
 from prolip.io.environment import cores
 from prolip.research.datasets import DATASETS
-from prolip.research.protocols.run import Run
 from prolip.research.running.encoded_file import read_encoded
 from prolip.research.running.estimate import Timings
 from prolip.research.running.pack import Pack
@@ -100,6 +99,7 @@ def run_jobs(
     """
     by_key = {job.key: job for job in jobs}
     started = alive = counted = time.monotonic()
+    pause = _WAIT_SECONDS  # between two looks at the status
     status = before = results.status(plan)
     with pool as workers:
         claimed: list[Job] = []
@@ -114,8 +114,9 @@ def run_jobs(
             while claimed and len(running) < workers.capacity:
                 job = claimed.pop(0)
                 running[workers.submit(job)] = job.key
-            if not running or now - counted > _WAIT_SECONDS:
-                status, counted = results.status(plan), now
+            if not running or now - counted > pause:
+                status, counted = results.status(plan), time.monotonic()
+                pause = max(_WAIT_SECONDS, 20 * (counted - now))  # workers wait meanwhile
                 if progress is not None:
                     progress(status, _seconds_left(status, before, now - started))
             if not running and status.finished == status.total:
@@ -162,14 +163,14 @@ def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
 
     A run counts as done if it is, with this code; whether its images are the same shows when it is run.
     """
-    found: list[tuple[Run, str, float]] = []
+    found: list[tuple[str, str, float]] = []
     if results.is_file():
         with ResultStore(results, reading=True) as store:
             found = store.timings()
-    done, timings = {(run.to_json(), code) for run, code, _ in found}, Timings()
+    done, timings = {(run, code) for run, code, _ in found}, Timings()
     for run, _, seconds in found:
         timings.add(run, seconds)
     runs = {run.to_json(): run for run in plan.runs}
-    ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
+    ahead = [text for text, run in runs.items() if (text, code_version(run)) not in done]
     seconds = timings.estimate((run, 1) for run in ahead) / max(1, workers)
     return DryRun(len(runs), len(runs) - len(ahead), seconds, sum(not timings.knows(run) for run in ahead))
