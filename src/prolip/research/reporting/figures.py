@@ -208,7 +208,7 @@ def scatter(results: Results) -> Figure:
         }
         row = ScatterRow(points, result["labels"], result["classes"])
         rows.setdefault((run.dataset, run.model, run.shots), row)
-    return charts.scatters(rows.values(), _title(results, ", ".join(results.plan.models)))
+    return charts.scatters(rows.values(), _title(results, ", ".join(results.plan.models), "UMAP"))
 
 
 CHART_KINDS = {"lines": lines, "bars": bars, "heat_map": heat_map, "scatter": scatter}
