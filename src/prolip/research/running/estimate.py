@@ -53,7 +53,7 @@ def _trains_by_steps(method: Method) -> bool:
 def kind_and_guess(run: str) -> tuple[str, float]:
     """Return what runs that take about as long have in common, all but the seed; and the seconds of a guess.
 
-    It takes the run as JSON: while an experiment runs, all of its runs are asked for twice a second.
+    It takes the run as JSON: all runs of an experiment are looked up twice a second while it runs.
     """
     known = Run.from_json(run)
     return replace(known, seed=0).to_json(), guess_seconds(known)
