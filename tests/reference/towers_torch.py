@@ -31,10 +31,11 @@ from prolip.research.towers.test_time import TPT
 from prolip.research.towers.tower_method import Batches, TowerTask
 from reference.closed_forms import Pair
 from reference.compare import STEPS, Line, differences
+from reference.problems import SHOTS, VIEWS
 from reference.reference import cosine
 
 SEED, SCALE, TESTED, EPOCHS = 5, 100.0, 20, 20
-SETTINGS = ((1, 1), (4, 10), (16, 10))  # shots and views
+SETTINGS = tuple((shots, views) for shots in SHOTS for views in VIEWS)
 Insert = Callable[[int, Tensor], Tensor]  # tokens at the entry of a block, by its number
 Changes = list[list[tuple[Tensor, Tensor]]]  # LoRA's A and B of query, key and value, for each block
 
