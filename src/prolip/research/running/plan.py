@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
@@ -18,8 +18,6 @@ from prolip.research.catalogue.published import BACKBONES
 from prolip.research.datasets import DATASETS, find_dataset
 from prolip.research.protocols.run import Run, lists_to_tuples
 from prolip.research.running.result_key import runs_a_tower
-
-T = TypeVar("T")
 
 
 class NoDatasetsError(InputError):
@@ -95,11 +93,8 @@ def make_plan(
     """
     if not experiment.lines:
         raise UsageError(f"{experiment.name} has nothing to run: prolip bench table {experiment.name}")
-    datasets, models, shots, seeds = (
-        _distinct(datasets), _distinct(models), _distinct(shots), _distinct(seeds)
-    )  # fmt: skip
     if root is not None:
-        datasets = _distinct(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
+        datasets = tuple(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
     if not datasets:
         raise NoDatasetsError(f"none of the datasets of {experiment.name} is in {root}")
     models = models or (experiment.models if all(name in DATASETS for name in datasets) else ("offline",))
@@ -133,10 +128,10 @@ def make_plan(
         raise UsageError(f"no line of {experiment.name} can be run: {why}")
     plan = Plan(
         dataclasses.replace(experiment, lines=tuple(chosen)),
-        tuple(datasets),
-        tuple(models),
-        tuple(shots) or experiment.shots,
-        tuple(seeds) or experiment.seeds,
+        tuple(dict.fromkeys(datasets)),
+        tuple(dict.fromkeys(models)),
+        tuple(dict.fromkeys(shots)) or experiment.shots,
+        tuple(dict.fromkeys(seeds)) or experiment.seeds,
         views,
         tuple(templates),
         unavailable,
@@ -145,10 +140,6 @@ def make_plan(
     if any(run.shots is None and run.validation != "none" for run in runs):
         raise UsageError('"full" leaves no images to validate on: name other shots, or validation="none"')
     return dataclasses.replace(plan, runs=runs)
-
-
-def _distinct(values: Iterable[T]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _available(experiment: Experiment, root: Path) -> tuple[str, ...]:
