@@ -221,8 +221,8 @@ def show_descriptions(options: argparse.Namespace) -> None:
                 x, y = whole.x[0, chosen], place[whole.y[chosen]]
                 texts = {
                     "name": encoder.text(own, recipe.templates),
-                    "equal": ImageSource.of(encoder).text(recipe, own),
-                    "weighted": ImageSource.of(encoder).text(recipe, own, x, y),
+                    "equal": ImageSource(encoder).text(recipe, own),
+                    "weighted": ImageSource(encoder).text(recipe, own, x, y),
                 }
                 for kind, text in texts.items():
                     task = Task(x, y, text, encoder.head, encoder.scale)

@@ -77,18 +77,6 @@ def test_labels_that_cannot_be_kept_are_refused(offline, labels):
         FewShotClassifier(offline, store=False).fit(images, labels)
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1e-6, 1.0, 1e6])
-def test_embeddings_of_any_size_are_kept(tmp_path, scale):
-    rng = np.random.default_rng(0)
-    centres, y = rng.normal(size=(3, 16)), np.arange(12) % 3
-    x = (scale * (centres[y] + 0.3 * rng.normal(size=(12, 16)))).astype(np.float32)
-    clf = FewShotClassifier("arrays").fit(x, y, text=centres)
-    clf.save(tmp_path / "model")
-    loaded = FewShotClassifier.load(tmp_path / "model")
-    np.testing.assert_allclose(loaded.predict_proba(x), clf.predict_proba(x), atol=1e-3)
-    loaded.learning_curve()
-
-
 def test_one_image_a_folder_or_a_generator_will_do(fitted, photos):
     path = photos / "test" / "red" / "0.png"
     with Image.open(path) as picture:
@@ -236,22 +224,6 @@ def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
     (tmp_path / "model" / "prolip.json").write_text(json.dumps(config))
     with pytest.raises(SavedModelError):
         FewShotClassifier.load(tmp_path / "model")
-
-
-def test_black_box_embeddings(tmp_path):
-    rng = np.random.default_rng(0)
-    text = np.eye(8)[:3]
-    y = np.repeat([0, 1, 2], 6)
-    x = text[y] + 0.3 * rng.normal(size=(18, 8))
-    np.savez(tmp_path / "x.npz", x=x, y=y, text=text, classes=["a", "b", "c"])
-    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(str(tmp_path / "x.npz"))
-    assert clf.classes_.tolist() == ["a", "b", "c"]
-    clf.save(tmp_path / "model")
-    again = FewShotClassifier.load(tmp_path / "model")
-    assert again.predict(x[:2]).tolist() == ["a", "a"]
-    np.testing.assert_allclose(again.predict_proba(x), clf.predict_proba(x), atol=1e-6)
-    with pytest.warns(TrainingImagesWarning):
-        assert again.evaluate(str(tmp_path / "x.npz"))["accuracy"] >= 0.9
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from urllib.parse import unquote
 from urllib.request import url2pathname
 
@@ -28,7 +27,6 @@ from prolip.app.guard import Access, require_token
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
 from prolip.core import UsageError
-from prolip.export import base_model
 
 TOKENS = [
     "correcthorsebatterystaple",
@@ -279,7 +277,7 @@ def test_an_empty_value_is_refused_before_anything_is_made(tmp_path, started, op
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--model", ""], ["--token", ""], ["--host", ""], ["--model", "ofline"], ["--model", "arrays"]],
+    [["--model", ""], ["--token", ""], ["--host", ""], ["--model", "ofline"]],
 )
 def test_the_command_refuses_what_cannot_be_meant(tmp_path, prolip, arguments):
     with Project.open(tmp_path / "old"):
@@ -290,48 +288,6 @@ def test_the_command_refuses_what_cannot_be_meant(tmp_path, prolip, arguments):
         assert len(error.splitlines()) == 1, error
     assert not (tmp_path / "new").exists()
     assert Project.base_model(tmp_path / "old").name == "offline"
-
-
-class Loaded(Exception):  # noqa: N818
-    """Stands for a base model that is opened or fetched."""
-
-
-@pytest.fixture
-def no_hub(monkeypatch):
-    def load(name, device):
-        raise Loaded(name)
-
-    monkeypatch.setattr("prolip.encoders.load", load)
-
-
-def project_of_another_user(folder, model, fingerprint="f" * 16):
-    folder.mkdir()
-    (folder / "project.json").write_text(
-        json.dumps({"format": 2, "model": model, "fingerprint": fingerprint})
-    )
-    return folder
-
-
-@pytest.mark.parametrize("model", ["hf:evil-org/evil-model", "onnx:/etc/passwd", "open_clip:ViT-B-32/openai"])
-def test_a_project_opens_no_hub_and_no_path_that_its_user_did_not_name(tmp_path, no_hub, started, model):
-    folder = project_of_another_user(tmp_path / "p", model)
-    with pytest.raises(UsageError) as error:
-        launch.open_app(folder, port=0, **started["options"])
-    assert f'model="{model}"' in str(error.value)
-    with pytest.raises(Loaded):
-        launch.load_encoder(folder, model)
-    assert [path.name for path in folder.iterdir()] == ["project.json"]
-
-
-def test_a_model_that_was_used_here_is_loaded_again(tmp_path, no_hub, monkeypatch):
-    encoder = SimpleNamespace(name="hf:mine", fingerprint="f" * 16)
-    folder = project_of_another_user(tmp_path / "p", "hf:mine")
-    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
-    base_model.remember(encoder)
-    with pytest.raises(Loaded):
-        launch.load_encoder(folder)
-    with pytest.raises(UsageError):
-        launch.load_encoder(project_of_another_user(tmp_path / "other", "hf:mine", "e" * 16))
 
 
 def test_edits_do_not_wait_for_images(serve, monkeypatch):

@@ -7,7 +7,6 @@ import json
 import unicodedata
 import zipfile
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ from prolip.core import InputError, ProlipError
 from prolip.core.names import normalize_name
 from prolip.data import read_images
 from prolip.data.descriptions import as_descriptions, descriptions_of
-from prolip.encoders.precomputed import Embeddings
 
 NFC = "caf\u00e9"
 NFD = "cafe\u0301"
@@ -150,13 +148,6 @@ def test_groups_and_descriptions_in_any_spelling(tmp_path):
     (tmp_path / "g.json").write_text(json.dumps({NFD: "x", "bar": "y"}), encoding="utf-8")
     assert read_groups(tmp_path / "g.json", ("bar", NFC)).names == ("y", "x")
     assert descriptions_of(as_descriptions({NFD: "a small place"}), NFC) == ("a small place",)
-
-
-def test_embeddings_with_names_in_any_spelling():
-    brought = Embeddings(np.eye(2), [NFD, "bar"], np.eye(2), (NFC, "bar "))
-    assert (brought.y.tolist(), brought.classes) == ([0, 1], (NFC, "bar"))
-    with pytest.raises(InputError):
-        Embeddings(np.eye(2), None, np.eye(2), (NFC, NFD))
 
 
 def test_names_of_a_page(tmp_path):

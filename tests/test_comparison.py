@@ -214,18 +214,12 @@ def test_too_few_images_decide_nothing(prolip, photos, tmp_path):
     "options",
     [
         (),
-        ("--model", "arrays"),
         ("--shots", "5", "--seed", "7", "--template", "a {}.", "--template", "my [own] {}", "--strict"),
     ],
 )
 def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photos, tmp_path, options):
     source = tmp_path / "my photos"
-    if "arrays" in options:
-        rng, y = np.random.default_rng(0), np.repeat(np.arange(3), 6)
-        source = source.with_suffix(".npz")
-        np.savez(source, images=np.eye(3, 8)[y] + rng.normal(0, 0.1, (18, 8)), labels=y, texts=np.eye(3, 8))
-    else:
-        photos.rename(source)
+    photos.rename(source)
     code, out, err = prolip("compare", source, "--method", "zero_shot", *options)
     assert code == 0, err
     line = shlex.split(out.splitlines()[-1])
@@ -256,16 +250,13 @@ def test_a_method_of_no_such_name_is_refused():
         compare_on(make_task(), [Candidate("prolip"), Candidate("no_such")])
 
 
-def test_candidates_in_python_may_be_names():
-    y = [0, 0, 1, 1]
-    clf = FewShotClassifier("arrays")
-    given = {"labels": y, "text": np.eye(2, 5), "candidates": ["gda", Candidate("zero_shot")]}
-    found = clf.compare(np.eye(2, 5)[y] + np.eye(4, 5) / 4, **given)
-    assert {each.candidate.method for each in found.scores} == {"anchored", "gda", "zero_shot"}
-    with pytest.raises(UsageError):
-        clf.compare(np.eye(2, 5)[y], **given | {"candidates": ["gad"]})
-    with pytest.raises(UsageError):
-        clf.compare(np.eye(2, 5)[y], **given | {"candidates": "gda"})
+def test_candidates_in_python_may_be_names(offline, photos):
+    clf = FewShotClassifier(offline, store=False)
+    comparison = clf.compare(photos, candidates=["gda", Candidate("zero_shot")])
+    assert {score.candidate.method for score in comparison.scores} == {"anchored", "gda", "zero_shot"}
+    for wrong in (["gad"], "gda"):
+        with pytest.raises(UsageError):
+            clf.compare(photos, candidates=wrong)
 
 
 @pytest.fixture
@@ -320,10 +311,6 @@ def test_models_in_python_and_wrong_ones(photos, two_models, monkeypatch):
     ):
         with pytest.raises(error):
             FewShotClassifier().compare(photos, models=models)
-    with pytest.raises(UsageError):
-        FewShotClassifier().compare(
-            np.eye(4), labels=[0, 0, 1, 1], text=np.eye(2, 4), models=["arrays", "offline"]
-        )
 
 
 def test_the_first_of_equally_good_models_is_chosen():

@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 
+from feature_models import fit_features
 from pictures import blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
+from prolip.api.evaluate import figures, predict_labelled_features
+from prolip.api.inputs import Labelled
 from prolip.core import Head, Task, Text, UsageError
 from prolip.core.arrays import cross_entropy, softmax
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
+from prolip.features import Extraction
 from prolip.methods.selection import cross_validate
 from prolip.solvers.folds import assign_folds
 
@@ -101,20 +105,24 @@ def test_calibration_inside_the_support_set_helps_outside_of_it():
 @pytest.mark.parametrize("method", ["anchored", "prolip"])
 def test_errors_before_and_after_calibration_are_those_of_the_model_s_own_probabilities(method):
     task, x, y = crowd(8, noise=1.6)
-    images, labels = {"images": x, "labels": y}, {"labels": task.y, "text": task.text.rows}
-    embeddings = task.linear(task.x[0])
-    clf = FewShotClassifier("arrays", method).fit(embeddings, **labels)
-    plain = FewShotClassifier("arrays", method, calibrate=False).fit(embeddings, **labels)
-    tested = task.linear(images["images"])
-    found, uncalibrated = clf.evaluate(tested, y), plain.evaluate(tested, y)
-    for figures, own in ((found, clf), (uncalibrated, plain)):
-        expected = metrics.calibration_error(own.predict_proba(tested), y)
-        assert figures["calibration_error"] == pytest.approx(expected, abs=1e-6)
-    assert found["calibration_error_before"] == pytest.approx(uncalibrated["calibration_error"], abs=1e-6)
-    assert uncalibrated["calibration_error_before"] == uncalibrated["calibration_error"]
-    out = clf.confidence_.held_out
+    training = task.linear(task.x[0]), task.y, task.text.rows
+    calibrated, plain = (fit_features(*training, method, calibrate=each) for each in (True, False))
+    tested = task.linear(x)
+    numbers = list(range(len(y)))
+    extraction = Extraction(tested[None], numbers, [bytes([i % 256]) for i in numbers], [], 0, 0.0)
+    labelled = Labelled(numbers, y.tolist(), list(calibrated.classes))
+    with_temperature, without = (
+        figures(model, predict_labelled_features(model, labelled, extraction))
+        for model in (calibrated, plain)
+    )
+    for measured, model in ((with_temperature, calibrated), (without, plain)):
+        expected = metrics.calibration_error(model.probabilities(tested), y)
+        assert measured.calibration_error == pytest.approx(expected, abs=1e-6)
+    assert with_temperature.calibration_error_before == pytest.approx(without.calibration_error, abs=1e-6)
+    assert without.calibration_error_before == without.calibration_error
+    out = calibrated.confidence.held_out
     before = metrics.calibration_error(softmax(out.logits), out.y)
-    assert clf.confidence_.report["calibration_error_before"] == pytest.approx(before, abs=1e-6)
+    assert calibrated.confidence.report["calibration_error_before"] == pytest.approx(before, abs=1e-6)
 
 
 def test_a_few_right_answers_do_not_make_the_model_certain():

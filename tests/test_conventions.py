@@ -134,19 +134,6 @@ def test_errors_of_the_library_name_parameters_not_options():
     assert found == []
 
 
-def test_only_the_encoders_know_the_kind_called_arrays():
-    found = [
-        f"{path}, line {node.lineno}"
-        for path, tree in trees().items()
-        if not path.startswith("encoders/")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Compare)
-        for side in (node.left, *node.comparators)
-        if isinstance(side, ast.Constant) and side.value == "arrays"
-    ]
-    assert found == []
-
-
 def imported(folder):
     """Top-level names that the files of a folder import."""
     for path in folder.rglob("*.py"):

@@ -110,11 +110,11 @@ def test_descriptions_go_with_a_model_and_are_used_again(offline, pictures, tmp_
     np.testing.assert_allclose(again.model_.text.rows[:3], clf.model_.text.rows, atol=1e-6)
     recipe = Recipe(descriptions=as_descriptions(every))
     np.testing.assert_allclose(
-        again.model_.text.rows[3], ImageSource.of(offline).text(recipe, ["grey"]).rows[0], atol=1e-6
+        again.model_.text.rows[3], ImageSource(offline).text(recipe, ["grey"]).rows[0], atol=1e-6
     )
     again.add([blotch((120, 120, 120), 90 + i) for i in range(3)], ["grey"] * 3)
     x = again.model_.support.task.x[0]
-    expected = ImageSource.of(offline).text(recipe, again.classes_, x, again.model_.support.task.y)
+    expected = ImageSource(offline).text(recipe, again.classes_, x, again.model_.support.task.y)
     np.testing.assert_allclose(again.model_.text.rows, expected.rows, atol=1e-6)
 
 
@@ -124,10 +124,6 @@ def test_what_descriptions_cannot_reach_is_refused(offline, pictures):
             FewShotClassifier(offline, method, store=False, descriptions=SENTENCES).fit(*pictures)
     with pytest.raises(UsageError):
         FewShotClassifier(offline, store=False, descriptions={"cat": "a cat"}).fit(*pictures)
-    with pytest.raises(UsageError):
-        FewShotClassifier("arrays", descriptions={"0": "a cat"}).fit(
-            np.eye(4), [0, 0, 1, 1], text=np.eye(4)[:2]
-        )
 
 
 def test_classes_without_a_description_are_warned_of(offline, pictures):

@@ -122,7 +122,7 @@ def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offl
     assert pixels(listed) == expected[0]
     assert len({str(image) for image in listed}) == len(listed)
     assert pixels(as_images(str(source))) == expected[0]
-    labelled = ImageSource.of(offline).labelled(source, None, "train")
+    labelled = ImageSource(offline).labelled(source, None, "train")
     assert (pixels(labelled.images), labelled.names()) == expected
 
 
@@ -167,7 +167,7 @@ def test_datasets_in_torchvisions_manner(folder, expected, offline):
         images = read_images(dataset)
         assert (pixels(images.images), labels(images)) == expected
         assert pixels(as_images(dataset)) == expected[0]
-        assert ImageSource.of(offline).labelled(dataset, None, "train").names() == expected[1]
+        assert ImageSource(offline).labelled(dataset, None, "train").names() == expected[1]
     with pytest.raises(InputError):
         read_images(Dataset(opened, targets, classes=names[:2]))
 
@@ -230,11 +230,11 @@ def test_labels_that_come_along_are_names(folder, offline):
     ]
     table.write_text("file_name,label\n" + "\n".join(rows))
     assert read_images(folder).classes == ["0", "1", "2"]
-    labelled = ImageSource.of(offline).labelled(folder, None, "test", [2, 1, 0])
+    labelled = ImageSource(offline).labelled(folder, None, "test", [2, 1, 0])
     assert labelled.classes == [2, 1, 0]
     assert labelled.names() == images.labels
     with pytest.raises(NeedsLabelsError):
-        ImageSource.of(offline).labelled(images.images, None, "train")
+        ImageSource(offline).labelled(images.images, None, "train")
 
 
 # --- tables

@@ -12,10 +12,8 @@ from prolip import FewShotClassifier
 from prolip.api import AdaptedModel
 from prolip.api import save as keep
 from prolip.api.grow import add_names
-from prolip.api.inputs import UnknownLabelError
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.encoders import Encoder, Preprocess
-from prolip.encoders.precomputed import NeedsImagesError
 
 RED = blotch(COLOURS["red"], 77)
 
@@ -115,24 +113,6 @@ def test_a_saved_model_is_the_same_value(colour_model, tmp_path, offline, monkey
     assert (loaded.classes, loaded.support.hashes) == (model.classes, model.support.hashes)
     x = model.support.task.x[0]
     np.testing.assert_allclose(loaded.logits(x), model.logits(x), atol=1e-4)
-
-
-def test_embeddings_grow_by_images_of_their_classes():
-    rng = np.random.default_rng(0)
-    text, y = np.eye(6)[:3], np.repeat([0, 1, 2], 4)
-    x = text[y] + 0.2 * rng.normal(size=(12, 6))
-    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
-    report = clf.add(text + 0.1, [0, 1, 2]).added_
-    assert (report["added_images"], report["images"], clf.classes_.tolist()) == (3, 15, [0, 1, 2])
-    with pytest.raises(UsageError):
-        clf.add(names=["d"])
-    with pytest.raises(UnknownLabelError) as caught:
-        clf.evaluate(x, y + 1)
-    assert caught.value.label == 3
-    with pytest.raises(InputError):
-        clf.predict(np.ones((2, 7)))
-    with pytest.raises(NeedsImagesError):
-        clf.export("anywhere", "onnx")
 
 
 def test_a_model_is_told_in_a_line(colour_model):

@@ -20,7 +20,6 @@ from prolip.encoders import efficientnet_lite, load, pretrained, sentence
 from prolip.encoders import offline as module
 from prolip.encoders.imagenet import imagenet_names
 from prolip.encoders.offline import fit_projection
-from prolip.features import FeatureStore
 from prolip.io.environment import cores
 from prolip.io.files import cache_dir, sha256_tensors
 
@@ -302,15 +301,6 @@ def test_unknown_models_and_devices_get_the_nearest_names():
         load("offline:big")
     with pytest.raises(UsageError):
         load("offline", "tpu")
-
-
-def test_arrays_are_a_model_that_encodes_nothing():
-    with pytest.raises(UnknownNameError):
-        load("zzz")
-    with pytest.raises(UsageError):
-        load("arrays").encode(np.zeros((1, 8, 8, 3), np.uint8))
-    with pytest.raises(UsageError):
-        FeatureStore().space(load("arrays"))
 
 
 def test_heads_go_out_and_come_back(offline):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from feature_models import fit_features
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
@@ -102,7 +103,7 @@ def test_training_images_are_predicted_by_fits_without_them(offline, photos):
     held_out = predict_held_out(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
-    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", model.classes)
+    labelled = ImageSource(offline).labelled(str(photos / "train"), None, "test", model.classes)
     answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
@@ -118,7 +119,7 @@ def test_the_single_image_of_a_class_is_left_out(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
     clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
-    labelled = ImageSource.of(offline).labelled(str(photos / "train"), None, "test", clf.model_.classes)
+    labelled = ImageSource(offline).labelled(str(photos / "train"), None, "test", clf.model_.classes)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 
@@ -154,10 +155,7 @@ def test_few_and_many_classes_and_hostile_names(count):
         "</script><script>alert(2)</script>",
         *(f"class {k}" for k in range(count)),
     ]
-    clf = FewShotClassifier("arrays", "prolip", lam=0.5).fit(x, y, text=rows)
-    from prolip.api.classes import rename_classes
-
-    model = rename_classes(clf.model_, {str(k): names[k] for k in range(count)})
+    model = fit_features(x, y, rows, "prolip", names[:count], lam=0.5)
     page = model_page(model, predict_held_out(model), title="<b>", source="&", curve="Not known.")
     assert data_of(page)["classes"] == names[:count]
     assert "<img src=x" not in page

@@ -194,31 +194,6 @@ def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, mo
     assert (code, "--false-accept" in err) == (2, True)
 
 
-def test_answers_for_embeddings_go_to_a_file_too(prolip, tmp_path):
-    rng = np.random.default_rng(0)
-    x, text = rng.normal(size=(12, 6)).astype(np.float32), rng.normal(size=(3, 6)).astype(np.float32)
-    np.savez(tmp_path / "e.npz", images=x, labels=np.arange(12) % 3, texts=text, classes=list("abc"))
-    np.save(tmp_path / "new.npy", x[:5])
-    code, _, err = prolip("fit", tmp_path / "e.npz", "-o", tmp_path / "model", "--model", "arrays")
-    assert code == 0, err
-    code, out, _ = prolip("predict", tmp_path / "model", tmp_path / "new.npy", "--json")
-    shown = json.loads(out)
-    for written, already in ((5, 0), (0, 5)):
-        code, out, err = prolip(
-            "predict", tmp_path / "model", tmp_path / "new.npy", "-o", tmp_path / "a.jsonl", "--json"
-        )
-        assert code == 0, err
-        assert (json.loads(out)["written"], json.loads(out)["already"]) == (written, already)
-    written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert len({answer.pop("run") for answer in written}) == 1
-    assert written == shown
-    assert [answer["image"] for answer in shown] == [f"{tmp_path / 'new.npy'}:{i}" for i in range(5)]
-    np.save(tmp_path / "more.npy", x[5:7])
-    both = [tmp_path / "new.npy", tmp_path / "more.npy"]
-    code, out, _ = prolip("predict", tmp_path / "model", *both, "-o", tmp_path / "a.jsonl", "--json")
-    assert (json.loads(out)["written"], json.loads(out)["already"]) == (2, 5)
-
-
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
 @pytest.mark.parametrize(

@@ -280,15 +280,6 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 
 
-def test_brought_embeddings_have_pools_too():
-    _, text, draw = world()
-    dims = np.random.default_rng(8).normal(size=(WIDTH, DIM))
-    (x, y), (more, _) = draw(4), draw(50)
-    clf = FewShotClassifier("arrays").fit(x @ dims, y, text=text, unlabelled=more @ dims)
-    assert clf.info_["unlabelled"]["images"] == 200
-    assert len(clf.predict(more @ dims, transductive=True)) == 200
-
-
 def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
     (tmp_path / "pool").mkdir()
     for i, image in enumerate(pool):

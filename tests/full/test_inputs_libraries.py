@@ -51,7 +51,7 @@ def check(source, pictures, offline):
     expected = pixels(pictures)
     assert pixels(images.images) == expected
     assert pixels(as_images(source)) == expected
-    labelled = ImageSource.of(offline).labelled(source, None, "train")
+    labelled = ImageSource(offline).labelled(source, None, "train")
     assert (pixels(labelled.images), labelled.names()) == (expected, LABELS)
     listed = [str(image) for image in images.images]
     assert len(set(listed)) == len(listed)
@@ -293,7 +293,7 @@ def test_tensors_channels_first(pictures, offline):
     assert pixels(as_images(list(batch.float() / 255))) == expected
     assert pixels(as_images(torch.tensor(array))) == expected
     assert load_image(torch.zeros(3, 8, 3)).size == (3, 8)  # both ends would do: first, of torch
-    labelled = ImageSource.of(offline).labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), "train")
+    labelled = ImageSource(offline).labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), "train")
     assert labelled.classes == [0, 1, 2]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from prolip import FewShotClassifier, Head, Task, methods
+from prolip import Head, Task, methods
 from prolip.io.files import sha256_tensors
 from prolip.io.reading import parse_tensors
 from prolip.io.writing import write_tensors
@@ -25,14 +25,6 @@ def test_a_task_of_tensors_is_the_task_of_their_values(dtype):
     found, expected = method.fit(tensors).logits(x), method.fit(arrays).logits(values)
     assert isinstance(found, np.ndarray)
     np.testing.assert_array_equal(found, expected)
-
-
-def test_embeddings_as_tensors():
-    text, y = torch.eye(8)[:3], torch.arange(18) % 3
-    x = text[y] + 0.3 * gaussian(18, 8)
-    clf = FewShotClassifier("arrays", "rla", lam="1/N").fit(x, y, text=text)
-    assert isinstance(clf.predict_proba(x), np.ndarray)
-    assert clf.predict(x).tolist() == y.tolist()
 
 
 def test_tensors_are_written_and_hashed_like_arrays(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from feature_models import fit_features
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.api.classes import rename_classes
@@ -217,12 +218,10 @@ def test_two_hundred_classes(visit, tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 64))
     y = np.repeat(np.arange(200), 4)
-    clf = FewShotClassifier("arrays", "prolip", lam=0.5).fit(
-        rows[y] + rng.normal(0, 2.0, (800, 64)), y, text=rows
-    )
+    model = fit_features(rows[y] + rng.normal(0, 2.0, (800, 64)), y, rows, "prolip", lam=0.5)
     path = tmp_path / "many.html"
-    answers = predict_held_out(clf.model_)
-    path.write_text(model_page(clf.model_, answers, title="many", source="x", curve="-"), encoding="utf-8")
+    answers = predict_held_out(model)
+    path.write_text(model_page(model, answers, title="many", source="x", curve="-"), encoding="utf-8")
     page, _ = visit(path)
     assert page.locator("#matrix tbody tr").count() == 40
     page.get_by_role("button", name="Show all 200 classes").click()

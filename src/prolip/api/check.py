@@ -15,7 +15,6 @@ from prolip.api.support import ImageSource
 from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.tabular import Tabular
-from prolip.encoders.precomputed import require_images
 from prolip.evaluate import metrics
 from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signature
 from prolip.evaluate.out_of_distribution import outlier_scores
@@ -114,7 +113,6 @@ def check_images(
 
     `model` is a fitted model to use instead of a fit on `train` by `recipe`.
     """
-    require_images(source.encoder, "a check")
     images = [*train.images, *(test.images if test is not None else ())]
     labels = train.names() + (test.names() if test is not None else [])
     source = replace(source, options=replace(source.options, skip_bad=True))
@@ -233,7 +231,7 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
 def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Finding]:
     y = np.array([train.y[i] for i in own.kept])
     known = np.flatnonzero(y < len(model.classes))
-    task = ImageSource.of(model.encoder).task(own.features[:, known], y[known], model.text)
+    task = ImageSource(model.encoder).task(own.features[:, known], y[known], model.text)
     scores, limit = outlier_scores(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < limit]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]

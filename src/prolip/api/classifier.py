@@ -58,8 +58,7 @@ class FewShotClassifier:
     ----------
     model
         The encoder: "offline", "clip" (or another name that `prolip models` lists), "onnx:ID-or-PATH",
-        "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a loaded encoder; or "arrays"
-        for precomputed embeddings.
+        "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a loaded encoder.
     method
         A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
     lam
@@ -153,7 +152,6 @@ class FewShotClassifier:
         labels: Any = None,
         *,
         classes: Sequence[str] | None = None,
-        text: Any = None,
         unlabelled: Any = None,
         progress: Progress | None = None,
         training: Progress | None = None,
@@ -165,13 +163,11 @@ class FewShotClassifier:
         images
             A folder per class, a table, an archive, a dataset or a data frame (docs/guides/data.md); or
             several paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as
-            pairs [(image, label), ...]. For model="arrays": embeddings [n, D], or a file of them.
+            pairs [(image, label), ...].
         labels
             One per image, names or numbers; None where `images` have labels.
         classes
             Names of classes, in place of images: a zero-shot model, which learns from images that `add` gets.
-        text
-            For model="arrays": class rows [K, D].
         unlabelled
             Further images, of any class or none, used if they help held-out labelled images;
             `info_["unlabelled"]` has the evidence.
@@ -185,7 +181,7 @@ class FewShotClassifier:
         if classes is not None:
             self.model_ = fit_names(*self._prepare(), classes)
             return self
-        source, recipe, labelled = self._begin(images, labels, text)
+        source, recipe, labelled = self._begin(images, labels)
         started = time.perf_counter()
         with ProgressBars(self.verbose) as bars:
             self.model_ = fit_images(
@@ -204,7 +200,6 @@ class FewShotClassifier:
         images: Any,
         labels: Any = None,
         *,
-        text: Any = None,
         candidates: Sequence[Candidate | str] | None = None,
         models: Sequence[str | Encoder] | None = None,
         progress: Progress | None = None,
@@ -221,9 +216,9 @@ class FewShotClassifier:
         with ProgressBars(self.verbose) as bars:
             return compare(
                 [self.model] if models is None else models,
-                lambda model: ImageSource.of(self._encoder(model), self.reading),
+                lambda model: ImageSource(self._encoder(model), self.reading),
                 self._recipe(),
-                lambda source: source.labelled(images, labels, "train", text=text),
+                lambda source: source.labelled(images, labels, "train"),
                 candidates=candidates,
                 download=self.download,
                 progress=bars.bar("encoding images", progress),
@@ -367,9 +362,9 @@ class FewShotClassifier:
 
         model = getattr(self, "model_", None)
         if model is None:
-            source, recipe, train = self._begin(images, labels, None)
+            source, recipe, train = self._begin(images, labels)
         else:
-            source, recipe = ImageSource.of(model.encoder, self.reading), model.recipe
+            source, recipe = ImageSource(model.encoder, self.reading), model.recipe
             train = self._labelled(images, labels, "train")
         other = None if test is None else source.labelled(test, None, "test", train.classes)
         with self._encoding(progress) as progress:
@@ -377,25 +372,11 @@ class FewShotClassifier:
 
     # Classes
 
-    def rename(self, names: Mapping[str, str], *, retext: bool = False) -> FewShotClassifier:
-        """Rename classes, {old: new}; with `retext` in the prompts too, which fits the model again."""
+    def rename(self, names: Mapping[str, str]) -> FewShotClassifier:
+        """Rename classes, {old: new}; the prompts keep the old names, and no prediction changes."""
         from prolip.api.classes import rename_classes
 
-        self.model_ = rename_classes(self._model(), names, retext=retext)
-        return self
-
-    def merge(self, names: Sequence[str], into: str) -> FewShotClassifier:
-        """Make several classes one, and fit again from stored features."""
-        from prolip.api.classes import merge_classes
-
-        self.model_ = merge_classes(self._model(), names, into)
-        return self
-
-    def remove(self, names: str | Sequence[str]) -> FewShotClassifier:
-        """Remove classes and their images, and fit again from stored features."""
-        from prolip.api.classes import remove_classes
-
-        self.model_ = remove_classes(self._model(), [names] if isinstance(names, str) else names)
+        self.model_ = rename_classes(self._model(), names)
         return self
 
     # New images and classes
@@ -460,10 +441,12 @@ class FewShotClassifier:
         skip_bad: bool | float = False,
         verbose: bool | None = None,
         base: str | Encoder | None = None,
-        trust_base: bool = False,
     ) -> FewShotClassifier:
-        """Read a saved classifier; a base model that was never used here needs `base` or `trust_base`."""
-        model = saving.load(path, device, base=base, trust_base=trust_base)
+        """Read a saved classifier.
+
+        Its base model is not downloaded, unless `base` names it.
+        """
+        model = saving.load(path, device, base=base)
         clf = cls(
             model.encoder.name if base is None else base, **model.recipe.params(), device=device,
             store=store, skip_bad=skip_bad, verbose=verbose,
@@ -531,15 +514,15 @@ class FewShotClassifier:
         """The options `store` and `skip_bad`."""
         return ReadOptions(open_store(self.store), self.skip_bad)
 
-    def _begin(self, images: Any, labels: Any, text: Any) -> tuple[ImageSource, Recipe, Labelled]:
+    def _begin(self, images: Any, labels: Any) -> tuple[ImageSource, Recipe, Labelled]:
         """Check the options, load the encoder, and read labelled images, in this order."""
         source, recipe = self._prepare()
-        return source, recipe, source.labelled(images, labels, "train", text=text)
+        return source, recipe, source.labelled(images, labels, "train")
 
     def _prepare(self) -> tuple[ImageSource, Recipe]:
         """Check the options, and load the encoder."""
         recipe = self._recipe()
-        return ImageSource.of(self._encoder(self.model), self.reading), recipe
+        return ImageSource(self._encoder(self.model), self.reading), recipe
 
     def _recipe(self) -> Recipe:
         """Check the options of a fit."""
@@ -575,7 +558,7 @@ class FewShotClassifier:
 
     def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
         model = self._model()
-        return ImageSource.of(model.encoder).labelled(images, labels, split, model.classes)
+        return ImageSource(model.encoder).labelled(images, labels, split, model.classes)
 
     # scikit-learn's protocol, without scikit-learn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from prolip.api.inputs import Labelled
 from prolip.api.model import Recipe
-from prolip.api.support import EmbeddingSource, ImageSource
+from prolip.api.support import ImageSource
 from prolip.core import InputError, Task, UsageError
 from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS, measure_speed
@@ -56,11 +56,8 @@ def compare(
         hashes = None
         for model in models:
             source = open_source(model)
-            if isinstance(source, EmbeddingSource) and len(models) > 1:
-                raise UsageError("embeddings (model='arrays') are compared by themselves, not with models")
             facts = _facts(source, model if len(models) > 1 else None)
             labelled = read_labelled(source)
-            source = source.with_text(labelled.text)
             support = source.read(labelled, recipe, progress)
             if support.hashes != (hashes or support.hashes):
                 raise InputError("images have changed while they were compared: compare again")
@@ -73,8 +70,6 @@ def compare(
 def _facts(source: ImageSource, model: str | Encoder | None) -> ModelFacts:
     """Measure what a model that was just loaded takes; its memory where there are others to compare with."""
     encoder = source.encoder
-    if isinstance(source, EmbeddingSource):
-        return ModelFacts(encoder.name)
     known = MODELS.get(encoder.name.partition("@")[0])
     return ModelFacts(
         encoder.name,

@@ -136,7 +136,7 @@ def predict_labelled(
     require_all_classes(labelled, found)
     before = None
     if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
-        source = ImageSource.of(model.encoder, reading)
+        source = ImageSource(model.encoder, reading)
         before = source.features(labelled.images, progress=progress).features[0]
     return predict_labelled_features(model, labelled, found, before, out_of_fold=out_of_fold)
 
@@ -167,7 +167,7 @@ def predict_labelled_features(
     sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(used)
     return LabelledPredictions(
         [image_name(sources[i], found.kept[i]) for i in chosen],
-        labelled.openable(found.kept[i] for i in chosen),
+        [sources[i] for i in chosen],
         y[used], before[used], logits[used], _predictions(model, x[used], logits[used]),
         model.zero_shot().logits(before[used]), in_support[used], held_out[used], found.bad,
     )  # fmt: skip

@@ -13,7 +13,6 @@ from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.names import normalize_name
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import require_images
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.io.progress import Progress
@@ -36,7 +35,6 @@ def fit_images(
     recipe.create()  # refuse wrong options before any image is encoded
     if unlabelled is not None and not recipe.calibrate:
         raise UsageError("unlabelled images need calibrate=True: held-out images say whether they help")
-    source = source.with_text(labelled.text)
     support = source.read(labelled, recipe, progress)
     model = fit_support(source.encoder, recipe, labelled.classes, support, training)
     return model if unlabelled is None else learn_from_pool(model, unlabelled, source, progress)
@@ -44,7 +42,6 @@ def fit_images(
 
 def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
     """Make a zero-shot model of class names; images that are added later are fitted by the recipe."""
-    require_images(source.encoder, "a model of class names")
     if isinstance(classes, str):
         raise UsageError(f"classes must be a list, like [{classes!r}]")
     started, encoder = time.perf_counter(), source.encoder
@@ -54,7 +51,8 @@ def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> Ad
     check_descriptions(recipe, source.prompt_names(recipe, names))
     text = source.text(recipe, names)
     settings = create("zero_shot").to_settings()
-    report = {"scale": encoder.scale, "parameters": 0, "seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
+    report: dict[str, Any] = {"scale": encoder.scale, "parameters": 0, "seconds": seconds}
     fitted = Projected(encoder.head, text, encoder.scale, settings=settings, report=report)
     sizes = {"classes": len(names), "images": 0, "shots": 0, "views": recipe.views}
     report = {"method": settings.method, **report, "model": encoder.name, **sizes}

@@ -37,7 +37,7 @@ def add_images(
     progress: Progress | None = None,
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """Add images of new or known classes, and classes by name; return the model and what changed."""
-    recipe, source = model.recipe, ImageSource.of(model.encoder, reading)
+    recipe, source = model.recipe, ImageSource(model.encoder, reading)
     require_quick_fit(model)
     task = support_of(model) if model.support.hashes else None  # None for a model of class names
     names = [normalize_name(name) for name in names]
@@ -73,7 +73,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise NothingNewError(f"the model has {', '.join(map(repr, names))} already")
-    classes, source = [*model.classes, *new], ImageSource.of(model.encoder)
+    classes, source = [*model.classes, *new], ImageSource(model.encoder)
     text = source.text(model.recipe, classes)
     if model.recipe.descriptions:  # the old rows are weighted by images
         text = Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
@@ -127,7 +127,7 @@ def support_of(model: AdaptedModel) -> Task:
     task = model.support.require_task()
     needed = Capability.TEXT_FEATURES in model.method().needs
     if needed and task.text.features is None:  # a saved model has only the text rows
-        source = ImageSource.of(model.encoder)
+        source = ImageSource(model.encoder)
         task = source.task(task.x, task.y, source.text(model.recipe, model.classes))
     return task
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from prolip.core import InputError, Text, UsageError
+from prolip.core import InputError, UsageError
 from prolip.core.arguments import as_path
 from prolip.data import ImageSet, LazyImage, list_images
 from prolip.data.files import refuse_url
@@ -41,23 +41,10 @@ class Labelled:
     images: Any
     y: list[int]
     classes: list[Any]
-    text: Text | None = None  # class rows that belong to embeddings
 
     def names(self) -> list[Any]:
         """Return the label of each image."""
         return [self.classes[k] for k in self.y]
-
-    def openable(self, chosen: Iterable[int]) -> list[Any] | None:
-        """Return some of the images, to be opened again; None if there are none."""
-        return [self.images[i] for i in chosen]
-
-
-class LabelledEmbeddings(Labelled):
-    """Embeddings [n, D] in place of images."""
-
-    def openable(self, chosen: Iterable[int]) -> list[Any] | None:
-        """Return None: embeddings cannot be looked at."""
-        return None
 
 
 def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:

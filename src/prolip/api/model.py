@@ -12,7 +12,6 @@ from prolip.core.capabilities import Capability
 from prolip.data import as_templates
 from prolip.data.sampling import check_shots
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import PrecomputedEmbeddings
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
@@ -50,9 +49,7 @@ class Recipe:
         names = list(map(str, classes))
         taken = {self.prompt_names[name]: name for name in names if name in self.prompt_names}
         if twice := next((name for name in names if name in taken and name not in self.prompt_names), None):
-            raise UsageError(
-                f"the prompts still call class {taken[twice]!r} {twice!r}: rename it first, with retext=True"
-            )
+            raise UsageError(f"the prompts still call class {taken[twice]!r} {twice!r}: choose another name")
         return [self.prompt_names.get(name, name) for name in names]
 
     def params(self) -> dict[str, Any]:
@@ -125,9 +122,9 @@ class AdaptedModel:
         return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {size})"
 
     @property
-    def templates(self) -> list[str] | None:
-        """The prompts of the class names; None for embeddings, which have no text encoder."""
-        return None if isinstance(self.encoder, PrecomputedEmbeddings) else list(self.recipe.templates)
+    def templates(self) -> list[str]:
+        """The prompts of the class names."""
+        return list(self.recipe.templates)
 
     def method(self) -> methods.Method:
         """Create the method; refuse to import a module that only a saved file names."""

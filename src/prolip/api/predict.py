@@ -143,7 +143,7 @@ def features(
     model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
 ) -> Extraction:
     """Encode images with the encoder of the fitted model, which may differ from the base model."""
-    source = ImageSource.of(model.fitted.encoder_for(model.encoder), reading)
+    source = ImageSource(model.fitted.encoder_for(model.encoder), reading)
     return source.features(images, progress=progress)
 
 

@@ -18,11 +18,10 @@ from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import PrecomputedEmbeddings, require_images
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.export.base_model import load_base, remember
+from prolip.export.base_model import load_base
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 from prolip.export.web import WebOptions
@@ -68,7 +67,6 @@ def save(
     name = path.expanduser().resolve().name
     text = model_card(describe(model), {CONFIG}, name) if card else None
     write_model(path, saved_model(model, support=support, card=text), over)
-    remember(model.encoder)
 
 
 def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None = None) -> SavedModel:
@@ -88,22 +86,18 @@ def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None =
     return SavedModel(describe(model), tensors, saved_support, card)
 
 
-def load(
-    path: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
-) -> AdaptedModel:
+def load(path: str | Path, device: str = "auto", *, base: str | Encoder | None = None) -> AdaptedModel:
     """Read a saved model; refuse to combine it with another base model than that of the fit.
 
-    `base` and `trust_base` are those of `prolip.export.base_model.load_base`.
+    `base` is that of `prolip.export.base_model.load_base`.
     """
     path = as_path(path, "path")
     saved = read_model(path)
     with _corrupt_model_errors(path):
         check_saved.check_config(saved.config)
         text = _text(saved)
-    encoder: Encoder = PrecomputedEmbeddings(text)
-    if saved.config["model"] != encoder.name:
-        name, fingerprint = saved.config["model"], saved.config["fingerprint"]
-        encoder = load_base(path, name, fingerprint, device, base=base, trust_base=trust_base)
+    name, fingerprint = saved.config["model"], saved.config["fingerprint"]
+    encoder = load_base(path, name, fingerprint, device, base=base)
     with _corrupt_model_errors(path):
         return _restore(saved, encoder, text)
 
@@ -144,7 +138,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
-        task = ImageSource.of(encoder).task(x, y, text)
+        task = ImageSource(encoder).task(x, y, text)
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:
@@ -167,7 +161,6 @@ def export(
     """Export the model, as `prolip.export.write.export` does; return the names of the files."""
     from prolip.export.write import export as write
 
-    require_images(model.encoder, "an export")
     if evaluation is not None and not evaluation:
         raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
     if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):

@@ -46,7 +46,7 @@ def search(
     if words is not None and not words.strip():
         raise UsageError("the words to search for are empty")
     listed = as_images(images)
-    source = ImageSource.of(encoder, reading)
+    source = ImageSource(encoder, reading)
     found = source.features(listed, progress=progress)
     example = None if like is None else source.features([like]).features[0]
     ranked = rank(encoder, found.features[0], words, example, fitted)[:top]

@@ -1,6 +1,6 @@
-"""From labelled images, or embeddings, to the support set that a model is fitted on.
+"""From labelled images to the support set that a model is fitted on.
 
-    source = ImageSource.of(encoder, options)                # an EmbeddingSource if there is no encoder
+    source = ImageSource(encoder, options)
     labelled = source.labelled("photos/train", None, "train")
     support = source.read(labelled, Recipe(shots=16))        # sampled, encoded, without copies
 
@@ -9,7 +9,6 @@ This is the only builder of a `Task` for an adapted model.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -18,13 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from prolip.api.inputs import (
     EmptyClassError,
     Labelled,
-    LabelledEmbeddings,
-    UnknownLabelError,
     as_images,
     match_names,
     number_labels,
@@ -46,7 +41,6 @@ from prolip.data import (
 )
 from prolip.data.inputs import is_source
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import PrecomputedEmbeddings, read_embeddings
 from prolip.features import Extraction, FeatureStore, LazyImages, extract
 from prolip.io.files import cache_dir, readable
 from prolip.io.progress import Progress, counted
@@ -90,28 +84,18 @@ def _opened(folder: str | None, user: Path) -> FeatureStore:
 class ImageSource:
     """Images: how they are listed, encoded and made a task of."""
 
-    encoder: Any
+    encoder: Encoder
     options: ReadOptions = ReadOptions()
 
-    @staticmethod
-    def of(encoder: Encoder, options: ReadOptions = ReadOptions()) -> ImageSource:  # noqa: B008  (it is frozen)
-        """Return the source for an encoder."""
-        precomputed = isinstance(encoder, PrecomputedEmbeddings)
-        return EmbeddingSource(encoder, options) if precomputed else ImageSource(encoder, options)
-
     def labelled(
-        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
+        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None
     ) -> Labelled:
         """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
         mapping of labels to images; or (image, label) pairs.
 
         `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-        others may follow. `text` are class rows, which only embeddings have.
+        others may follow.
         """
-        if text is not None:
-            raise UsageError(
-                f"text is for embeddings (model='arrays'): {self.encoder.name} encodes the class names"
-            )
         images, labels = split_labels(images, labels)
         if labels is None and not isinstance(images, ImageSet):
             if not isinstance(images, (str, os.PathLike)) and not is_source(images):
@@ -152,10 +136,6 @@ class ImageSource:
         """Build the task of features [V, n, width] and labels [n]."""
         return Task(x, y, text, self.encoder.head, self.encoder.scale)
 
-    def with_text(self, text: Text | None) -> ImageSource:
-        """Return the source with these class rows, where it does not compute them itself."""
-        return self
-
     def read(self, labelled: Labelled, recipe: Recipe, progress: Progress | None = None) -> Support:
         """Sample images, encode them, drop copies, and add the texts of their classes."""
         names = self.prompt_names(recipe, labelled.classes)
@@ -169,8 +149,8 @@ class ImageSource:
             warnings.warn(
                 f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4
             )
-        y, images = [y[i] for i in fresh], labelled.openable(chosen[found.kept[i]] for i in fresh)
-        if images is not None and (empty := sorted(set(range(len(names))) - set(y))):
+        y, images = [y[i] for i in fresh], [labelled.images[chosen[found.kept[i]]] for i in fresh]
+        if empty := sorted(set(range(len(names))) - set(y)):
             why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
             raise EmptyClassError(labelled.classes[empty[0]], why)
         text = class_texts(self.encoder, recipe, names, found.features[0, fresh], y)
@@ -178,65 +158,8 @@ class ImageSource:
             tuple(found.hashes[i] for i in fresh),
             self.task(found.features[:, fresh], y, text),
             tuple(found.bad),
-            () if images is None else LazyImages(images),
+            LazyImages(images),
         )
-
-
-class EmbeddingSource(ImageSource):
-    """Embeddings and text rows that the user has instead of images: the paper's black box."""
-
-    def labelled(
-        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None, text: Any = None
-    ) -> Labelled:
-        """Read embeddings and labels; without class names, labels are numbers of the classes."""
-        found = read_embeddings(images, labels, text)
-        if found.y is None:
-            raise NeedsLabelsError("embeddings need labels: an array in the file, or an argument")
-        if classes is None and found.text is None:
-            raise InputError("embeddings need class rows (text): an array in the file, or an argument of fit")
-        y: list[int] = found.y.tolist()
-        rows = found.text if found.text is not None else np.zeros((0, 1))
-        names = list(found.classes or classes or range(len(rows)))
-        if max(y) >= len(names):
-            raise UnknownLabelError(max(y), names)
-        if classes is None:
-            return LabelledEmbeddings(found.x, y, names, Text(rows, tuple(map(str, names))))
-        numbered = number_labels(found.x, match_names((names[k] for k in y), classes), classes)
-        return LabelledEmbeddings(**vars(numbered))
-
-    def named(self, sources: Sequence[str], **tables: Any) -> tuple[Iterable[tuple[str, Any]], int]:
-        """List the rows of files."""
-        rows = [
-            (f"{readable(source)}:{i}", row)
-            for source in sources
-            for i, row in enumerate(self.encoder.read(source))
-        ]
-        return rows, len(rows)
-
-    def features(
-        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
-    ) -> Extraction:
-        """Return embeddings as features; the content of each is its row."""
-        if list(views) != [0]:
-            raise UsageError(f"embeddings have one view, not {len(list(views))}")
-        x = self.encoder.read(images).astype(np.float32)
-        hashes = [hashlib.sha256(row.tobytes()).digest() for row in x]
-        return Extraction(x[None], list(range(len(x))), hashes, [], 0, 0.0)
-
-    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-        """Return the names, which are in no prompt; there can be no descriptions either."""
-        if recipe.descriptions:
-            raise UsageError("descriptions need a text encoder, and embeddings have none")
-        recipe.prompt_names_of(classes)
-        return list(map(str, classes))
-
-    def task(self, x: Array, y: Any, text: Text) -> Task:
-        """Build a task without a head."""
-        return Task(x, y, text, scale=self.encoder.scale)
-
-    def with_text(self, text: Text | None) -> EmbeddingSource:
-        """Return a source that knows these class rows."""
-        return EmbeddingSource(PrecomputedEmbeddings(text), self.options)
 
 
 def new_images(

@@ -17,9 +17,7 @@ from prolip.app.encoding import EncodedProject
 from prolip.app.project import Project
 from prolip.app.trainer import Comparison, Publish, Trainer, warm_up
 from prolip.core import ProlipError, UsageError
-from prolip.encoders.precomputed import require_images
 from prolip.encoders.pretrained import list_models, measure_speed, read_speed
-from prolip.export.base_model import remember
 
 REPORT_PAUSE = 0.2  # seconds between two reports of progress
 
@@ -117,7 +115,6 @@ class BaseModels:
             old, self._pending = self._trainer.encoded, self._trainer.use(encoded)
             before, after = self._pending.result()
             self._project.set_model(encoded.encoder)
-            remember(encoded.encoder)
             self._loaded = {old.encoder.name: old, encoded.encoder.name: encoded}
             show(step="done", before=_summary(old, before), after=_summary(encoded, after))
         except Exception as error:  # the page stays usable, and says what happened
@@ -131,7 +128,6 @@ class BaseModels:
         encoders.fetch(name, lambda done, total: report("download", done, total))
         report("load", 0, 0)
         encoder = encoders.load(name, self._device)
-        require_images(encoder, "the page")
         warm_up(encoder, self._trainer.recipe)
         if read_speed(name) is None:
             measure_speed(encoder)

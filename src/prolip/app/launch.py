@@ -10,10 +10,9 @@ from prolip import encoders
 from prolip.app import http_server, page_server, predict_server
 from prolip.app.guard import Access, require_token
 from prolip.app.project import Project
-from prolip.core import UsageError
+from prolip.core import ModelError, UsageError
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import require_images
-from prolip.export.base_model import is_known, quoted, remember
+from prolip.export.base_model import load_named
 from prolip.io.writing import follow
 from prolip.solvers.threads import single_thread
 
@@ -23,21 +22,19 @@ Say = Callable[[str], None]
 def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -> Encoder:
     """Load the base model of a project: `model`, or by default the one that the project names.
 
-    A project from someone else could name anything, and loading would download or open it. So what the
-    project names is loaded only if it comes with the program, or was used here before with the same weights.
+    What the project names is loaded if it is on this machine; `model` may be downloaded.
     """
     if model is not None and not model.strip():
         raise UsageError("model must be the name of a model, got an empty string: omit it for the default")
-    found = Project.base_model(folder)
-    if model is None and not is_known(found.name, found.fingerprint):
-        raise UsageError(
-            f"the project in {folder} would open or download {found.name!r}, its base model, which was never "
-            f"used here: if you want that, pass model={quoted(found.name)}"
-        )
-    encoder = encoders.load(found.name if model is None else model, device)
-    require_images(encoder, "the page")
-    remember(encoder)
-    return encoder
+    if model is not None:
+        return encoders.load(model, device)
+    name = Project.base_model(folder).name
+    try:
+        return load_named(name, device)
+    except ModelError as error:
+        raise ModelError(
+            f'the project in {folder} needs its base model: {error}; model="{name}" downloads it'
+        ) from error
 
 
 def open_app(
@@ -85,21 +82,20 @@ def serve(
     device: str = "auto",
     *,
     base: str | None = None,
-    trust_base: bool = False,
     origins: Sequence[str] = (),
     access_log: bool = False,
     say: Say = print,
 ) -> None:
     """Serve predictions of saved models until Ctrl-C.
 
-    `base` and `trust_base` are those of `prolip.api.save.load`; pages of `origins` may send requests.
+    `base` is that of `prolip.api.save.load`; pages of `origins` may send requests.
     """
     require_token(host, token)
     Access.at(host, port, token, (), origins)  # refuse wrong origins before a model is loaded
     # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
     with single_thread(), http_server.bind(host, port) as bound:
         port = bound.getsockname()[1]
-        loaded = predict_server.load_models(models, device, base, trust_base)
+        loaded = predict_server.load_models(models, device, base)
         access = Access.at(host, port, token, predict_server.OPEN_PATHS, origins)
         server = predict_server.PredictServer(loaded, access)
         url = http_server.local_url(host, port)

@@ -35,7 +35,6 @@ from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import UnknownNameError
 from prolip.encoders import Encoder
-from prolip.encoders.precomputed import require_images
 from prolip.features import BadImage
 
 STATIC = Path(__file__).parent / "static"
@@ -57,7 +56,7 @@ class UploadedImage:
 
 
 def load_models(
-    paths: Sequence[str | Path], device: str = "auto", base: str | None = None, trust_base: bool = False
+    paths: Sequence[str | Path], device: str = "auto", base: str | None = None
 ) -> dict[str, AdaptedModel]:
     """Load saved models by the names of their folders; the options are those of `prolip.api.save.load`."""
     if "" in paths:
@@ -65,10 +64,7 @@ def load_models(
     names = [Path(path).resolve().name for path in paths]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two models are called {repeated[0]!r}: rename one of the folders")
-    return {
-        name: save.load(Path(path), device, base=base, trust_base=trust_base)
-        for name, path in zip(names, paths, strict=True)
-    }
+    return {name: save.load(Path(path), device, base=base) for name, path in zip(names, paths, strict=True)}
 
 
 class PredictServer:
@@ -81,7 +77,6 @@ class PredictServer:
         self._batchers: dict[str, Batcher] = {}  # by the fingerprint of the encoder
         for model in self.models.values():
             encoder = _encoder(model)
-            require_images(encoder, "a server")
             if encoder.fingerprint not in self._batchers:
                 self._batchers[encoder.fingerprint] = Batcher(encoder)
         # One function object for each kind of request: the batcher groups images by it.

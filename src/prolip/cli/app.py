@@ -66,11 +66,10 @@ def open_page(
 )
 @flag("--access-log", help="Print a line for each request.")
 @options.base
-@options.trust_base
 @options.device
 def serve(
     models: tuple[Path, ...], host: str, port: int, token: str | None, cors: tuple[str, ...],
-    access_log: bool, base: str | None, trust_base: bool, device: str,
+    access_log: bool, base: str | None, device: str,
 ) -> None:  # fmt: skip
     """Serve predictions over HTTP: POST /predict with an image.
 
@@ -83,7 +82,7 @@ def serve(
     from prolip.app import launch
 
     launch.serve(
-        models, host, port, token, device, base=base, trust_base=trust_base, origins=cors,
+        models, host, port, token, device, base=base, origins=cors,
         access_log=access_log, say=say,
     )  # fmt: skip
 

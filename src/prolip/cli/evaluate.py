@@ -51,9 +51,7 @@ def evaluate(
     clf = saved.load(images)
     model = clf.model_
     by_group = None if groups is None else read_groups(groups, model.classes)
-    tested = ImageSource.of(model.encoder).labelled(
-        images.labelled(source, "test"), None, "test", model.classes
-    )
+    tested = ImageSource(model.encoder).labelled(images.labelled(source, "test"), None, "test", model.classes)
     with bar("encoding") as progress:
         found = predict_labelled(model, tested, clf.reading, progress)
     result = figures(model, found, by_group)
@@ -102,11 +100,7 @@ def _show(found: Figures) -> None:
 
 def _per_image(found: LabelledPredictions, source: str) -> list[dict[str, Any]]:
     """Return label, prediction and probability of every image that can be read."""
-    from prolip.io.files import readable
-
     names, classes = found.names, found.predictions.classes
-    if found.images is None:  # rows of a file of embeddings
-        names = [f"{readable(source)}:{i}" for i in range(len(found.y))]
     rows = replace(found.predictions, rejected=None).to_json()
     return [
         {"image": name, "label": classes[y], "class": row["class"], "probability": row["probability"]}

@@ -61,12 +61,16 @@ groups = option(
 )
 MODELS = (
     "offline, clip (or another of `prolip models`), onnx:ID-or-PATH, open_clip:ARCH/TAG, "
-    "open_clip:local-dir:PATH, hf:ID-or-PATH; arrays for embeddings (.npz)."
+    "open_clip:local-dir:PATH, hf:ID-or-PATH."
 )
 base_model = option("--model", default="offline", help=MODELS)
 replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
-base = option("--base", metavar="NAME", help="The base model of MODEL, if it was never used here.")
-trust_base = flag("--trust-base", help="Open or download whatever base model MODEL names.")
+base = option(
+    "--base",
+    metavar="NAME",
+    show_default="as MODEL names it",
+    help="The base model of MODEL; it may be downloaded.",
+)
 features_store = option(
     "--store", type=PATH, show_default="the user's cache", help="Folder for computed features."
 )
@@ -110,7 +114,7 @@ class ImageInput:
         return {"skip_bad": 0.0 if self.strict else self.may_skip}
 
     def labelled(self, source: str, split: str) -> Any:
-        """Return labelled images as `fit` and `evaluate` take them; embeddings stay a path."""
+        """Return labelled images as `fit` and `evaluate` take them."""
         from prolip.data import read_images
 
         if self.labels is not None:
@@ -143,7 +147,6 @@ class SavedModelInput:
 
     path: Path = shared(argument("path", "MODEL", "A saved model.", type=PATH))
     base: str | None = shared(base)
-    trust_base: bool = shared(trust_base, False)
 
     def target(self, out: Path | None) -> Path:
         """Return where a changed model is saved: in place of this one, or in another folder."""
@@ -156,8 +159,7 @@ class SavedModelInput:
         """Return the model as a classifier, which reads images as `images` says."""
         from prolip.api import FewShotClassifier
 
-        known: dict[str, Any] = {"base": self.base, "trust_base": self.trust_base}
-        clf = FewShotClassifier.load(self.path, **images.settings(), **known)
+        clf = FewShotClassifier.load(self.path, base=self.base, **images.settings())
         detail(f"{self.path}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
         return clf
 

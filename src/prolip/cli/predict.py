@@ -197,7 +197,6 @@ def _sorting(
     from prolip.api.tagging import Tagging
     from prolip.core import UsageError
     from prolip.data.files import existing
-    from prolip.encoders.precomputed import require_images
     from prolip.io.files import lies_in
 
     root = chosen.sort_into
@@ -206,12 +205,9 @@ def _sorting(
     if root is None:
         if chosen.link or chosen.move or (chosen.unsure is not None and not chosen.tag):
             raise UsageError("--link, --move and --unsure are for --sort-into: add that option")
-        if chosen.tag:
-            require_images(model.encoder, "--tag")
         return Tagging(chosen.unsure or 0.0) if chosen.tag else None
     if chosen.link and chosen.move:
         raise UsageError("--link and --move exclude each other")
-    require_images(model.encoder, "--sort-into")
     named = [existing(source) for source in sources if source != "-"]
     if named and all(lies_in(path, root) for path in named):
         raise UsageError(
@@ -272,7 +268,7 @@ def _named(
 
     if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    return ImageSource.of(model.encoder).named(sources, **tables)
+    return ImageSource(model.encoder).named(sources, **tables)
 
 
 def _lines() -> Iterator[str]:

@@ -56,7 +56,7 @@ def report(
         predicted = predict_held_out(model)
     else:
         labelled = images.labelled(source, "test")
-        tested = ImageSource.of(model.encoder).labelled(labelled, None, "test", model.classes)
+        tested = ImageSource(model.encoder).labelled(labelled, None, "test", model.classes)
         with bar("encoding") as progress:
             predicted = predict_labelled(model, tested, clf.reading, progress, out_of_fold=True)
     name = source or "its training images"

@@ -50,7 +50,6 @@ KINDS = {
     "onnx": "prolip.encoders.onnx",
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
-    "arrays": "prolip.encoders.precomputed",
 }
 PACKAGED = ("offline",)  # kinds whose weights are installed with this package: nothing is fetched or opened
 
@@ -68,8 +67,7 @@ def load(
     ----------
     name
         `offline`; a short name of `prolip models`, like `clip`; `onnx:ID-or-PATH`, `open_clip:ARCH/TAG`,
-        `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; `arrays` for embeddings that you have; or a kind that
-        another package adds, `KIND:REST`.
+        `open_clip:local-dir:PATH`, `hf:ID-or-PATH`; or a kind that another package adds, `KIND:REST`.
     device
         `cpu`, `cuda`, `mps`, or `auto`: a GPU where the kind of encoder uses one by itself.
     download
@@ -103,7 +101,7 @@ def load(
 def check_model(name: str, require_here: bool = False) -> None:
     """Refuse a name that no model has; if `require_here`, one that is yet to be downloaded."""
     kind, colon, rest = as_text(name, "model").partition(":")
-    unknown = kind not in kinds() or (colon and not rest and kind in ("offline", "arrays"))
+    unknown = kind not in kinds() or (colon and not rest and kind == "offline")
     if unknown and name.partition("@")[0] not in MODELS:
         raise UnknownNameError(
             "model", name, [*kinds(), *MODELS, "open_clip:ViT-B-32/openai", "hf:openai/clip-vit-base-patch32"]

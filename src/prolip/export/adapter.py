@@ -21,7 +21,7 @@ import numpy as np
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.errors import ModelError, SavedModelError
 from prolip.encoders.base import Encoder
-from prolip.export.base_model import load_base, remember
+from prolip.export.base_model import load_base
 from prolip.export.saved import read_checked
 from prolip.io.files import sha256_file, sha256_tensors
 from prolip.io.reading import Unreadable, read_json
@@ -49,22 +49,17 @@ def write_adapter(folder: Path, encoder: Encoder, changes: dict[str, Array], abo
         **about,
     }
     write_json(folder / CONFIG, config)
-    remember(encoder)
 
 
-def load_adapter(
-    folder: str | Path, device: str = "auto", *, base: str | Encoder | None = None, trust_base: bool = False
-) -> Encoder:
+def load_adapter(folder: str | Path, device: str = "auto", *, base: str | Encoder | None = None) -> Encoder:
     """Load the base model with the adapter in it.
 
     `head`, `text_head` and `scale` of the encoder are the adapted ones; for open_clip and transformers,
-    `encoder.model` is the library's own model, adapted too. A base model that was never used here is loaded
-    only if you name it (`base`, a name or an encoder) or trust the folder (`trust_base`), which could name
-    any.
+    `encoder.model` is the library's own model, adapted too. `base` is that of `load_base`.
     """
     config, changes = read_adapter(Path(folder))
     name, fingerprint = config["base_model"], config["fingerprint"]
-    encoder = load_base(folder, name, fingerprint, device, base=base, trust_base=trust_base)
+    encoder = load_base(folder, name, fingerprint, device, base=base)
     _check(folder, changes, _replaceable(encoder))
     return encoder.with_folded(changes)
 

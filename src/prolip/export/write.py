@@ -13,7 +13,6 @@ from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, check_name
 from prolip.encoders import is_downloaded
 from prolip.encoders.base import Encoder
-from prolip.encoders.precomputed import require_images
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES, load_original, require_original
 from prolip.export.fold import Folded, fold
@@ -113,7 +112,6 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
             require_files(encoder)
             found.append("transformersjs")
     with suppress(UsageError):
-        require_images(encoder, "an export")
         fitted.to_onnx(Graph(), "x")
         found += ["onnx", "web"]
     return tuple(found)

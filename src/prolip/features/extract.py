@@ -28,7 +28,6 @@ from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
-from prolip.encoders.precomputed import require_images
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import BadImage, ImageContent, NoImageLeft, TooManyBadImages
 from prolip.features.store import FeatureStore, Space
@@ -86,7 +85,6 @@ def extract(
         Loader threads; by default one per core, 2 to 16. With 0 everything runs on this thread.
     """
     started = time.perf_counter()
-    require_images(encoder, "an extraction")
     views = [int(view) for view in views]
     if not views or min(views) < 0 or len(set(views)) != len(views):
         raise InputError(f"views must be different numbers from 0 on, got {views}")

@@ -35,7 +35,6 @@ import numpy as np
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, ProlipError
 from prolip.encoders.base import Encoder
-from prolip.encoders.precomputed import require_images
 from prolip.io.files import cache_dir
 from prolip.io.reading import open_regular
 from prolip.io.writing import check_place, make_folders
@@ -79,7 +78,6 @@ class FeatureStore:
 
     def space(self, encoder: Encoder) -> Space:
         """Open the features of this encoder."""
-        require_images(encoder, "a store of features")
         described = [_VERSION, encoder.fingerprint, encoder.preprocess.config(), encoder.width]
         self.refresh()
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
