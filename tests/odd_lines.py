@@ -122,7 +122,7 @@ def prepare(root: Path) -> dict[str, str]:
     words = {
         "convert source": "hf:nosuch",
         "name": "validation_free",
-        "to": "adapter",
+        "to": "onnx",
         "convert to": "hf",
         "port": "0",
     }

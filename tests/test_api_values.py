@@ -90,7 +90,7 @@ def test_an_evaluation_has_the_accuracy_of_each_class_by_name(clf, tmp_path):
     found = clf.evaluate(wrong)
     assert found["per_class"] == {"blue": 1.0, "green": 1.0, "red": 0.8}
     assert found["counts"] == {"blue": 4, "green": 4, "red": 5}
-    clf.export(tmp_path / "out", "adapter", evaluation=found)
+    clf.export(tmp_path / "out", "onnx", evaluation=found)
     assert "| red | 80.0 % |" in (tmp_path / "out" / "README.md").read_text()
 
 

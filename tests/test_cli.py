@@ -220,7 +220,7 @@ def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path)
 
 def test_parameters_of_the_library_are_told_as_options(prolip, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    code, _, err = prolip("export", "my-model", "--to", "adapter", "-o", tmp_path)
+    code, _, err = prolip("export", "my-model", "--to", "onnx", "-o", tmp_path)
     assert code == 2
     assert "pass --force to replace" in err
     assert "force=True" not in err

@@ -127,11 +127,11 @@ def test_the_default_stays_unless_another_is_ahead_by_half_a_point_and_beyond_ch
 
 
 def test_the_reason_says_what_is_given_up():
-    default = judged("prolip", 0.0, 0.0, exports=("adapter", "onnx"))
+    default = judged("prolip", 0.0, 0.0, exports=("web", "onnx"))
     _, why = choose(default, [judged("gda", 0.1, 0.01, False, ("onnx",))])
     assert "+10.0 points" in why
     assert "other classes cannot be added" in why
-    assert "no export to adapter" in why
+    assert "no export to web" in why
     _, stays = choose(default, [judged("gda", 0.01, 0.01)])
     assert "nearest is gda, +1.0 points" in stays
     assert "next is gda, -1.0 points" in choose(default, [judged("gda", -0.01, 0.01)])[1]
@@ -154,7 +154,7 @@ def test_formats_are_what_export_writes(offline):
     text = offline.text(["red", "green"], ["a photo of a {}."])
     x = np.random.default_rng(0).normal(size=(4, offline.width)).astype(np.float32)
     task = Task(x, [0, 0, 1, 1], text, offline.head, offline.scale)
-    assert formats(methods.create("prolip", lam=1.0).fit(task), offline) == ("adapter", "onnx", "web")
+    assert formats(methods.create("prolip", lam=1.0).fit(task), offline) == ("onnx", "web")
     assert formats(methods.create("gda").fit(task), offline) == ("onnx", "web")
 
 

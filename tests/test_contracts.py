@@ -42,7 +42,7 @@ COMMANDS = {
     "add": "add MODEL --name-only violet -o grown",
     "curve": "curve MODEL",
     "suggest": "suggest MODEL PHOTOS/test -n 2",
-    "export": "export MODEL --to adapter -o adapter",
+    "export": "export MODEL --to onnx -o exported",
     "embed": "embed PHOTOS -o features",
     "methods": "methods",
 }

@@ -21,7 +21,6 @@ from prolip.api import save as keep
 from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays
-from prolip.export.adapter import load_adapter
 from prolip.export.card import model_card
 from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
@@ -179,7 +178,7 @@ def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkey
     arguments = {
         "fit": ("fit", "photos", "-o", place),
         "predict": ("predict", "model", "photos", "--out", place + suffix),
-        "export": ("export", "model", "--to", "adapter", "-o", place),
+        "export": ("export", "model", "--to", "onnx", "-o", place),
         "reproject": ("reproject", "store", "model", "-o", place + suffix),
         "embed": ("embed", "photos", "-o", place),
     }[command]
@@ -259,30 +258,6 @@ def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
     }
     with pytest.raises(SavedModelError):
         uses[use]()
-
-
-def test_an_adapter_with_tensors_of_another_model_is_refused(offline, colour_model, tmp_path):
-    import copy
-
-    colour_model.export(tmp_path / "adapter", "adapter")
-    file, config = (tmp_path / "adapter" / f"prolip_adapter.{end}" for end in ("safetensors", "json"))
-    from prolip.io.files import sha256_file
-    from prolip.io.reading import parse_tensors
-    from prolip.io.writing import write_json, write_tensors
-
-    whole = parse_tensors(file.read_bytes(), file)
-    for wrong in (
-        {**whole, "head.weight": whole["head.weight"][:-1]},
-        {**whole, "more": whole["scale"]},
-        {name: x for name, x in whole.items() if name != "scale"},
-        {**whole, "scale": np.array(np.nan, np.float32)},
-    ):
-        write_tensors(file, wrong)
-        write_json(config, {**json.loads(config.read_text()), "sha256": sha256_file(file)})
-        base = copy.copy(offline)
-        with pytest.raises(SavedModelError):
-            load_adapter(tmp_path / "adapter", base=base)
-        assert base.head is offline.head
 
 
 def test_two_runs_of_embed_share_a_store(offline, tmp_path):

@@ -301,15 +301,3 @@ def test_unknown_models_and_devices_get_the_nearest_names():
         load("offline:big")
     with pytest.raises(UsageError):
         load("offline", "tpu")
-
-
-def test_heads_go_out_and_come_back(offline):
-    from prolip.core import Head
-
-    head, text_head = Head(offline.head.weight + 1), Head(np.eye(512) * 2, bias=np.ones(512))
-    other = load("offline", "cpu")
-    other = other.with_folded(offline.folded(head, text_head, 7.0))
-    assert other.scale == 7.0
-    np.testing.assert_allclose(other.head.weight, head.weight)
-    np.testing.assert_allclose(other.text_head.bias, text_head.bias)
-    assert list(offline.folded(offline.head, offline.text_head, 3.0)) == ["scale"]

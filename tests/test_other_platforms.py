@@ -254,10 +254,10 @@ def add(run, work):
 
 def export(run, work):
     out = work.root / "Adapter"
-    run("export", work.root / "Model", "--to", "adapter", "-o", out)
+    run("export", work.root / "Model", "--to", "onnx", "-o", out)
     (out / "mine.txt").write_text("mine")
     before = {path.name for path in out.iterdir()}
-    run("export", work.root / "Model", "--to", "adapter", "-o", work.other(out), "--force")
+    run("export", work.root / "Model", "--to", "onnx", "-o", work.other(out), "--force")
     assert {path.name for path in out.iterdir()} == before
     assert (out / "mine.txt").read_text() == "mine"
 

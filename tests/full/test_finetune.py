@@ -347,27 +347,10 @@ def test_divergence_is_told(encoders):
         methods.create("coop", contexts=2, epochs=5, batch_size=12, lr=1e36).fit(task)
 
 
-def test_a_method_says_what_an_encoder_lacks(encoders, offline):
+def test_a_method_says_what_an_encoder_lacks(encoders):
     task, _ = tower_task(encoders["resnet"])
     with pytest.raises(ModelError):
         methods.create("clip_lora").fit(task)
-
-
-@pytest.mark.parametrize("name", ["last_layer", "norm_tuning", "full"])
-def test_offline_towers_can_be_tuned(offline, name):
-    task, pixels = tower_task(offline, scale=offline.scale)
-    fitted = methods.create(name, epochs=1, batch_size=12, lr=1e-3).fit(task)
-    adapted = fitted.encoder_for(offline)
-    names = set(fitted.changed)
-    if name == "last_layer":
-        assert names == {"image._conv_head.weight", "image._bn1.weight", "image._bn1.bias", "projection"}
-    if name == "norm_tuning":
-        assert all("._bn" in key for key in names)
-    assert not any(key.startswith(("text.", "image._fc")) for key in names)
-    # On a CPU both run as ONNX graphs: the changed one must be a graph of its own.
-    traced = adapted.towers().embed_image(adapted.preprocess.normalise(to_torch(pixels[:2])))
-    assert_close(adapted.head(adapted.encode(pixels[:2])), traced, atol=1e-3, rtol=1e-3)
-    assert not np.allclose(adapted.encode(pixels[:2]), task.x[0, :2], atol=1e-3)
 
 
 @pytest.mark.parametrize("method", ["coop", "plot", "last_layer"])

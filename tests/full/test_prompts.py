@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from closeness import assert_close
 from prolip import methods
-from prolip.core import InputError, Task, Text, UsageError
+from prolip.core import InputError, ModelError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.encoders import load
@@ -102,16 +102,6 @@ def test_coop_with_no_steps_is_zero_shot_with_the_same_words(encoders, kind):
     for name in ("coop", "kgcoop"):
         fitted = methods.create(name, init=words, epochs=0).fit(task)
         assert_close(fitted.logits(task.x[0]), zero_shot.logits(task.x[0]), atol=1e-4, rtol=1e-4)
-
-
-def test_coop_on_the_offline_encoder(offline):
-    task, _ = tower_task(offline, scale=offline.scale)
-    zero_shot = methods.create("zero_shot").fit(task)
-    start = methods.create("coop", init="a photo of a", epochs=0).fit(task)
-    assert_close(start.logits(task.x[0]), zero_shot.logits(task.x[0]), atol=1e-3, rtol=1e-3)
-    fitted = methods.create("coop", contexts=2, epochs=2, batch_size=12, lr=0.1).fit(task)
-    assert fitted.report["loss"] < fitted.report["start_loss"]
-    assert fitted.report["parameters"] == 2 * 512
 
 
 @pytest.mark.parametrize(
@@ -334,7 +324,7 @@ def test_a_method_says_what_an_encoder_lacks(encoders, offline):
         methods.create("maple").fit(task)
     assert error.value.missing == Capability.CLASS_TOKEN
     task, _ = tower_task(offline)
-    with pytest.raises(MissingCapabilityError):
+    with pytest.raises(ModelError):
         methods.create("maple").fit(task)
 
 

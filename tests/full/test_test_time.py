@@ -118,10 +118,14 @@ def test_classifier_adapts_to_images(offline, photos, tmp_path):
     assert_close(still, clf.fitted_.logits(clf.features(test).features[0]), atol=1e-3, rtol=1e-3)
 
 
-def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(photos, tmp_path, monkeypatch):
+def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(
+    encoder, photos, tmp_path, monkeypatch
+):
     """The ratio of the experiment `timing_test_time`, of two images."""
     monkeypatch.setattr("prolip.research.protocols.protocols.TIMED_IMAGES", 2)
-    plan = make_plan(experiment("timing_test_time"), photos.parent, datasets=(photos.name,))
+    plan = make_plan(
+        experiment("timing_test_time"), photos.parent, datasets=(photos.name,), models=(encoder.name,)
+    )
     store = FeatureStore(tmp_path / "features")
     seconds = {}
     for job in prepare(plan, photos.parent, device="cpu", store=store):
@@ -130,7 +134,7 @@ def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(photos,
     assert 0 < seconds["test_time"] < seconds["tpt"]
 
 
-def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch, capsys):
+def test_commands_take_options_and_adapt(encoder, photos, tmp_path, monkeypatch, capsys):
     from prolip.cli import main
 
     def run(*arguments):
@@ -141,10 +145,11 @@ def test_commands_take_options_and_adapt(offline, photos, tmp_path, monkeypatch,
 
     out = tmp_path / "model"
     code, said = run(
-        "fit", photos, "-o", out, "--method", "coop", "-O", "contexts=2", "-O", "epochs=1", "--json"
-    )
+        "fit", photos, "-o", out, "--model", encoder.name, "--method", "coop", "-O", "contexts=2",
+        "-O", "epochs=1", "--json",
+    )  # fmt: skip
     assert code == 0, said.err
-    assert json.loads(said.out)["parameters"] == 2 * 512
+    assert json.loads(said.out)["parameters"] == 2 * 24
     picture = next((photos / "test").rglob("*.png"))
     code, said = run("predict", out, picture, "--json")
     assert code == 0, said.err

@@ -54,7 +54,7 @@ def prepare(folder: Path) -> None:
         ("embed", "photos", "-o", "features"),
         ("reproject", "features", "model", "-o", "index.npy"),
         ("embed", "more", "-o", "features"),
-        ("export", "model", "--to", "adapter", "-o", "export"),
+        ("export", "model", "--to", "onnx", "-o", "export"),
     )
     for arguments in runs:
         require(folder, arguments)
@@ -103,7 +103,7 @@ class Checks:
         self.x = np.random.default_rng(0).standard_normal((5, 1280), dtype=np.float32)
         self.whole: dict[str, object] = {}  # what an undisturbed run left, by job
 
-    def jobs(self, onnx: bool = True) -> list[Job]:
+    def jobs(self) -> list[Job]:
         """Return every command that writes."""
         jobs = [
             Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new"), (0, 2)),
@@ -117,22 +117,17 @@ class Checks:
             Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
             Job("reproject", ("reproject", "features", "model", "-o", "index.npy"),
                 self._index("reproject")),
-            Job("export adapter", ("export", "model", "--to", "adapter", "-o", "out"),
-                self._folder("export adapter", "out"), (0, 2)),
-            Job("export over", ("export", "grown", "--to", "adapter", "-o", "export", "--force"),
+            Job("export onnx", ("export", "model", "--to", "onnx", "-o", "out"),
+                self._folder("export onnx", "out"), (0, 2)),
+            Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
                 self._folder("export over", "export")),
             Job("bench", ("bench", "run", "validation_free", "--data", ".", "--datasets", "photos",
                           "--methods", "zero_shot", "prolip", "--shots", "1", "2", "--seeds", "1", "--jobs",
                           "0", "--results", "results.sqlite"), self._results("bench")),
         ]  # fmt: skip
         if (self.start / "clip").exists():
-            target = ("export", "clip", "--to", "hf", "--to", "open_clip", "-o", "libraries", "--force")
-            jobs.append(
-                Job("export hf, open_clip", target, self._folder("export hf, open_clip", "libraries"))
-            )
-        if onnx:
-            target = ("export", "grown", "--to", "onnx", "--to", "adapter", "-o", "export", "--force")
-            jobs.append(Job("export onnx over", target, self._folder("export onnx over", "export")))
+            target = ("export", "clip", "--to", "open_clip", "-o", "libraries", "--force")
+            jobs.append(Job("export open_clip", target, self._folder("export open_clip", "libraries")))
         return jobs
 
     def first_run(self, job: Job, folder: Path) -> list[str]:

@@ -40,7 +40,7 @@ class Kills:
 
     def chosen(self, kind: str, jobs: list[str] | None) -> Iterator[tuple[Job, Tally]]:
         """Yield the jobs of these names (None: all) with a tally each, once an undisturbed run is known."""
-        for job in self.checks.jobs(onnx=False):
+        for job in self.checks.jobs():
             if jobs is None or job.name in jobs:
                 tally = Tally(f"{kind}: {job.name}")
                 if job.name not in self.checks.whole:
@@ -90,12 +90,10 @@ class Kills:
             tally.add("lost or doubled", f"{job.name}, {processes} at once: {problem}")
 
 
-def kill_trials(
-    kills: Kills, count: int, seed: int, onnx: bool = True, jobs: list[str] | None = None
-) -> list[Tally]:
+def kill_trials(kills: Kills, count: int, seed: int, jobs: list[str] | None = None) -> list[Tally]:
     """Kill each job at its changes and at random moments, about `count` times in all."""
     generator, tallies = random.Random(seed), []
-    chosen = [job for job in kills.checks.jobs(onnx) if jobs is None or job.name in jobs]
+    chosen = [job for job in kills.checks.jobs() if jobs is None or job.name in jobs]
     for job in chosen:
         tally = Tally(f"kills: {job.name}")
         ran = kills.measure(job, tally)

@@ -184,7 +184,6 @@ def share_encoder() -> object:
 
     import prolip.api.prediction_file
     import prolip.cli
-    import prolip.export.adapter
     import prolip.export.onnx
     import prolip.export.reproject
     import prolip.export.write

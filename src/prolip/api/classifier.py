@@ -493,7 +493,7 @@ class FewShotClassifier:
     ) -> list[str]:
         """Export the adapted model for other programs.
 
-        `to` is "hf", "open_clip", "adapter", "onnx", "transformersjs", "web", or several of them.
+        `to` is "hf", "open_clip", "onnx", "web", or several of them.
         `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "web": `runtime`,
         a folder with the package onnxruntime-web that the page uses instead of a CDN; `single_file` puts
         everything into index.html; `base_url` is where the other files will be. For "hf" and "open_clip" of a

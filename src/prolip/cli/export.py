@@ -1,4 +1,4 @@
-"""`prolip export`, `convert`, `embed` and `reproject`: adapted models and features for other programs."""
+"""`prolip export`, `embed` and `reproject`: adapted models and features for other programs."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_
 from prolip.cli.parameters import PATH, FilePath, argument, command, flag, option
 from prolip.io.progress import counted
 
-FORMATS = ["hf", "open_clip", "adapter", "onnx", "transformersjs", "web"]
+FORMATS = ["hf", "open_clip", "onnx", "web"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
 force = flag("--force", help="Write into a folder that has files, and replace those of the same names.")
 
@@ -53,12 +53,11 @@ def export(
 ) -> None:
     """Export a model to other libraries or as a web page.
 
-    A model fitted on `clip@fp32` or other ONNX graphs exports to hf and open_clip with the original weights,
+    A model fitted on `clip@fp32` or other ONNX graphs exports to hf or open_clip with the original weights,
     which are downloaded if you agree, or taken from --weights.
 
-    $ prolip export my-model --to hf --to open_clip -o my-clip
+    $ prolip export my-model --to hf -o my-clip
     $ prolip export my-model --to onnx -o my-onnx
-    $ prolip export my-model --to transformersjs -o my-clip-js
     $ prolip export my-model --to web -o site
     """
     from prolip.api.save import export as export_model
@@ -89,23 +88,6 @@ def export(
             raise
         written = write(error.original)
     _print_files(out, written)
-
-
-@command("convert")
-@argument("source", "MODEL", "hf:ID-or-PATH, open_clip:ARCH/TAG or open_clip:local-dir:PATH.")
-@option("--to", type=click.Choice(["hf", "open_clip"]), required=True, help="The format.")
-@out_folder
-@force
-def convert(source: str, to: str, out: Path, force: bool) -> None:
-    """Convert a CLIP model between transformers and open_clip.
-
-    $ prolip convert hf:openai/clip-vit-base-patch32 --to open_clip -o clip-b32
-    """
-    from prolip.encoders import load as load_encoder
-    from prolip.export.write import check_empty, convert_model
-
-    check_empty(out, force)
-    _print_files(out, convert_model(load_encoder(source, "cpu"), out, to, force=force))
 
 
 def _print_files(out: Path, written: list[str]) -> None:

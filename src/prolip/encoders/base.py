@@ -76,16 +76,6 @@ class Encoder(ABC):
                     changed[f"{name}.bias"] = after.bias.astype(np.float32)
         return changed
 
-    def with_folded(self, changed: Mapping[str, Array]) -> Encoder:
-        """Return a copy with the tensors that `folded` gave."""
-        encoder = copy(self)
-        encoder.scale = float(changed["scale"].item())
-        if "head.weight" in changed:
-            encoder.head = Head(changed["head.weight"], changed.get("head.bias"), self.head.residual)
-        if "text_head.weight" in changed:
-            encoder.text_head = Head(changed["text_head.weight"], changed.get("text_head.bias"))
-        return encoder
-
     def with_preprocess(self, preprocess: Preprocess) -> Encoder:
         """Return a copy that prepares images in another way."""
         encoder = copy(self)

@@ -5,8 +5,7 @@ The network is MobileNet's inverted residual, seven stages of it, with ReLU6 and
     expand 1x1 -> depthwise k x k -> project 1x1   (+ input, where stride is 1 and widths match)
 
 Padding is TensorFlow's "same": where a stride does not divide the size, the odd pixel goes to the right and
-to the bottom. Every batch norm is folded into the convolution before it. `offline_torch.py`
-has the network in torch.
+to the bottom. Every batch norm is folded into the convolution before it.
 
 The tower is float32. In int8 it would take three fifths of the time on processors with VNNI, and longer in a
 browser. But rounding to 8 bits magnifies small differences: one level more in one of 10,000 pixel values

@@ -20,32 +20,25 @@ import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from prolip.core.arrays import Array, to_numpy, unit_rows
+from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import UsageError
 from prolip.core.head import Head
 from prolip.encoders import efficientnet_lite, sentence
-from prolip.encoders.base import Encoder, choose_device
+from prolip.encoders.base import Encoder
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.encoders.imagenet import imagenet_names
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
-from prolip.io.environment import cores, require
+from prolip.io.environment import cores
 from prolip.io.onnx_graph import Graph
 from prolip.io.progress import is_interactive
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from prolip.encoders.offline_torch import Modules
-    from prolip.encoders.trainable_towers import Towers
 
 RIDGE = 10.0
 SCALE = 10.0  # of 3 to 40, the most likely one on labelled images of textures and of clothes
@@ -63,17 +56,16 @@ _LOADING = Lock()  # one thread at a time reads weights and builds a tower
 
 
 def load(rest: str, device: str) -> OfflineEncoder:
-    """Load `offline`, on the CPU unless the device is a GPU."""
+    """Load `offline`, which runs on the CPU."""
     if rest:
         raise UsageError(f"'offline' takes nothing after it, got 'offline:{rest}'")
-    return OfflineEncoder("cpu" if device == "auto" else choose_device(device))
+    if device not in ("auto", "cpu"):
+        raise UsageError(f"'offline' runs on the CPU, got device {device!r}: choose auto or cpu")
+    return OfflineEncoder()
 
 
 class OfflineEncoder(Encoder):
-    """EfficientNet-Lite0 on ONNX Runtime and the universal sentence encoder in NumPy, behind one head.
-
-    On a GPU the image tower runs in torch.
-    """
+    """EfficientNet-Lite0 on ONNX Runtime and the universal sentence encoder in NumPy, behind one head."""
 
     scale = SCALE
     licence = "Apache-2.0 (EfficientNet-Lite0 and universal-sentence-encoder-multilingual)"
@@ -82,13 +74,11 @@ class OfflineEncoder(Encoder):
     )
     writes_graphs = True
     batch_size = max(16, 2 * PIECE * cores())
+    micro_batch_size, max_parallel_batches = PIECE, cores()
 
-    name = "offline"
+    name, device = "offline", "cpu"
 
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
-        if device == "cpu":
-            self.micro_batch_size, self.max_parallel_batches = PIECE, cores()
+    def __init__(self) -> None:
         self.fingerprint = fingerprint()
         self.sentences = sentence.shared()
         self._tower: OnnxSession | None = None  # made when it is first needed
@@ -110,14 +100,9 @@ class OfflineEncoder(Encoder):
 
     def encode(self, pixels: Array) -> Array:
         """Compute pooled features [B, 1280]."""
-        if self.device == "cpu":
-            with _LOADING:
-                self._tower = self._tower or OnnxSession(efficientnet_lite.to_onnx(self.image_weights))
-            return np.concatenate([found[0] for found in self._tower({"pixels": pixels})])
-        import torch
-
-        with torch.inference_mode():
-            return self.trace(torch.from_numpy(pixels).to(self.device)).float().cpu().numpy()
+        with _LOADING:
+            self._tower = self._tower or OnnxSession(efficientnet_lite.to_onnx(self.image_weights))
+        return np.concatenate([outputs[0] for outputs in self._tower({"pixels": pixels})])
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Compute unit sentence embeddings [P, 512], before the mean is subtracted.
@@ -143,51 +128,6 @@ class OfflineEncoder(Encoder):
     def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
         """Return token numbers [P, L] and their mask, padded to the longest prompt."""
         return self.sentences.tokens(prompts)
-
-    def trace(self, pixels: Tensor) -> Tensor:
-        """Compute pooled features in torch."""
-        features: Tensor = self.modules.image(self.preprocess.normalise(pixels))
-        return features
-
-    def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
-        """Return the token arrays as tensors on the encoder's device."""
-        torch = require("torch", "torch")
-        return {name: torch.from_numpy(x).to(self.device) for name, x in self.token_arrays(prompts).items()}
-
-    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Compute unit sentence embeddings of tokens in torch."""
-        rows: Tensor = self.modules.text(tokens["input_ids"], tokens["attention_mask"].bool())
-        return rows
-
-    def towers(self, copy: bool = False) -> Towers:
-        """Return both towers in torch, and the matrix between them."""
-        modules = self.modules
-        from prolip.encoders.offline_torch import open_towers
-
-        return open_towers(modules, self.head, self.text_head, copy, self.device)
-
-    def with_model(self, model: nn.Module, digest: str) -> OfflineEncoder:
-        """Return an encoder around a changed image tower and projection; no method trains the text tower."""
-        from prolip.encoders.offline_torch import Joined, Modules
-
-        assert isinstance(model, Joined)
-        model.eval().requires_grad_(False)
-        changed = copy(self)
-        changed.modules = Modules(model.image, model.text)
-        changed.image_weights = {name: x.cpu().numpy() for name, x in model.image.state_dict().items()}
-        changed.head = Head(to_numpy(model.projection))
-        changed.text_head = Head(to_numpy(model.text_projection), to_numpy(model.offset))
-        changed.fingerprint = f"{self.fingerprint}-{digest}"
-        return changed
-
-    @cached_property
-    def modules(self) -> Modules:
-        """Both towers in torch."""
-        require("torch", "torch")
-        from prolip.encoders.offline_torch import EfficientNetLite0, Modules, SentenceTower
-
-        image, text = EfficientNetLite0(self.image_weights), SentenceTower(self.sentences.backend)
-        return Modules(image.to(self.device), text.to(self.device))
 
     def _projection(self) -> tuple[Array, Array]:
         """Return W0 and mu, computed once and cached."""

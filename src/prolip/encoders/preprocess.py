@@ -100,7 +100,7 @@ class Preprocess:
             std=_triple(config["image_std"]) if normalise else (1.0, 1.0, 1.0),
             interpolation=_PIL_NUMBERS[config.get("resample", 3)],
             resize="squash" if squash else "shortest",
-            resize_to=None if squash else size["shortest_edge"],
+            resize_to=None if squash or size["shortest_edge"] == shape["height"] else size["shortest_edge"],
             crop="floor",
         )
 

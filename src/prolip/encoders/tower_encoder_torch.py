@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -139,12 +139,3 @@ class TowerEncoder(Encoder):
             if after.bias is not None and parameters.bias is not None:
                 changed[names[id(parameters.bias)]] = after.bias.astype(np.float32)
         return changed
-
-    def with_folded(self, changed: Mapping[str, Array]) -> TowerEncoder:
-        """Return an encoder around a copy of the model with the tensors that `folded` gave."""
-        model = deepcopy(self.model)
-        tensors = {name: to_torch(array) for name, array in changed.items()}
-        unknown = model.load_state_dict(tensors, strict=False).unexpected_keys
-        if unknown:
-            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
-        return self._around(model, self.fingerprint)

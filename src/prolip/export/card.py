@@ -39,7 +39,6 @@ def model_card(
 def _front_matter(config: dict[str, Any], files: Collection[str], name: str) -> str:
     """Return the metadata that model hubs read: YAML, whose values are written as JSON."""
     libraries = {
-        "onnx/model.onnx": "transformers.js",
         "config.json": "transformers",
         "open_clip_config.json": "open_clip",
     }
@@ -234,8 +233,6 @@ def programs(config: dict[str, Any], files: Collection[str], repository: str | N
         for file, title, program in sections
         if file in files
     }
-    if "onnx/model.onnx" in files:
-        found.pop("config.json", None)  # its weights are graphs, which transformers does not read
     if "index.html" in files:
         found["index.html"] = (
             "In a browser: `index.html` classifies photos and camera images, and sends nothing. "

@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import SafetensorError
@@ -25,26 +25,15 @@ from prolip.encoders.base import Encoder
 from prolip.encoders.hub import cache_only, loading
 from prolip.encoders.huggingface import no_progress_bars
 from prolip.encoders.onnx_files import split_precision
-from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import MissingPackageError, require
 from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from prolip.encoders.tower_encoder_torch import Anatomy
+
 LIBRARIES = ("hf", "open_clip")
-
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """A whole model, before it is written."""
-
-    library: str  # "hf" or "open_clip"
-    config: Any  # transformers' configuration object, or open_clip's `model_cfg`
-    state: dict[str, Tensor]  # the `state_dict`
-    tokenizer: Any  # the library's object
-    image_processor: dict[str, Any]  # how images are prepared, in the library's terms
-    preprocess: Preprocess  # the same in ours
 
 
 class OriginalRequiredError(ModelError):
@@ -59,19 +48,21 @@ class OriginalRequiredError(ModelError):
         )
 
 
-def require_original(encoder: Encoder, weights: str | None = None) -> str | None:
-    """Return the name of the model of transformers or open_clip that ONNX graphs were made of.
+def require_original(encoder: Encoder, library: str, weights: str | None = None) -> str | None:
+    """Return the name of the model of a library, "hf" or "open_clip", that ONNX graphs were made of.
 
-    None if the encoder itself is a model of these libraries. `weights` is the name that the user gives.
+    None if the encoder itself is a model of the library. `weights` is the name that the user gives.
     """
     if encoder.library is not None:
+        if encoder.library != library:
+            raise UsageError(f'{encoder.name} is not a model of {library}: export it to="{encoder.library}"')
         if weights is not None:
             raise UsageError(f"weights are for models on ONNX graphs: {encoder.name} has its own")
         return None
     if encoder.files is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
-            'export it to="onnx" or to="adapter"'
+            'export it to="onnx"'
         )
     if encoder.precision == "int8":
         raise ModelError(
@@ -79,20 +70,18 @@ def require_original(encoder: Encoder, weights: str | None = None) -> str | None
             f'fit on {split_precision(encoder.name)[0]}@fp32, or export it to="onnx"'
         )
     name = weights or encoder.original
-    if name is None or name.partition(":")[0] not in LIBRARIES:
-        raise UsageError(
-            f"name the model of transformers or open_clip that {encoder.name} was made of, such as "
-            'weights="hf:ID-or-FOLDER" or weights="open_clip:ARCH/TAG"'
-        )
+    if name is None or name.partition(":")[0] != library:
+        example = {"hf": "hf:ID-or-FOLDER", "open_clip": "open_clip:ARCH/TAG"}[library]
+        raise UsageError(f'name the model of {library} that {encoder.name} was made of: weights="{example}"')
     return name
 
 
-def load_original(encoder: Encoder, weights: str | None = None) -> Encoder:
-    """Load the model of transformers or open_clip that ONNX graphs were made of; other weights are an error.
+def load_original(encoder: Encoder, library: str, weights: str | None = None) -> Encoder:
+    """Load the model of a library that ONNX graphs were made of; other weights are an error.
 
     It is downloaded only if the user names it (`weights`).
     """
-    name = require_original(encoder, weights)
+    name = require_original(encoder, library, weights)
     if name is None:
         return encoder
     try:
@@ -110,31 +99,22 @@ def load_original(encoder: Encoder, weights: str | None = None) -> Encoder:
             ours.weight, theirs.weight, rtol=tolerance, atol=1e-6
         ):
             raise ModelError(f"{name} has another projection than {encoder.name}: it is not the same model")
+    # Centre crops of the two libraries may be one pixel apart.
+    if replace(original.preprocess, crop=encoder.preprocess.crop) != encoder.preprocess:
+        raise ModelError(f'{name} prepares images in another way than {encoder.name}: export it to="onnx"')
     return original
 
 
-def checkpoint_of(encoder: Encoder, changes: dict[str, Array] | None = None) -> Checkpoint:
-    """Return the checkpoint of a library that an encoder was loaded from, some of its tensors replaced."""
-    model, anatomy = encoder.model, encoder.anatomy  # type: ignore[attr-defined]
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    state |= {name: to_torch(array) for name, array in (changes or {}).items()}
-    return Checkpoint(
-        anatomy.library,
-        anatomy.config,
-        state,
-        anatomy.tokenizer,
-        anatomy.image_processor,
-        encoder.preprocess,
-    )
-
-
-def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write the files of one library into an existing folder."""
+def write_checkpoint(encoder: Encoder, changes: dict[str, Array], folder: Path) -> None:
+    """Write the library's files of an encoder, with some of its tensors replaced, into an existing folder."""
+    state = {name: tensor.detach().cpu() for name, tensor in encoder.model.state_dict().items()}  # type: ignore[attr-defined]
+    state |= {name: to_torch(array) for name, array in changes.items()}
+    anatomy = encoder.anatomy  # type: ignore[attr-defined]
     with _full_disks():
-        if checkpoint.library == "hf":
-            _write_hf(checkpoint, folder)
+        if anatomy.library == "hf":
+            _write_hf(anatomy, state, folder)
         else:
-            _write_open_clip(checkpoint, folder)
+            _write_open_clip(anatomy, state, folder)
 
 
 def load_checkpoint(library: str, folder: Path) -> Encoder:
@@ -142,29 +122,29 @@ def load_checkpoint(library: str, folder: Path) -> Encoder:
     return load(f"hf:{folder}" if library == "hf" else f"open_clip:local-dir:{folder}", "cpu")
 
 
-def _write_hf(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_hf(anatomy: Anatomy, state: dict[str, Tensor], folder: Path) -> None:
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    kind = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}[checkpoint.config.model_type]
+    kind = {"clip": transformers.CLIPModel, "siglip": transformers.SiglipModel}[anatomy.config.model_type]
     with loading("the exported model", local=True):
         with torch.device("meta"):
-            model = kind(checkpoint.config)
-        model.load_state_dict(checkpoint.state, assign=True)
+            model = kind(anatomy.config)
+        model.load_state_dict(state, assign=True)
         with no_progress_bars(transformers):
             model.save_pretrained(folder)
-        checkpoint.tokenizer.save_pretrained(folder)
-    write_json(folder / "preprocessor_config.json", checkpoint.image_processor)
+        anatomy.tokenizer.save_pretrained(folder)
+    write_json(folder / "preprocessor_config.json", anatomy.image_processor)
 
 
-def _write_open_clip(checkpoint: Checkpoint, folder: Path) -> None:
+def _write_open_clip(anatomy: Anatomy, state: dict[str, Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
-    config = {"model_cfg": checkpoint.config, "preprocess_cfg": checkpoint.image_processor}
+    config = {"model_cfg": anatomy.config, "preprocess_cfg": anatomy.image_processor}
     write_json(folder / "open_clip_config.json", config)
     # Towers of transformers may use one tensor under two names, which safetensors refuses.
-    state = {name: tensor.clone().contiguous() for name, tensor in checkpoint.state.items()}
-    save_file(state, folder / "open_clip_model.safetensors", {"format": "pt"})
-    if checkpoint.config["text_cfg"].get("hf_tokenizer_name"):
-        checkpoint.tokenizer.save_pretrained(folder)
+    separate = {name: tensor.clone().contiguous() for name, tensor in state.items()}
+    save_file(separate, folder / "open_clip_model.safetensors", {"format": "pt"})
+    if anatomy.config["text_cfg"].get("hf_tokenizer_name"):
+        anatomy.tokenizer.save_pretrained(folder)
 
 
 @contextmanager

@@ -16,12 +16,11 @@ from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
 from prolip.export.checkpoint import LIBRARIES, load_original, require_original
 from prolip.export.fold import Folded, fold
-from prolip.export.transformersjs import require_files, write_transformersjs
 from prolip.export.web import WebOptions, write_page
 from prolip.io.onnx_graph import Graph
 from prolip.io.writing import check_place, follow, write_bytes, write_folder
 
-TARGETS = (*LIBRARIES, "adapter", "onnx", "transformersjs", "web")
+TARGETS = (*LIBRARIES, "onnx", "web")
 
 
 def export(
@@ -52,19 +51,11 @@ def export(
     }
     writers: list[Callable[[Path], None]] = []
     libraries, original = [target for target in LIBRARIES if target in to], encoder
-    if libraries or "adapter" in to or "transformersjs" in to:
+    if libraries:
         folded = fold(fitted, encoder, temperature)
-        if libraries:
-            original = load_original(encoder, weights)
-            writers += [_checkpoint_writer(encoder, original, each, folded, config) for each in libraries]
-        if "adapter" in to:
-            from prolip.export.adapter import write_adapter
-
-            changes = encoder.folded(folded.head, folded.text_head, folded.scale)
-            writers.append(lambda folder: write_adapter(folder, encoder, changes, about))
-        if "transformersjs" in to:
-            files = require_files(encoder)
-            writers.append(lambda folder: write_transformersjs(folder, encoder, files, folded))
+        for library in libraries:
+            original = load_original(encoder, library, weights)
+            writers.append(_checkpoint_writer(encoder, original, library, folded, config))
     if weights is not None and not libraries:
         raise UsageError('weights are for to="hf" and to="open_clip"')
     if web is not None and "web" not in to:
@@ -103,35 +94,15 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
     found: list[str] = []
     with suppress(UsageError):
         fold(fitted, encoder)
-        with suppress(ModelError, UsageError):
-            name = require_original(encoder)
-            if encoder.library or (name and is_downloaded(name) and find_spec("torch")):
-                found.append(encoder.library or "hf")
-        found.append("adapter")
-        with suppress(ModelError):
-            require_files(encoder)
-            found.append("transformersjs")
+        for library in LIBRARIES:
+            with suppress(ModelError, UsageError):
+                name = require_original(encoder, library)
+                if name is None or (is_downloaded(name) and find_spec("torch")):
+                    found.append(library)
     with suppress(UsageError):
         fitted.to_onnx(Graph(), "x")
         found += ["onnx", "web"]
     return tuple(found)
-
-
-def convert_model(source: Encoder, path: Path, library: str, *, force: bool = False) -> list[str]:
-    """Write an unchanged model of one library as a folder of the other."""
-    check_name("library", library, LIBRARIES)
-    check_empty(path, force)
-    if source.library is None:
-        raise UsageError(f"{source.name} is not a model of transformers or open_clip: it cannot be converted")
-    write = _checkpoint_writer(source, source, library, None, {})
-    written: list[str] = []
-
-    def fill(folder: Path) -> None:
-        write(folder)
-        written.extend(sorted(file.name for file in folder.iterdir()))
-
-    write_folder(path, fill, replace=force)
-    return written
 
 
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:
@@ -140,18 +111,13 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
         check_name("export target", target, TARGETS)
     if not to:
         raise UsageError(f"name a format to export to: {', '.join(TARGETS)}")
-    if {"hf", "transformersjs"} <= set(to):
-        raise UsageError("hf and transformersjs write files of the same names: export to two folders")
     check_empty(path, force)
 
 
 def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str], weights: str | None = None) -> None:
     """Refuse formats that an adapted model cannot have, before anything is written."""
-    if any(target in LIBRARIES for target in to):
-        require_original(encoder, weights)
-    if "transformersjs" in to:
-        require_files(encoder)
-    if any(target in (*LIBRARIES, "adapter", "transformersjs") for target in to):
+    for library in set(LIBRARIES).intersection(to):
+        require_original(encoder, library, weights)
         fold(fitted, encoder)
 
 
@@ -170,36 +136,29 @@ def check_empty(path: Path, force: bool) -> None:
 
 
 def _checkpoint_writer(
-    encoder: Encoder, original: Encoder, library: str, folded: Folded | None, config: dict[str, Any]
+    encoder: Encoder, original: Encoder, library: str, folded: Folded, config: dict[str, Any]
 ) -> Callable[[Path], None]:
     """Return a writer of a checkpoint, which loads it again and compares its embeddings.
 
-    `original` is the encoder itself, or the model of a library that its graphs were made of. Without `folded`
-    the model is unchanged.
+    `original` is the encoder itself, or the model of a library that its graphs were made of.
     """
-    from prolip.export.checkpoint import checkpoint_of, load_checkpoint, write_checkpoint
-    from prolip.export.convert import convert, with_preprocess
+    from prolip.export.checkpoint import load_checkpoint, write_checkpoint
 
-    changes = None
-    if folded is None:
-        folded = Folded(encoder.head, encoder.text_head, encoder.scale)
-    else:
-        head = original.head if folded.head is encoder.head else folded.head
-        text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
-        changes = original.folded(head, text_head, folded.scale)
-    checkpoint = convert(with_preprocess(checkpoint_of(original, changes), encoder.preprocess), library)
+    head = original.head if folded.head is encoder.head else folded.head
+    text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
+    changes = original.folded(head, text_head, folded.scale)
     size = encoder.preprocess.size
     pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
     templates = config.get("templates") or ["a photo of a {}."]
-    names = [str(name) for name in config.get("classes", ["cat", "dog"])][:8]
+    names = [str(name) for name in config["classes"]][:8]
     prompts = [template.format(name) for template in templates[:2] for name in names]
 
     def embeddings(model: Encoder, head: Head, text_head: Head) -> tuple[Array, Array]:
         return head(model.encode(pixels)), text_head(model.encode_text(prompts))
 
     def write(folder: Path) -> None:
-        write_checkpoint(checkpoint, folder)
-        loaded = load_checkpoint(checkpoint.library, folder)
+        write_checkpoint(original, changes, folder)
+        loaded = load_checkpoint(library, folder)
         actual = embeddings(loaded, loaded.head, loaded.text_head)
         expected = embeddings(encoder, folded.head, folded.text_head)
         error = max(

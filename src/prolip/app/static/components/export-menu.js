@@ -15,10 +15,8 @@ export-menu .format:first-child { border-top: 0; padding-top: 0; }
 const FORMATS = {
   prolip: ["For prolip", "predict, eval, serve; can grow later"],
   onnx: ["ONNX", "runs anywhere with ONNX Runtime, no Python needed"],
-  adapter: ["Adapter", "a few MB beside the base model"],
   hf: ["Hugging Face", "loads with transformers' from_pretrained"],
   open_clip: ["open_clip", "loads with local-dir:"],
-  transformersjs: ["transformers.js", "loads with its pipeline, in a browser or in Node"],
   web: ["Web page", "runs in any browser, without a server"],
 };
 
