@@ -192,8 +192,8 @@ def test_the_page_of_published_figures_is_current(prolip):
 
 
 def test_every_few_shot_table_has_our_method():
-    """Beside tables of a search, of features, of zero-shot batches, and of steps at test time."""
-    others = {"grid_search", "umap", "few_classes", "timing_test_time", "parameters"}
+    """Beside tables of a search, of features, and of steps at test time."""
+    others = {"grid_search", "umap", "timing_test_time", "parameters"}
     assert {
         name for name, one in EXPERIMENTS.items() if all(line.method != "anchored" for line in one.lines)
     } == others

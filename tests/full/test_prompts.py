@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from closeness import assert_close
 from prolip import methods
-from prolip.core import InputError, ModelError, Task, Text, UsageError
+from prolip.core import InputError, Task, Text, UsageError
 from prolip.core.arrays import to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.encoders import load
@@ -18,7 +18,6 @@ from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.plot import Matching, sinkhorn, transport_logits
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from prolip.research.towers.tower_method import MissingCapabilityError
-from saving import restored
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
 
 M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
@@ -75,22 +74,6 @@ def test_prompts_learn_and_nothing_else_changes(encoders, kind, name, options, s
     assert isinstance(fitted.logits(x), np.ndarray)
     assert fitted.logits(x).shape == (12, K)
     assert_close(fitted.proba(x).sum(axis=1), np.ones(12))
-
-
-@pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot", "maple"])
-def test_prompts_come_back_from_what_is_saved(encoders, name):
-    encoder = encoders["vit"]
-    task, pixels = tower_task(encoder)
-    options = {"depth": 2} if name == "maple" else {}
-    fitted = methods.create(name, epochs=1, batch_size=4, **options).fit(task)
-    saved = {key: array.copy() for key, array in fitted.tensors().items()}
-    again = restored(fitted, saved, encoder.head, task.text).bind(encoder)
-    x = fitted.encoder_for(encoder).encode(pixels)
-    assert_close(again.logits(again.encoder_for(encoder).encode(pixels)), fitted.logits(x))
-    other = encoder.text(["cat", "dog", "very small bird", "x ray"], ["{}"])
-    asked = again.with_text(other)
-    assert asked.logits(x).shape == (12, 4)
-    assert asked.text.classes == other.classes
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet", "hf"])
@@ -298,12 +281,11 @@ def test_cocoop_words_follow_the_image(encoders):
 
 @pytest.mark.parametrize("name", ["coop", "prograd", "cocoop", "plot", "maple"])
 def test_computing_again_instead_of_keeping_changes_nothing(encoders, name):
-    task, _ = tower_task(encoders["vit"])
+    task, pixels = tower_task(encoders["vit"])
     options = {"epochs": 2, "batch_size": 4, "lr": 0.05, **({"depth": 3} if name == "maple" else {})}
-    kept = methods.create(name, **options).fit(task).tensors()
-    again = methods.create(name, recompute=True, **options).fit(task).tensors()
-    for key, tensor in kept.items():
-        assert_close(again[key], tensor, atol=1e-5, rtol=1e-4)
+    kept, again = (methods.create(name, recompute=r, **options).fit(task) for r in (False, True))
+    x = kept.encoder_for(encoders["vit"]).encode(pixels)
+    assert_close(again.logits(x), kept.logits(x), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["vit", "hf"])
@@ -318,14 +300,11 @@ def test_maple_shows_its_prompts_to_the_image_tower(encoders, kind):
     assert fitted.report["loss"] < fitted.report["start_loss"]
 
 
-def test_a_method_says_what_an_encoder_lacks(encoders, offline):
+def test_a_method_says_what_an_encoder_lacks(encoders):
     task, _ = tower_task(encoders["resnet"])
     with pytest.raises(MissingCapabilityError) as error:
         methods.create("maple").fit(task)
     assert error.value.missing == Capability.CLASS_TOKEN
-    task, _ = tower_task(offline)
-    with pytest.raises(ModelError):
-        methods.create("maple").fit(task)
 
 
 def test_wrong_use_raises(encoders):

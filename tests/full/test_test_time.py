@@ -1,7 +1,5 @@
 """Test-time adaptation: the closed form against autograd, and one image's step against none of another's."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch
 import prolip
 from closeness import assert_close
 from prolip import methods
-from prolip.core import InputError
+from prolip.core import InputError, UsageError
 from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.features import FeatureStore
@@ -134,28 +132,9 @@ def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(
     assert 0 < seconds["test_time"] < seconds["tpt"]
 
 
-def test_commands_take_options_and_adapt(encoder, photos, tmp_path, monkeypatch, capsys):
-    from prolip.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["prolip", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code or 0, capsys.readouterr()
-
-    out = tmp_path / "model"
-    code, said = run(
-        "fit", photos, "-o", out, "--model", encoder.name, "--method", "coop", "-O", "contexts=2",
-        "-O", "epochs=1", "--json",
-    )  # fmt: skip
-    assert code == 0, said.err
-    assert json.loads(said.out)["parameters"] == 2 * 24
-    picture = next((photos / "test").rglob("*.png"))
-    code, said = run("predict", out, picture, "--json")
-    assert code == 0, said.err
-    assert json.loads(said.out)[0]["class"] in ("red", "green", "blue")
-    assert run("fit", photos, "-o", out, "--method", "coop", "-O", "contexts")[0] == 2
-    assert run("fit", photos, "-o", out, "--force", "--method", "maple")[0] == 1
+def test_a_baseline_that_trains_a_tower_is_for_experiments(offline, photos, tmp_path):
+    with pytest.raises(UsageError):
+        prolip.FewShotClassifier(offline, "coop", store=tmp_path).fit(photos)
 
 
 def test_tpt_needs_the_text_tower():

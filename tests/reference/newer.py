@@ -3,7 +3,7 @@
 import numpy as np
 
 from prolip.core.arrays import Array
-from reference.closed_forms import Pair, _centred, cache_of, ours, rows_loss
+from reference.closed_forms import Pair, _centred, cache_of, ours
 from reference.problems import Problem
 from reference.recipes import SEED, cache_loss, cached
 from reference.reference import (
@@ -13,34 +13,12 @@ from reference.reference import (
     adam,
     cosine,
     cross_entropy,
-    dassl_batches,
     last,
     one_hot,
     sgd,
-    softmax,
     through_unit,
     unit,
 )
-
-
-def ss_text(problem: Problem) -> Pair:
-    """The formula w_k = t_k + s / (n lam_k) sum of the images of k, lam_k = 1 / n_k."""
-    numbers, y = Numbers(problem), problem.task.y
-    f = numbers.f.reshape(numbers.views, numbers.n, -1).mean(axis=0)
-    sums = np.stack([f[y == k].sum(axis=0) for k in range(len(numbers.t))])
-    counts = np.bincount(y)[:, None]
-    rows = numbers.raw + numbers.s / (numbers.n * np.maximum(1 / counts, 1e-3)) * sums
-    return ours(problem, "ss_text"), numbers.s * numbers.test @ unit(rows).T
-
-
-def wise_ft(problem: Problem) -> Pair:
-    """Half of the way that CLAP's steps take from the texts without a penalty."""
-    numbers = Numbers(problem)
-    loss = rows_loss(numbers, numbers.raw, np.zeros(len(numbers.t)))
-    steps = dassl_batches(numbers, 0.1, 300, SEED, pooled=True)
-    (r,) = last(sgd(loss, [np.zeros_like(numbers.t)], steps, 0.9))
-    mixed = 0.5 * numbers.raw + 0.5 * (numbers.raw + r)
-    return ours(problem, "wise_ft", seed=SEED), numbers.s * numbers.test @ unit(mixed).T
 
 
 def discriminants(f: Array, y: Array, classes: int, test: Array) -> Array:
@@ -51,63 +29,6 @@ def discriminants(f: Array, y: Array, classes: int, test: Array) -> Array:
     precision = dim * np.linalg.pinv((n - 1) * cov + np.trace(cov) * np.eye(dim))
     bias = np.log(1 / classes) - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
     return np.asarray(test @ precision @ means.T + bias)
-
-
-def timo(problem: Problem) -> Pair:
-    """Class after class: weights of prompts, prompts as samples, then GDA; alpha by the validation set."""
-    numbers, classes = Numbers(problem), len(problem.task.text)
-    text, prompts = problem.task.text, numbers.t[None]
-    if text.features is not None:
-        prompts = unit(text.features.astype(np.float64) @ text.projection.weight.astype(np.float64))
-    rows, samples, labels = [], list(numbers.f), list(numbers.y)
-    for k in range(classes):
-        scores = prompts[:, k] @ unit(numbers.f[numbers.y == k].mean(axis=0))
-        rows.append(unit(softmax(50 * unit(scores)[None])[0] @ prompts[:, k]))
-        samples += list(scores[:, None] * prompts[:, k])
-        labels += [k] * len(prompts)
-    x, y, t = np.array(samples), np.array(labels), np.array(rows)
-    held, test = (discriminants(x, y, classes, f) for f in (numbers.held, numbers.test))
-    alphas = 10.0 ** np.arange(-4, 5)
-    right = [numbers.right(alpha * numbers.held @ t.T + held) for alpha in alphas]
-    theirs = alphas[np.argmax(right)] * numbers.test @ t.T + test
-    return _centred(ours(problem, "timo", validated=True)), _centred(theirs)
-
-
-def ape(problem: Problem) -> Pair:
-    """The authors' loops over pairs of classes and samples, at alpha = 2, beta = 3, gamma = 0.2."""
-    numbers, y = Numbers(problem), problem.task.y
-    keys, values = cache_of(numbers)
-    samples = [np.vstack([numbers.t[k : k + 1], keys[y == k]]) for k in range(len(numbers.t))]
-    total, count = np.zeros(keys.shape[1]), 0
-    for i, mine in enumerate(samples):
-        for j, others in enumerate(samples):
-            if i != j:
-                total += (mine[:, None] * others[None]).sum(axis=(0, 1))
-                count += len(mine) * len(others)
-    criterion = -0.7 * total / count + 0.3 * numbers.t.var(axis=0, ddof=1)
-    kept = np.argsort(-criterion)[: round(700 / 1024 * len(criterion))]
-    small, texts, test = (unit(v[:, kept]) for v in (keys, numbers.t, numbers.test))
-    read = softmax(small @ texts.T)
-    misread = (values * np.log2((values + 1e-6) / (read + 1e-6))).sum(axis=1, keepdims=True)
-    near = np.exp(-3 * (1 - test @ small.T))
-    theirs = numbers.s * numbers.test @ numbers.t.T + 2 * near @ (values * np.exp(0.2 * misread))
-    return ours(problem, "ape", alpha=2.0, beta=3.0, gamma=0.2), theirs
-
-
-def tip_x(problem: Problem) -> Pair:
-    """The formula, divergences one by one, at alpha = 2, beta = 3, gamma = 4."""
-    numbers = Numbers(problem)
-    keys, values = cache_of(numbers)
-    q, p = (softmax(2 * v @ numbers.t.T) for v in (keys, numbers.test))
-
-    def divergence(a: Array, b: Array) -> Array:
-        return np.array([(row * (np.log(row) - np.log(b))).sum(axis=1) for row in a])
-
-    known, cosines = divergence(q, q), keys @ keys.T
-    spread = (divergence(p, q) - known.min()) / (known.max() - known.min())
-    second = -(spread * (cosines.max() - cosines.min()) + cosines.min()) @ values
-    theirs = cached(numbers, numbers.test, keys, 2.0, 3.0) + 4 * second
-    return ours(problem, "tip_x", alpha=2.0, beta=3.0, gamma=4.0), theirs
 
 
 def clap_tip_adapter_f(problem: Problem) -> Pair:

@@ -432,7 +432,8 @@ def maple(problem: TowerProblem, depth: int = 3) -> Pair:
     """Two words and their images in both towers, deeper ones in the next blocks; batches of 4, 5 epochs."""
     model, y, crops = problem.model, problem.labels, problem.crops_of(0.08)
     fitted = methods.create("maple", seed=SEED, depth=depth, epochs=0).fit(problem.task)
-    state = {name: torch.tensor(p).requires_grad_() for name, p in fitted.state.items()}
+    made = fitted.coupling.state_dict()  # type: ignore[attr-defined]
+    state = {name: p.clone().requires_grad_() for name, p in made.items()}
     prompts, words = Prompts(model, "a photo of a", 2), [state[f"prompts.{j}"] for j in range(depth)]
     assert torch.equal(words[0], start(model, "a photo of a")[:2])
 
@@ -462,11 +463,13 @@ def clip_lora(problem: TowerProblem) -> Pair:
     """AdamW on the factors of query, key and value of both towers, a cosine by steps; five steps a shot."""
     model, y, crops = problem.model, problem.labels, problem.crops_of(0.08)
     fitted = methods.create("clip_lora", seed=SEED, epochs=0).fit(problem.task)
-    factors = {name: torch.tensor(p).requires_grad_() for name, p in fitted.changed.items()}
+    state = fitted.encoder.towers().model.state_dict()  # type: ignore[attr-defined]
+    factors = {name: p.clone().requires_grad_() for name, p in state.items() if ".lora_" in name}
 
     def changes(tower: str) -> Changes:
-        names = [f"{tower}transformer.resblocks.{i}.attn.in_proj_weight" for i in range(3)]
-        return [[(factors[f"{n}|{j}|A"], factors[f"{n}|{j}|B"]) for j in range(3)] for n in names]
+        names = [f"{tower}transformer.resblocks.{i}.attn" for i in range(3)]
+        pairs = [[f"{n}.{part}_proj.lora_{{}}.default.weight" for part in "qkv"] for n in names]
+        return [[(factors[key.format("A")], factors[key.format("B")]) for key in own] for own in pairs]
 
     tokens = tokenize([f"a photo of a {name}." for name in CLASSES])
     words, total = model.token_embedding(tokens), 5 * int(problem.task.shots)

@@ -34,7 +34,7 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str]) -> AdaptedMode
     fitted = methods.restore(
         old_fit.kind, old_fit.tensors(), old_fit.config(), model.encoder.head, text, old_fit.settings,
         old_fit.report,
-    ).bind(model.encoder)  # fmt: skip
+    )  # fmt: skip
     support, task = model.support, model.support.task
     if task is not None:
         support = replace(support, task=source.task(task.x, task.y, text))

@@ -14,7 +14,6 @@ from prolip.core.arguments import as_text
 from prolip.core.names import normalize_name
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.io.progress import Progress
 from prolip.methods import Method, create
 
@@ -89,7 +88,11 @@ def fit_support(
 ) -> AdaptedModel:
     """Fit a model on a support set, and calibrate it."""
     method = recipe.create()
-    task = method.prepare(support.require_task(), encoder, recipe.templates, support.images)
+    if method.trains_tower:
+        raise UsageError(
+            f"{recipe.method} trains the model itself: it is for experiments, `prolip bench run`"
+        )
+    task = support.require_task()
     if recipe.calibrate:
         fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
     else:
@@ -109,12 +112,6 @@ def fit_support(
 def fit_and_calibrate(
     method: Method, task: Task, seed: int, progress: Progress | None = None
 ) -> tuple[Fitted, Confidence]:
-    """Fit the support set, and calibrate on predictions for held-out images of it.
-
-    Methods that train a tower take minutes to fit: they are not cross-validated, and keep temperature 1.
-    """
-    if method.trains_tower:
-        out_of_distribution = None if method.reads_images else OutOfDistribution.of(task)
-        return method.fit(task, progress), Confidence(out_of_distribution=out_of_distribution)
+    """Fit the support set, and calibrate on predictions for held-out images of it."""
     fitted, held_out = method.fit_held_out(task, progress, seed)
     return fitted, Confidence.of(fitted, task, held_out)

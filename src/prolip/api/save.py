@@ -133,7 +133,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
         check_saved.check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
-    ).bind(encoder)
+    )
     check_saved.check_fitted(fitted, tensors, encoder, len(classes))
     task = None
     if saved.support is not None:

@@ -53,9 +53,10 @@ class HeldOutPredictions:
 class Fitted(Described, ABC):
     """A fitted classifier on features: a frozen dataclass whose fields are all that a prediction needs.
 
-    It is saved as its `kind`, `tensors()` and `config()`, and comes back through `restore()`, which is given
-    the base model's own head and the texts. `kind` is the class's place, "package.module:Class", unless the
-    class has a name of its own.
+    Where it can be saved, it is as its `kind`, `tensors()` and `config()`, and comes back through
+    `restore()`, which is given the base model's own head and the texts. `kind` is the class's place,
+    "package.module:Class", unless the class has a name of its own. A model for experiments needs `logits`
+    alone.
     """
 
     kind: ClassVar[str]
@@ -75,18 +76,18 @@ class Fitted(Described, ABC):
     def logits(self, x: Any) -> Array:
         """Class scores [m, K] of features x [m, Do]; their softmax is the prediction."""
 
-    @abstractmethod
     def tensors(self) -> Tensors:
         """What training made, by name."""
+        raise UsageError(f"{self.method} is for experiments: its models cannot be saved")
 
     def config(self) -> dict[str, Any]:
         """Return what else a prediction needs, as JSON has it: numbers, words, lists."""
         return {}
 
     @classmethod
-    @abstractmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Fitted:
         """The inverse of `tensors()` and `config()`."""
+        raise UsageError(f"models of the kind {cls.kind} cannot be saved")
 
     @property
     def method(self) -> str:
@@ -113,10 +114,6 @@ class Fitted(Described, ABC):
     def as_projected(self) -> Projected | None:
         """The same as a head and text rows, where that is all there is: scale * normalize(head(x)) T'."""
         return None
-
-    def bind(self, encoder: Any) -> Fitted:
-        """The same beside the base model's encoder, after loading; for models that run a tower themselves."""
-        return self
 
     def encoder_for(self, base: Any) -> Any:
         """The encoder whose features `logits` reads: the base model's, unless training changed its tower."""

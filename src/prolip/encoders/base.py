@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from prolip.core.head import Head
 from prolip.core.text import Text
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import require
-from prolip.io.files import sha256_tensors
 from prolip.io.onnx_graph import Graph
 
 if TYPE_CHECKING:
@@ -126,15 +125,6 @@ class Encoder(ABC):
     def with_model(self, model: nn.Module, digest: str) -> Encoder:
         """Return an encoder around a changed copy of `towers().model`; the digest identifies the change."""
         raise ModelError(f"{self.name} has no towers that can be trained")
-
-    def with_tensors(self, changed: Mapping[str, Any]) -> Encoder:
-        """Return a copy in which some tensors of `towers().model` are replaced."""
-        torch = require("torch", "torch")
-        model = self.towers(copy=True).model
-        tensors = {name: torch.tensor(to_numpy(value)) for name, value in changed.items()}
-        if unknown := model.load_state_dict(tensors, strict=False).unexpected_keys:
-            raise ModelError(f"{self.name} has no tensor {unknown[0]}")
-        return self.with_model(model, sha256_tensors(changed.items()))
 
 
 def choose_device(device: str) -> str:

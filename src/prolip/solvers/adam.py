@@ -108,37 +108,39 @@ def cosine(lr: float, done: float) -> float:
 
 
 class SGD:
-    """Gradient descent, with momentum where there is any; the arrays change in place."""
+    """Gradient descent, with momentum and weight decay where there is any; the arrays change in place."""
 
-    def __init__(self, arrays: Sequence[Array], momentum: float = 0.0) -> None:
-        self.arrays, self.momentum = arrays, momentum
+    def __init__(self, arrays: Sequence[Array], momentum: float = 0.0, decay: float = 0.0) -> None:
+        self.arrays, self.momentum, self.decay = arrays, momentum, decay
         self.speeds = [np.zeros_like(array) for array in arrays]
 
     def step(self, gradients: Sequence[Array], lr: float) -> None:
         """One step at this learning rate."""
         for array, gradient, speed in zip(self.arrays, gradients, self.speeds, strict=True):
             speed *= self.momentum
-            speed += gradient
+            speed += gradient + self.decay * array if self.decay else gradient
             array -= lr * speed
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How parameters are trained."""
+    """How parameters are trained: on cached features by NumPy, or through a tower by torch."""
 
     lr: float
     epochs: int
     optimizer: str = "adam"  # "adam" (AdamW where there is a `decay`), or "sgd"
-    eps: float = 1e-4  # of Adam, like `decay`
+    eps: float = 1e-4  # of Adam
     decay: float = 0.0
     momentum: float = 0.0  # of SGD
     batch: int | None = None  # images of a step; None is all of them
     pooled: bool = False  # whether a batch is drawn from all views together; otherwise an epoch has one view
     drop_last: bool = False  # whether a last batch that is not full is left out, as Dassl does
-    # How the rate falls along a cosine. "steps": at each step, to zero. "epochs": once an epoch, after one at
-    # 1e-5 (Dassl). "waves": at each step, after one at 1e-5, over as many steps as there are epochs, and then
-    # up and down again (the program of LP++ counts steps where it means epochs).
+    # How the rate falls along a cosine. "steps": at each step, to `floor`. "epochs": once an epoch, after one
+    # at 1e-5 (Dassl). "lp++": at each step, after one at 1e-5, over as many steps as there are epochs, and
+    # then up and down again (the program of LP++ counts steps where it means epochs).
     schedule: str = "steps"
+    floor: float = 0.0
+    max_steps: int | None = None  # steps of the whole training, where a program counts these and not epochs
     seed: int = 0  # of the order of the images
 
     def per_epoch(self, images: int) -> int:
@@ -147,13 +149,18 @@ class Steps:
             return 1
         return max(1, images // self.batch) if self.drop_last else math.ceil(images / self.batch)
 
+    def total(self, images: int) -> int:
+        """Steps of the whole training."""
+        return self.epochs * self.per_epoch(images) if self.max_steps is None else self.max_steps
+
     def rate(self, step: int, images: int) -> float:
         """The learning rate of a step."""
         per_epoch = self.per_epoch(images)
         if self.schedule == "steps":
-            return cosine(self.lr, step / (self.epochs * per_epoch))
+            return self.floor + cosine(self.lr - self.floor, step / self.total(images))
         turn = step // per_epoch if self.schedule == "epochs" else step
-        return WARM_UP if turn < 1 and self.epochs > 1 else cosine(self.lr, (turn - 1) / self.epochs)
+        warm_up = int(self.epochs > 1)
+        return WARM_UP if turn < warm_up else cosine(self.lr, (turn - warm_up) / self.epochs)
 
     def batches(self, images: int, views: int, epoch: int, rng: np.random.Generator) -> list[Any]:
         """Rows of each step of an epoch, of `task.rows()`: the views come in the order 1, 2, .., V - 1, 0."""
@@ -166,7 +173,9 @@ class Steps:
 
     def build(self, arrays: Sequence[Array]) -> AdamW | SGD:
         """The optimizer of these arrays, which change in place."""
-        return SGD(arrays, self.momentum) if self.optimizer == "sgd" else AdamW(arrays, self.eps, self.decay)
+        if self.optimizer == "sgd":
+            return SGD(arrays, self.momentum, self.decay)
+        return AdamW(arrays, self.eps, self.decay)
 
 
 def clap_steps(seed: int) -> Steps:

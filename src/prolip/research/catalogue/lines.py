@@ -161,17 +161,6 @@ NEWER = (
         by_dataset=_TIP_OPTIONS,
         paper="{model} Tip-Adapter",
     ),
-    Line("tip_x", "Tip-X", "tip_x", validated={"alpha": "auto"}, paper="{model} Tip-X"),
-    Line("ape", "APE", "ape", validated={"alpha": "auto"}),
-    Line(
-        "timo",
-        "TIMO",
-        "timo",
-        by_dataset={"imagenet": {"gamma": 1.0}, "flowers102": {"gamma": 100.0}},
-        paper="{model} TIMO",
-    ),
-    Line("ss_text", "SS-Text", "ss_text"),
-    Line("wise_ft", "WiSE-FT", "wise_ft"),
     Line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
 )
 

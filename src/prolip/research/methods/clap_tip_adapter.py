@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, Tensors, as_features, unit_rows
+from prolip.core.arrays import Array, as_features, unit_rows
 from prolip.methods.base import FitContext, Method, Shape
 from prolip.methods.classifiers import affinity, by_class, products
 from prolip.methods.logit_bias import LogitBias, Pullback, Sum, normalised
@@ -27,7 +25,7 @@ from prolip.methods.registry import register
 from prolip.solvers.adam import clap_steps
 
 
-class LongCache(LogitBias):
+class UnnormalisedCache(LogitBias):
     """exp(v normalize(K)' - 1) V on a task of one view, in the keys K."""
 
     def __init__(self, task: Task) -> None:
@@ -47,10 +45,12 @@ class LongCache(LogitBias):
 
         return by_class(near, y, self.task.classes), pullback
 
-    def fitted(self, parameters: Sequence[Array]) -> LongCacheClassifier:
+    def fitted(self, parameters: Sequence[Array]) -> UnnormalisedCacheClassifier:
         """The cache beside zero-shot."""
         task = self.task
-        return LongCacheClassifier(task.linear, task.text, task.scale, unit_rows(parameters[0]), task.y)
+        return UnnormalisedCacheClassifier(
+            task.linear, task.text, task.scale, unit_rows(parameters[0]), task.y
+        )
 
 
 @register
@@ -71,10 +71,10 @@ class CLAPTipAdapterF(Method):
 
     seed: int = 0
 
-    def solve(self, task: Task, context: FitContext) -> LongCacheClassifier:
+    def solve(self, task: Task, context: FitContext) -> UnnormalisedCacheClassifier:
         """Train the keys, and return the cache with them beside zero-shot."""
         task = task.with_features(task.x.mean(axis=0), task.head)
-        term = LongCache(task)
+        term = UnnormalisedCache(task)
         trained = Sum(task, [term]).train(clap_steps(self.seed), progress=context.progress)
         return replace(term.fitted(trained.parameters[0]), report=trained.report())
 
@@ -83,12 +83,9 @@ class CLAPTipAdapterF(Method):
         return shape.images * shape.dim
 
 
-@register
 @dataclass(frozen=True, eq=False)
-class LongCacheClassifier(Fitted):
+class UnnormalisedCacheClassifier(Fitted):
     """logits = s f T' + exp(v K' - 1) V, with unit keys K and embeddings v of any length."""
-
-    kind: ClassVar[str] = "long_cache"
 
     head: Head
     text: Text
@@ -101,16 +98,3 @@ class LongCacheClassifier(Fitted):
         v = self.head(as_features(x, "features"))
         near = by_class(affinity(v, self.keys, 1.0), self.labels, len(self.text))
         return self.scale * products(unit_rows(v), self.text.rows) + near
-
-    def tensors(self) -> Tensors:
-        """Keys and their labels."""
-        return {"keys": self.keys.astype(np.float32), "labels": self.labels}
-
-    def config(self) -> dict[str, Any]:
-        """The scale of zero-shot."""
-        return {"scale": self.scale}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> LongCacheClassifier:
-        """Put the cache beside the base model."""
-        return cls(head, text, float(config["scale"]), tensors["keys"], tensors["labels"])

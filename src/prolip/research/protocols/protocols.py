@@ -202,10 +202,5 @@ PROTOCOLS: dict[str, Callable[..., Measurements]] = {
     "timing_prolip": time_step,
     "timing_tpt": partial(time_step, method="tpt"),
     "transductive": classify_together,
-    "transductive_transclip": partial(classify_together, method="transclip"),
-    "transductive_stata": partial(classify_together, method="stata"),
-    "few_classes": partial(classify_together, few_classes=True),
-    "few_classes_transclip": partial(classify_together, method="transclip", few_classes=True),
-    "few_classes_stata": partial(classify_together, method="stata", few_classes=True),
     "manifold": manifold,
 }

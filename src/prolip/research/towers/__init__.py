@@ -8,5 +8,4 @@ MODULES = (
     "fine_tuning",
     "maple",
     "plot",
-    "prompt_tuning",
 )

@@ -12,18 +12,15 @@ down to 1e-6, crops of 0.08 to 1 of the image.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
-from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
-from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Towers
 from prolip.methods.registry import register
-from prolip.research.towers.fine_tuning import FineTuning, Tuned
-from prolip.research.towers.tower_method import TowerTask
+from prolip.research.towers.fine_tuning import FineTuning
+from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,22 +68,19 @@ class CLIPLoRA(FineTuning):
                 module.train()
         return factors
 
-    def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
-        """Merge the factors into a copy of the base model's weights."""
-        lora = self.alpha / math.sqrt(self.rank)
-        return Tuned(task.text, task.scale, changed, lora).bind(encoder)
-
-    def schedule(self, task: Task) -> dict[str, Any]:
+    def steps(self, task: Task) -> Steps:
         """Return AdamW for a number of steps."""
-        return {
-            "epochs": self.epochs or 0,
-            "steps": round(self.steps_per_shot * task.shots) if self.epochs is None else None,
-            "optimizer": "adamw",
-            "weight_decay": self.weight_decay,
-            "floor": 1e-6,
-            "drop_last": False,
-            "schedule": "steps",
-        }
+        count = round(self.steps_per_shot * task.shots) if self.epochs is None else None
+        return Steps(
+            self.lr,
+            self.epochs or 0,
+            eps=1e-8,
+            decay=self.weight_decay,
+            batch=self.batch_size,
+            floor=1e-6,
+            max_steps=count,
+            seed=self.seed,
+        )
 
     def parameters(self, task: Task) -> int:
         """Count the two factors of each projection."""

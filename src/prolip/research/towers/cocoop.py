@@ -13,18 +13,18 @@ validation set the best epoch is used.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch, unit_rows
+from prolip.core.arrays import Array, as_features, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
-from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
+from prolip.research.towers.prompt_tuning import Layout, Prompts, class_names
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,10 +68,13 @@ class CoCoOp(CoOp):
             return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
 
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
-        towers, judge = problem.prompts.towers, problem.judge(context.validation, logits)
+        towers, score = problem.prompts.towers, problem.validation_score(context.validation, logits)
         with problem.views:
-            figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
+            figures = self.train(
+                problem.task, towers, trained, loss, context.progress, validation_score=score
+            )
         task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
+        assert task.encoder is not None
         words, layout, encoder = to_numpy(problem.context), problem.layout, task.encoder
         return Conditional(
             task.linear, task.text, task.scale, words, learned, layout, encoder, report=figures
@@ -105,12 +108,9 @@ def conditional_logits(
     return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Conditional(Fitted):
     """Class texts that depend on the image; predictions need the text tower."""
-
-    kind: ClassVar[str] = "conditional"
 
     head: Head
     text: Text  # hand-written, for their names
@@ -118,11 +118,11 @@ class Conditional(Fitted):
     context: Array
     net: dict[str, Array]
     layout: Layout
-    encoder: Encoder | None = None
+    encoder: Encoder
 
     def logits(self, x: Any) -> Array:
         """Compute scores [m, K], each image against its own text rows, a few images at a time."""
-        names, encoder = names_and_encoder(self.text, self.encoder, self.method)
+        names, encoder = class_names(self.text, self.method), self.encoder
         z = unit_rows(self.head(as_features(x, "features")))
         prompts = self.layout.prompts(encoder, names)
         net = {name: to_torch(p, encoder.device) for name, p in self.net.items()}
@@ -134,24 +134,5 @@ class Conditional(Fitted):
 
     def with_text(self, text: Any) -> Conditional:
         """Use the same context and net with other class names."""
-        names_and_encoder(text, self.encoder, self.method)
+        class_names(text, self.method)
         return replace(self, text=text)
-
-    def bind(self, encoder: Encoder) -> Conditional:
-        """Attach the encoder, whose text tower reads the prompts."""
-        return replace(self, encoder=encoder)
-
-    def tensors(self) -> Tensors:
-        """Return the context words, and the net with the prefix `net.`."""
-        return {"context": self.context, **{f"net.{name}": p for name, p in self.net.items()}}
-
-    def config(self) -> dict[str, Any]:
-        """Return the scale and the layout of prompts."""
-        return {"scale": self.scale, "layout": asdict(self.layout)}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Conditional:
-        """Restore with the class names of `text`; it predicts once it is bound to an encoder."""
-        net = {name.removeprefix("net."): p for name, p in tensors.items() if name.startswith("net.")}
-        layout = Layout.restore(config["layout"])
-        return cls(head, text, float(config["scale"]), tensors["context"], net, layout)

@@ -45,8 +45,8 @@ Flowers, DTD and EuroSAT.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Fitted, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
@@ -65,11 +65,12 @@ from prolip.research.towers.prompt_tuning import (
     teacher_rows,
 )
 from prolip.research.towers.tower_method import ImageViews, TowerTask, accuracy
+from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.research.towers.training import Batch, Gradient, Judge
+    from prolip.research.towers.training import Batch, Gradient, ValidationScore
 
 
 _IMAGES_AT_ONCE = 32
@@ -113,13 +114,14 @@ class CoOp(PromptTuning):
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
 
-    def schedule(self, task: Task) -> dict[str, Any]:
-        """Return the schedule of CoOp's program, or of LP++'s."""
-        fields = super().schedule(task)
+    def steps(self, task: Task) -> Steps:
+        """Return the steps of CoOp's program, or of LP++'s."""
+        steps = super().steps(task)
         if self.program == "lp++":
-            fields |= {"momentum": 0.0, "weight_decay": 0.0, "schedule": "waves", "drop_last": False}
-            fields["epochs"] = 200 if self.epochs is None else self.epochs
-        return fields
+            epochs = 200 if self.epochs is None else self.epochs
+            plain = {"momentum": 0.0, "decay": 0.0, "drop_last": False, "schedule": "lp++"}
+            steps = replace(steps, epochs=epochs, **plain)  # type: ignore[arg-type]
+        return steps
 
     def solve(self, task: Task, context: FitContext) -> Fitted:
         """Learn the context on image features."""
@@ -132,14 +134,15 @@ class CoOp(PromptTuning):
                 lambda batch: self.loss(problem, batch),
                 context.progress,
                 self.gradient(problem),
-                problem.judge(
+                problem.validation_score(
                     context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
                 ),
             )
         task, words = problem.task, problem.context.detach()
         text = Text(to_numpy(problem.prompts.embed(words)), task.text.classes)
-        head, encoder = task.linear, task.encoder
-        return Prompted(head, text, task.scale, to_numpy(words), problem.layout, encoder, report=figures)
+        assert task.encoder is not None
+        layout, encoder = problem.layout, task.encoder
+        return Prompted(task.linear, text, task.scale, to_numpy(words), layout, encoder, report=figures)
 
     def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
         """Compute the cross-entropy of a batch."""
@@ -287,7 +290,9 @@ class ContextProblem:
         """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
         return self.task.scale * z.to(rows.dtype) @ rows.T
 
-    def judge(self, validation: Task | None, scores: Callable[[Tensor], Tensor]) -> Judge | None:
+    def validation_score(
+        self, validation: Task | None, scores: Callable[[Tensor], Tensor]
+    ) -> ValidationScore | None:
         """Return a function that measures validation accuracy by scores of unit embeddings, or None."""
         if validation is None:
             return None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from prolip.core.arrays import Array, to_torch
 from prolip.encoders.trainable_towers import Towers
 from prolip.research.towers.prompt_tuning import Prompts
 from prolip.research.towers.training import seeded
@@ -40,16 +39,6 @@ class Coupling(nn.Module):
         with torch.no_grad():
             made.prompts[0].copy_(phrase)
         return made
-
-    @classmethod
-    def of(cls, state: Mapping[str, Array]) -> Coupling:
-        """Restore the module from the tensors of a saved model."""
-        depth = sum(name.startswith("prompts.") for name in state)
-        maps = sum(name.endswith(".bias") for name in state)
-        (contexts, words), width = state["prompts.0"].shape, len(state["maps.0.bias"])
-        made = cls(contexts, depth, words, width, shared=maps == 1 and depth > 1)
-        made.load_state_dict({name: to_torch(array) for name, array in state.items()})
-        return made.requires_grad_(False)
 
     def visual(self, depth: int) -> Tensor:
         """Return visual tokens [M, width] of a depth."""

@@ -25,23 +25,19 @@ else than CLIP's cosine; and its penalty, of last-layer tuning, is computed on d
 gradient. Here embeddings are normalised, and the penalty works; as the paper describes none, it is off unless
 `lam` is given.
 
-A fitted model stores the changed tensors alone, by their names in the model; LoRA stores the two thin
-factors of each change. Loading puts them into a copy of the base model. That copy has its own fingerprint,
-so that its features are never confused with those of the base model.
+The trained copy of the base model has its own fingerprint, so that its features are never confused with
+those of the base model.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from prolip import solvers
-from prolip.core import Head, InputError, Projected, Task, Text
-from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
+from prolip.core import Projected, Task, Text
+from prolip.core.arrays import to_torch
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
@@ -49,11 +45,10 @@ from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
+from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-_TOWER, _ROWS = "tower.", "rows"
 
 
 @dataclass(frozen=True)
@@ -73,8 +68,6 @@ class FineTuning(TowerMethod):
         Recompute activations in the backward pass instead of storing them, for large towers.
     seed
         Random seed for batches and crops.
-    checkpoint
-        A folder from which an interrupted run continues.
     """
 
     lr: float = 1e-5
@@ -84,7 +77,6 @@ class FineTuning(TowerMethod):
     view_area: float = 0.5
     recompute: bool = False
     seed: int = 0
-    checkpoint: str | None = None
 
     open_class: ClassVar[bool] = True
     needs: ClassVar[Capability] = Capability.IMAGE_TOWER
@@ -104,17 +96,11 @@ class FineTuning(TowerMethod):
         for parameter in trained.values():
             parameter.requires_grad_(True)
         figures = self.run(task, encoder, towers, trained, context)
-        changed = {name: np.array(to_numpy(parameter), order="C") for name, parameter in trained.items()}
-        fitted = replace(self.tuned(task, encoder, towers, changed), report=figures)
-        if trains_text(towers, trained) and task.text.classes is not None:
-            text = fitted.encoder_for(encoder).text(task.text.classes, task.templates)
-            fitted = replace(fitted, text=text)
-        return fitted
-
-    def tuned(self, task: TowerTask, encoder: Encoder, towers: Towers, changed: dict[str, Array]) -> Tuned:
-        """Return the fitted model with the trained towers."""
-        adapted = encoder.with_model(towers.model, sha256_tensors(changed.items()))
-        return Tuned(task.text, task.scale, changed, encoder=adapted)
+        tuned = encoder.with_model(towers.model, sha256_tensors(trained.items()))
+        text = task.text
+        if trains_text(towers, trained) and text.classes is not None:
+            text = tuned.text(text.classes, task.templates)
+        return Tuned(text, task.scale, tuned, report=figures)
 
     def run(
         self,
@@ -145,9 +131,9 @@ class FineTuning(TowerMethod):
         towers.model.to(memory_format=torch.contiguous_format)
         return figures
 
-    def schedule(self, task: Task) -> dict[str, Any]:
+    def steps(self, task: Task) -> Steps:
         """Return Adam with the authors' eps, and a rate that falls at each step."""
-        return {"optimizer": "adam", "eps": 1e-4, "drop_last": False, "schedule": "steps"}
+        return Steps(self.lr, self.epochs, batch=self.batch_size, seed=self.seed)
 
     def parameters(self, task: Task) -> int:
         """Count the trained parameters."""
@@ -219,23 +205,16 @@ def _tokens(task: TowerTask, encoder: Encoder) -> Tokens:
     return encoder.tokens([t.format(name) for t in task.templates for name in task.text.classes])
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Tuned(TowerFitted):
     """logits = s normalize(f(image)) T', f the changed tower; `logits` takes that tower's features."""
 
-    kind: ClassVar[str] = "tuned"
-
     text: Text
     scale: float
-    changed: dict[str, Array]  # tensors by name, or LoRA's factors by name, slot and letter
-    lora: float | None = None  # factor of the product of LoRA's matrices: alpha / sqrt(r)
-    encoder: Encoder | None = None  # the changed one
+    encoder: Encoder  # the changed one
 
     def as_projected(self) -> Projected:
         """Return the head of the changed tower, and the text rows."""
-        if self.encoder is None:
-            raise InputError(f"{self.method} changed the tower: bind the model to its encoder first")
         return Projected(self.encoder.head, self.text, self.scale, settings=self.settings)
 
     def with_text(self, text: Any) -> Tuned:
@@ -244,46 +223,4 @@ class Tuned(TowerFitted):
 
     def encoder_for(self, base: Any) -> Any:
         """Return the encoder with the changed tower, which computes other features."""
-        return self.encoder or base
-
-    def bind(self, encoder: Encoder) -> Tuned:
-        """Put the changes into a copy of the base model's towers."""
-        changed = self.changed if self.lora is None else merge(encoder, self.changed, self.lora)
-        return replace(self, encoder=encoder.with_tensors(changed))
-
-    def tensors(self) -> Tensors:
-        """Return the changed tensors and the class rows."""
-        changed = {_TOWER + name: tensor for name, tensor in self.changed.items()}
-        return {_ROWS: self.text.rows, **changed}
-
-    def config(self) -> dict[str, Any]:
-        """Return the scale, and the factor of LoRA's matrices."""
-        return {"scale": self.scale, "lora": self.lora}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Tuned:
-        """Restore without the encoder; `bind` attaches it."""
-        changed = {name.removeprefix(_TOWER): tensor for name, tensor in tensors.items() if name != _ROWS}
-        lora = None if config["lora"] is None else float(config["lora"])
-        return cls(Text(tensors[_ROWS], text.classes), float(config["scale"]), changed, lora)
-
-
-def merge(encoder: Encoder, factors: Mapping[str, Array], lora: float) -> dict[str, Array]:
-    """Merge LoRA's factors into an encoder's weights: W + lora B A, with lora = alpha / sqrt(r).
-
-    A factor's name is `weight|slot|letter`; slots 0, 1, 2 are the query, key and value rows of a weight that
-    holds all three, and a weight of one projection has slot 0 alone.
-    """
-    weights = encoder.towers().model.state_dict()
-    merged: dict[str, Array] = {}
-    for key, a in factors.items():
-        name, slot, letter = key.split("|")
-        if letter != "A":
-            continue
-        if name not in weights:
-            raise InputError(f"{encoder.name} has no weight {name}")
-        b = factors[f"{name}|{slot}|B"]
-        weight = merged.setdefault(name, np.array(to_numpy(weights[name])))
-        rows = slice(int(slot) * len(b), (int(slot) + 1) * len(b))
-        weight[rows] += lora * b @ a
-    return merged
+        return self.encoder

@@ -12,7 +12,7 @@ from prolip.research.towers.training import seeded
 
 
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
-    """Put the factors A and B into the towers; their names are those that `fine_tuning.merge` reads."""
+    """Put the factors A and B into the towers, and return them by name."""
     peft = require("peft", "lora")
     targets = dict(_targets(towers))
     config = peft.LoraConfig(

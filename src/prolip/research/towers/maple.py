@@ -15,11 +15,11 @@ map. `shared` uses one map F for all. With a validation set the best epoch is us
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, Tensors, to_numpy
+from prolip.core import Projected, Task, Text, UsageError
+from prolip.core.arrays import to_numpy
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Towers
@@ -29,7 +29,7 @@ from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
     Layout,
     PromptTuning,
-    names_and_encoder,
+    class_names,
     phrase_embedding,
 )
 from prolip.research.towers.tower_method import TowerFitted
@@ -92,8 +92,9 @@ class MaPLe(PromptTuning):
             )
         coupling.requires_grad_(False)
         text = Text(to_numpy(text_rows(prompts, coupling)), names)
-        state = {name: to_numpy(tensor) for name, tensor in coupling.state_dict().items()}
-        return Coupled(text, task.scale, state, layout, report=figures).bind(encoder)
+        insert_prompts(towers, coupling).pop_all()  # they stay
+        prompted = encoder.with_model(towers.model, sha256_tensors(coupling.state_dict().items()))
+        return Coupled(text, task.scale, coupling, layout, encoder, prompted, report=figures)
 
     def parameters(self, task: Task) -> int:
         """Count the text prompts of every depth and the maps to visual ones."""
@@ -112,61 +113,30 @@ class MaPLe(PromptTuning):
         return Coupling.start(phrase[: self.contexts], self.depth, towers, self.shared, self.seed)
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Coupled(TowerFitted):
     """Prompts in both towers; `logits` takes features of the image tower with prompts."""
 
-    kind: ClassVar[str] = "coupled"
-
     text: Text  # learned
     scale: float
-    state: dict[str, Array]
+    coupling: Coupling
     layout: Layout
-    base: Encoder | None = None
-    encoder: Encoder | None = None  # with the prompts in its image tower
+    base: Encoder
+    encoder: Encoder  # with the prompts in its image tower
 
     def as_projected(self) -> Projected:
         """Return the head of the image tower with prompts, and the learned rows."""
-        if self.encoder is None:
-            raise InputError("maple changed the image tower: bind the model to its encoder first")
         return Projected(self.encoder.head, self.text, self.scale, settings=self.settings)
 
     def encoder_for(self, base: Any) -> Any:
         """Return the encoder with the prompts in its image tower."""
-        return self.encoder or base
-
-    def bind(self, encoder: Encoder) -> Coupled:
-        """Put the prompts into a copy of the base model's image tower."""
-        towers = encoder.towers(copy=True)
-
-        from prolip.research.towers.coupled_prompts import Coupling, insert_prompts
-
-        insert_prompts(towers, Coupling.of(self.state).to(encoder.device)).pop_all()
-        seeing = encoder.with_model(towers.model, sha256_tensors(self.state.items()))
-        return replace(self, base=encoder, encoder=seeing)
+        return self.encoder
 
     def with_text(self, text: Any) -> Coupled:
         """Use the same prompts with other class names."""
-        names, base = names_and_encoder(text, self.base, self.method)
+        names = class_names(text, self.method)
 
-        from prolip.research.towers.coupled_prompts import Coupling, text_rows
+        from prolip.research.towers.coupled_prompts import text_rows
 
-        prompts = self.layout.prompts(base, names)
-        rows = text_rows(prompts, Coupling.of(self.state).to(base.device))
+        rows = text_rows(self.layout.prompts(self.base, names), self.coupling)
         return replace(self, text=Text(to_numpy(rows), names))
-
-    def tensors(self) -> Tensors:
-        """Return the prompts and maps, and their class rows."""
-        return {"rows": self.text.rows, **self.state}
-
-    def config(self) -> dict[str, Any]:
-        """Return the scale and the layout of prompts."""
-        return {"scale": self.scale, "layout": asdict(self.layout)}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Coupled:
-        """Restore without the encoder; `bind` attaches it."""
-        state = {name: tensor for name, tensor in tensors.items() if name != "rows"}
-        learned, layout = Text(tensors["rows"], text.classes), Layout.restore(config["layout"])
-        return cls(learned, float(config["scale"]), state, layout)

@@ -17,20 +17,20 @@ With a validation set the best epoch is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, Head, ProlipError, SavedModelError, Task, Text
-from prolip.core.arrays import Array, Tensors, as_features, to_numpy, to_torch
+from prolip.core import Fitted, ProlipError, Task, Text
+from prolip.core.arrays import Array, as_features, to_numpy, to_torch
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
-from prolip.research.towers.prompt_tuning import Layout, Prompts, names_and_encoder
+from prolip.research.towers.prompt_tuning import Layout, Prompts, class_names
 from prolip.research.towers.tower_method import Batches, ImageViews, TowerTask, accuracy
 
 if TYPE_CHECKING:
@@ -85,20 +85,23 @@ class PLOT(CoOp):
         def loss(batch: Batch) -> Tensor:
             return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
 
-        judge, validation = None, context.validation
+        score, validation = None, context.validation
         if validation is not None:
             images, y = self.held_out_images(validation), validation.y
             assert problem.task.encoder is not None
             local = LocalEncoder(problem.task.encoder, self.pooled)
             held = to_torch(local_views(local, images, 1, self.seed)[0], device).split(_IMAGES_AT_ONCE)
-            judge = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
+            score = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
         towers, trained = problem.prompts.towers, {"context": words}
         with problem.views:
-            figures = self.train(problem.task, towers, trained, loss, context.progress, judge=judge)
+            figures = self.train(
+                problem.task, towers, trained, loss, context.progress, validation_score=score
+            )
         task, rows = problem.task, to_numpy(embed_each(problem.prompts, words.detach()))
         scale, layout, learned = task.scale, problem.layout, to_numpy(words)
-        fitted = Transported(task.text, scale, learned, rows, layout, self.matching, report=figures)
-        return fitted.bind(task.encoder)
+        assert task.encoder is not None
+        encoder, matching = task.encoder, self.matching
+        return Transported(task.text, scale, learned, rows, layout, matching, encoder, report=figures)
 
     @property
     def matching(self) -> Matching:
@@ -136,13 +139,6 @@ class Matching:
     eps: float
     iterations: int
     pooled: bool
-
-    @classmethod
-    def restore(cls, saved: dict[str, Any]) -> Matching:
-        """Check and convert untrusted JSON."""
-        if not isinstance(saved["pooled"], bool):
-            raise SavedModelError(f"pooled must be true or false, got {saved['pooled']!r}")
-        return cls(float(saved["eps"]), int(saved["iterations"]), saved["pooled"])
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
@@ -200,12 +196,9 @@ def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: 
     return encoder.unflatten(np.concatenate(found).reshape(views, len(indices), -1))
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Transported(Fitted):
     """Prompts [P, K, D] matched to the local features of images, which a `LocalEncoder` computes."""
-
-    kind: ClassVar[str] = "transported"
 
     text: Text  # hand-written, for the class names
     scale: float
@@ -213,8 +206,7 @@ class Transported(Fitted):
     rows: Array
     layout: Layout
     matching: Matching
-    encoder: Encoder | None = None
-    local: LocalEncoder | None = None
+    encoder: Encoder
 
     def logits(self, x: Any) -> Array:
         """Compute scores [m, K] of local features [m, regions x D]."""
@@ -228,34 +220,13 @@ class Transported(Fitted):
 
     def encoder_for(self, base: Any) -> Any:
         """Return the encoder of local features of the base model."""
-        return self.local or LocalEncoder(base, self.matching.pooled)
-
-    def bind(self, encoder: Encoder | None) -> Transported:
-        """Attach the encoder, whose local features it reads."""
-        if encoder is None:
-            return self
-        return replace(self, encoder=encoder, local=LocalEncoder(encoder, self.matching.pooled))
+        return LocalEncoder(base, self.matching.pooled)
 
     def with_text(self, text: Any) -> Transported:
         """Use the same contexts with other class names."""
-        names, encoder = names_and_encoder(text, self.encoder, self.method)
+        names, encoder = class_names(text, self.method), self.encoder
         if self.context.ndim == 4:
             return super().with_text(text)  # type: ignore[return-value]
         context = to_torch(self.context, encoder.device)
         rows = to_numpy(embed_each(self.layout.prompts(encoder, names), context))
         return replace(self, text=text, rows=rows)
-
-    def tensors(self) -> Tensors:
-        """Return the contexts and their class rows."""
-        return {"context": self.context, "rows": self.rows}
-
-    def config(self) -> dict[str, Any]:
-        """Return the scale, the layout of prompts, and the options of the matching."""
-        return {"scale": self.scale, "layout": asdict(self.layout), "matching": asdict(self.matching)}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Transported:
-        """Restore without the encoder; `bind` attaches it."""
-        layout, scale = Layout.restore(config["layout"]), float(config["scale"])
-        matching = Matching.restore(config["matching"])
-        return cls(text, scale, tensors["context"], tensors["rows"], layout, matching)

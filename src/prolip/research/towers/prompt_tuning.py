@@ -14,17 +14,17 @@ tower's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from prolip.core import Head, InputError, Projected, SavedModelError, Task, Text, UsageError
-from prolip.core.arrays import Array, Tensors, to_numpy, to_torch
+from prolip.core import Head, InputError, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.methods.base import OptionError
-from prolip.methods.registry import register
 from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
+from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,8 +53,6 @@ class PromptTuning(TowerMethod):
         large towers and for thousands of classes.
     seed
         Random seed for the first words and for batches.
-    checkpoint
-        A folder from which an interrupted run continues.
     """
 
     lr: float = 0.002
@@ -64,7 +62,6 @@ class PromptTuning(TowerMethod):
     view_area: float | None = None
     recompute: bool = False
     seed: int = 0
-    checkpoint: str | None = None
 
     open_class: ClassVar[bool] = True
 
@@ -72,10 +69,19 @@ class PromptTuning(TowerMethod):
         if self.view_area is not None and not 0 < self.view_area <= 1:
             raise OptionError("view_area", "None or a number in (0, 1]", self.view_area)
 
-    def schedule(self, task: Task) -> dict[str, Any]:
-        """Return a warm-up, and the number of epochs that CoOp's authors use for so many shots."""
-        epochs = epochs_for(task) if self.epochs is None else self.epochs
-        return {"epochs": epochs, "weight_decay": self.weight_decay, "warm_up": 1}
+    def steps(self, task: Task) -> Steps:
+        """Return Dassl's steps, and the number of epochs that CoOp's authors use for so many shots."""
+        return Steps(
+            self.lr,
+            epochs_for(task) if self.epochs is None else self.epochs,
+            "sgd",
+            decay=self.weight_decay,
+            momentum=0.9,
+            batch=self.batch_size,
+            drop_last=True,
+            schedule="epochs",
+            seed=self.seed,
+        )
 
 
 def epochs_for(task: Task) -> int:
@@ -99,13 +105,6 @@ class Layout:
     contexts: int
     position: str
     fixed: str = ""
-
-    @classmethod
-    def restore(cls, saved: dict[str, Any]) -> Layout:
-        """Check and convert untrusted JSON."""
-        if saved["position"] not in POSITIONS:
-            raise SavedModelError(f"a prompt with its class name at {saved['position']!r}")
-        return cls(int(saved["contexts"]), saved["position"], str(saved["fixed"]))
 
     def prompts(self, encoder: Encoder, names: Sequence[str], towers: Towers | None = None) -> Prompts:
         """Build the prompts of these classes, for the encoder's own towers unless others are given."""
@@ -221,7 +220,6 @@ def _free_letter(encoder: Encoder, names: Sequence[str]) -> tuple[str, int]:
     )
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Prompted(TowerFitted):
     """The pretrained image side, and class texts from a learned context.
@@ -229,14 +227,12 @@ class Prompted(TowerFitted):
     `context` is [M, De], or [K, M, De] with a context for each class.
     """
 
-    kind: ClassVar[str] = "prompted"
-
     head: Head
     text: Text  # learned
     scale: float
     context: Array
     layout: Layout
-    encoder: Encoder | None = None
+    encoder: Encoder
 
     def as_projected(self) -> Projected:
         """Return the pretrained head and the learned rows."""
@@ -244,7 +240,7 @@ class Prompted(TowerFitted):
 
     def with_text(self, text: Any) -> Prompted:
         """Use the same context with other class names; `text` needs names, its rows are not used."""
-        names, encoder = names_and_encoder(text, self.encoder, self.method)
+        names, encoder = class_names(text, self.method), self.encoder
         if self.context.ndim == 3:
             raise InputError(
                 f"{self.method} learned a context for each class that it was fitted on, and other "
@@ -253,30 +249,9 @@ class Prompted(TowerFitted):
         rows = self.layout.prompts(encoder, names).embed(to_torch(self.context, encoder.device))
         return replace(self, text=Text(to_numpy(rows), names))
 
-    def bind(self, encoder: Encoder) -> Prompted:
-        """Attach the encoder, which other class names need."""
-        return replace(self, encoder=encoder)
 
-    def tensors(self) -> Tensors:
-        """Return the context and its class rows."""
-        return {"context": self.context, "rows": self.text.rows}
-
-    def config(self) -> dict[str, Any]:
-        """Return the scale and the layout of prompts."""
-        return {"scale": self.scale, "layout": asdict(self.layout)}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Prompted:
-        """Replace the hand-written rows by the learned ones."""
-        learned, scale = Text(tensors["rows"], text.classes), float(config["scale"])
-        return cls(head, learned, scale, tensors["context"], Layout.restore(config["layout"]))
-
-
-def names_and_encoder(text: Any, encoder: Encoder | None, method: str) -> tuple[tuple[str, ...], Encoder]:
-    """Return the class names of a Text and the encoder that reads them, or raise why there is no prompt."""
-    if not isinstance(text, Text) or text.classes is None or encoder is None:
-        raise InputError(
-            f"{method} builds prompts from a learned context: give a Text with class names, to a "
-            "model that is bound to its encoder"
-        )
-    return text.classes, encoder
+def class_names(text: Any, method: str) -> tuple[str, ...]:
+    """Return the class names of a Text, of which prompts are built."""
+    if not isinstance(text, Text) or text.classes is None:
+        raise InputError(f"{method} builds prompts from a learned context: give a Text with class names")
+    return text.classes

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, InputError, ModelError, Projected, Settings, Task, UsageError
+from prolip.core import Fitted, InputError, ModelError, Projected, Task, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
-from prolip.io.files import sha256_tensors
-from prolip.io.onnx_graph import Graph
 from prolip.methods.base import FitContext, Method, OptionError, Progress, Shape
+from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.encoders.trainable_towers import Towers
-    from prolip.research.towers.training import Batch, Gradient, Judge, TrainingRecipe
+    from prolip.research.towers.training import Batch, Gradient, ValidationScore
 
 _VALIDATION_BATCH = 32
 
@@ -163,8 +162,8 @@ class TowerMethod(Method):
                 value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
                 return value if penalty is None else value + penalty()
 
-            judge = validation_accuracy if held_out else None
-            return self.train(task, towers, trained, loss, context.progress, judge=judge)
+            score = validation_accuracy if held_out else None
+            return self.train(task, towers, trained, loss, context.progress, validation_score=score)
 
     def held_out_images(self, validation: Task) -> Sequence[Any]:
         """Return the images of a validation set, for methods that run the image tower."""
@@ -172,20 +171,9 @@ class TowerMethod(Method):
             raise InputError(f"{self.name} runs the image tower: its validation set needs its images too")
         return validation.images
 
-    def to_settings(self, **chosen: Any) -> Settings:
-        """Return all options but `checkpoint`, the folder of one run."""
-        return super().to_settings(**{"checkpoint": None, **chosen})
-
     @abstractmethod
-    def schedule(self, task: Task) -> dict[str, Any]:
-        """Return fields of the recipe beside the common options, for a support set of this size."""
-
-    def recipe(self, task: Task) -> TrainingRecipe:
+    def steps(self, task: Task) -> Steps:
         """Return optimizer, steps and rates, for a support set of this size."""
-        from prolip.research.towers.training import TrainingRecipe
-
-        names = ("lr", "epochs", "batch_size", "seed", "checkpoint")
-        return TrainingRecipe(**{name: getattr(self, name) for name in names} | self.schedule(task))
 
     def train(
         self,
@@ -195,24 +183,15 @@ class TowerMethod(Method):
         loss: Callable[[Batch], Tensor],
         progress: Progress | None = None,
         gradient: Gradient | None = None,
-        judge: Judge | None = None,
+        validation_score: ValidationScore | None = None,
     ) -> dict[str, Any]:
         """Train parameters inside the towers, and return figures of the run."""
         from prolip.research.towers.training import train
 
         assert task.encoder is not None
         with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
-            recipe, device = self.recipe(task), task.encoder.device
-            identity = f"{self._identity(task)}{' best epoch' * (judge is not None)}"
-            return train(trained, loss, task.n, recipe, device, progress, identity, gradient, judge)
-
-    def _identity(self, task: TowerTask) -> str:
-        """Return what identifies a run: everything but its checkpoint folder and its use of memory."""
-        assert task.encoder is not None
-        left_out = ("checkpoint", "recompute")
-        options = {name: getattr(self, name) for name in self.options() if name not in left_out}
-        images = sha256_tensors([("x", task.x), ("y", task.y), ("text", task.text.rows)])
-        return f"{self.name} {options} {task.encoder.fingerprint} {task.text.classes} {images}"
+            steps, device = self.steps(task), task.encoder.device
+            return train(trained, loss, task.n, steps, device, progress, gradient, validation_score)
 
     def count(self, shape: Shape) -> int:
         """Raise: the count depends on the tower, not on the sizes of the features."""
@@ -235,10 +214,6 @@ class TowerFitted(Fitted):
     def logits(self, x: Any) -> Array:
         """Compute scores [m, K] of the head and the text rows."""
         return self.as_projected().logits(x)
-
-    def to_onnx(self, graph: Graph, x: str) -> str:
-        """Add the computation of `logits` to a graph."""
-        return self.as_projected().to_onnx(graph, x)
 
 
 class Batches:
