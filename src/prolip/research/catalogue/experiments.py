@@ -360,11 +360,11 @@ _ALL = (
     Experiment(
         "transductive", "All test images classified together", "ours", "transductive",
         (
-            replace(ZERO, protocol="few_shot"), Line("joint", "Clusters of test images", "zero_shot"),
+            replace(ZERO, protocol="few_shot"), Line("joint", "Clusters of test images (ours)", "zero_shot"),
             replace(EXACT, protocol="few_shot"),
-            Line("prolip_joint", "ProLIP, exact, test images together", "prolip", exact()),
+            Line("prolip_joint", "ProLIP, exact, test images together (ours)", "prolip", exact()),
             replace(ANCHORED, protocol="few_shot"),
-            Line("anchored_joint", "Anchored regression, test images together", "anchored"),
+            Line("anchored_joint", "Anchored regression, test images together (ours)", "anchored"),
         ),
         models=("ViT-B/16",), template="coop",
     ),
