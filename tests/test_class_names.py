@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import unicodedata
 import zipfile
 
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from kill_journal import after
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier, classes
-from prolip.api.groups import Groups, read_groups
 from prolip.app import edits
 from prolip.app.state import State
 from prolip.core import InputError, ProlipError
@@ -143,10 +141,7 @@ def test_classes_are_found_and_renamed_in_any_spelling(model):
         classes.rename_classes(model, {"bar": NFD})
 
 
-def test_groups_and_descriptions_in_any_spelling(tmp_path):
-    assert Groups.of({NFD: "x\u200b"}, ("bar", NFC)).names == ("bar", "x")
-    (tmp_path / "g.json").write_text(json.dumps({NFD: "x", "bar": "y"}), encoding="utf-8")
-    assert read_groups(tmp_path / "g.json", ("bar", NFC)).names == ("y", "x")
+def test_descriptions_in_any_spelling():
     assert descriptions_of(as_descriptions({NFD: "a small place"}), NFC) == ("a small place",)
 
 

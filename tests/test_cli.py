@@ -557,8 +557,8 @@ def test_the_shell_completes(prolip, monkeypatch):
     monkeypatch.setenv("COMP_WORDS", "prolip pre")
     assert prolip()[1].split() == ["plain,predict"]
     monkeypatch.setenv("COMP_CWORD", "2")
-    monkeypatch.setenv("COMP_WORDS", "prolip predict --tra")
-    assert prolip()[1].split() == ["plain,--transductive"]
+    monkeypatch.setenv("COMP_WORDS", "prolip predict --app")
+    assert prolip()[1].split() == ["plain,--append"]
 
 
 @pytest.mark.parametrize("end", [(), ("--out", "none.csv"), ("--json",)])
@@ -592,7 +592,7 @@ def test_names_that_are_no_utf8_come_through_standard_input(prolip, colour_model
 
 
 def test_an_option_without_its_value_points_to_the_help_of_its_command(prolip):
-    code, _, err = prolip("check", "--undo")
+    code, _, err = prolip("check", "--out")
     assert code == 2
     assert "(help: prolip check --help)" in err
 

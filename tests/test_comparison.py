@@ -1,10 +1,7 @@
 """Methods side by side: honest figures, a choice that chance does not make, and how it is shown."""
 
-import html
 import json
-import re
 import shlex
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,7 +17,6 @@ from prolip.encoders.pretrained import DownloadRequiredError
 from prolip.evaluate.comparison import (
     Candidate,
     CandidateScore,
-    Comparison,
     ModelFacts,
     choose,
     compare_models,
@@ -28,7 +24,6 @@ from prolip.evaluate.comparison import (
 from prolip.export.write import formats
 from prolip.methods.base import Method
 from prolip.methods.classifiers import LinearClassifier
-from prolip.report.comparison_page import comparison_page
 from prolip.solvers.folds import assign_folds
 
 
@@ -158,29 +153,15 @@ def test_formats_are_what_export_writes(offline):
     assert formats(methods.create("gda").fit(task), offline) == ("onnx", "web")
 
 
-def test_names_are_text_on_the_page():
-    first = judged("prolip", 0.0, 0.0)
-    odd = judged("a<b>&c", -0.1, 0.01)
-    found = Comparison((first, odd), first, "why <not>", 20, 4, 5.0, {"x": "<bad>"})
-    page = comparison_page(found, title="Which?", source="my <photos>")
-    chart = json.loads(html.unescape(re.search(r'data-values="([^"]*)"', page)[1]))
-    assert [(each["name"], each["chosen"]) for each in chart] == [("prolip", True), ("a<b>&c", False)]
-    assert "a<b>" not in page
-    assert "<bad>" not in page
-    assert "my &lt;photos&gt;" in page
-
-
 def test_the_command(prolip, photos, tmp_path):
-    page = tmp_path / "compare.html"
     some = ("--method", "gda", "--method", "zero_shot")
-    code, out, err = prolip("compare", photos, *some, "--report", page, "--json")
+    code, out, err = prolip("compare", photos, *some, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert {m["method"] for m in found["methods"]} == {"anchored", "gda", "zero_shot"}
     assert found["images"] == 18
     assert found["chosen"]["method"] in ("anchored", "gda", "zero_shot")
     assert all(0 <= m["low"] <= m["accuracy"] <= m["high"] <= 1 for m in found["methods"])
-    assert "data-chart=" in page.read_text(encoding="utf-8")
     code, out, _ = prolip("compare", photos, *some)
     assert code == 0
     assert "prolip fit" in out
@@ -198,13 +179,11 @@ def test_the_command_compares_five_methods_in_eighty_columns(prolip, photos):
 
 
 def test_too_few_images_decide_nothing(prolip, photos, tmp_path):
-    page = tmp_path / "compare.html"
-    code, out, err = prolip("compare", photos, "--shots", "2", "--report", page)
+    code, out, err = prolip("compare", photos, "--shots", "2")
     assert code == 0, err
     assert "Cannot tell: 6 held-out images are too few" in out
     assert "Recommended" not in out
     assert "prolip fit" not in out
-    assert "Too few images to tell" in page.read_text(encoding="utf-8")
     few = compare_on(make_task(shots=2, classes=2), [Candidate("zero_shot"), Candidate("gda")])
     assert (few.decided, few.chosen.candidate.method) == (False, "zero_shot")
     assert compare_on(make_task(shots=20), [Candidate("zero_shot"), Candidate("gda")]).decided
@@ -235,7 +214,6 @@ def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photo
     [
         (("--method", "gad"), 2, "gda"),
         (("--method", "coop"), 2, "coop"),
-        (("--report", "plot.gif"), 2, "does not end in .html"),
         (("--shots", "1"), 1, "none can be held out"),
     ],
 )
@@ -272,8 +250,8 @@ def two_models(tmp_path):
 
 def test_models_are_compared_on_the_same_images(prolip, photos, tmp_path, two_models):
     blind, good = two_models
-    page, flags = tmp_path / "models.html", ("--model", blind, "--model", good)
-    code, out, err = prolip("compare", photos, *flags, "--method", "gda", "--report", page, "--json")
+    flags = ("--model", blind, "--model", good)
+    code, out, err = prolip("compare", photos, *flags, "--method", "gda", "--json")
     assert code == 0, err
     found = json.loads(out)
     assert {(each["model"], each["method"]) for each in found["methods"]} == {
@@ -281,11 +259,6 @@ def test_models_are_compared_on_the_same_images(prolip, photos, tmp_path, two_mo
     }
     assert found["chosen"]["model"] == good
     assert [each["name"] for each in found["models"]] == two_models
-    assert all(each["images_per_second"] > 0 for each in found["models"])
-    if sys.platform == "linux":  # two tiny models: nearly all of it is Python and ONNX Runtime
-        first, second = (each["memory"] for each in found["models"])
-        assert 50 < first < 400
-        assert abs(first - second) < 20
     # The default on each model is what a fit with it reports, the others are judged against the first.
     by_name = {(each["model"], each["method"]): each for each in found["methods"]}
     for model in two_models:
@@ -293,9 +266,6 @@ def test_models_are_compared_on_the_same_images(prolip, photos, tmp_path, two_mo
         score = by_name[model, "anchored"]
         assert score["accuracy"] == pytest.approx(clf.confidence_.figures.accuracy)
         assert score["gap"] == pytest.approx(score["accuracy"] - by_name[blind, "anchored"]["accuracy"])
-    text = html.unescape(page.read_text(encoding="utf-8"))
-    assert "<h2>Models</h2>" in text
-    assert f"Use anchored on {good}" in text
 
 
 def test_models_in_python_and_wrong_ones(photos, two_models, monkeypatch):
@@ -318,11 +288,10 @@ def test_the_first_of_equally_good_models_is_chosen():
         replace(judged("anchored", gap, 0.01), model=name)
         for name, gap in (("offline", 0.0), ("clip", 0.100), ("siglip", 0.103))
     )
-    facts = [ModelFacts("offline", 100.0, 0), ModelFacts("clip", 50.0, 156), ModelFacts("siglip", 5.0, 785)]
+    facts = [ModelFacts("offline", 0), ModelFacts("clip", 156), ModelFacts("siglip", 785)]
     chosen, why = choose(default, [small, large], facts)
     assert chosen is small
     assert "anchored on offline" in why
-    assert "50 images a second, offline 100" in why
     assert choose(default, [small, replace(large, gap=0.12)], facts)[0].model == "siglip"
 
 

@@ -14,7 +14,7 @@ from pictures import COLOURS, blotch
 
 CONTRACTS = json.loads((Path(__file__).parent / "contracts.json").read_text())
 # Objects whose keys are names of the user's, or depend on the method.
-OPEN = {"sorted", "tagged", "left_out", "options", "config", "descriptions", "prompt_names", "files"}
+OPEN = {"sorted", "left_out", "options", "config", "descriptions", "prompt_names", "files"}
 
 
 def keys(value):
@@ -29,12 +29,10 @@ def keys(value):
 COMMANDS = {
     "fit": "fit PHOTOS -o model",
     "fit --unlabelled": "fit PHOTOS -o pooled --unlabelled PHOTOS/test",
-    "eval": "eval MODEL PHOTOS --per-image --groups groups.json --out eval.csv --report eval.html",
+    "eval": "eval MODEL PHOTOS --per-image --out eval.csv --report eval.html",
     "predict": "predict MODEL PHOTOS/test --top 2 --reject",
-    "predict --out": "predict MODEL PHOTOS/test --out predictions.csv --transductive",
+    "predict --out": "predict MODEL PHOTOS/test --out predictions.csv",
     "predict --sort-into": "predict MODEL PHOTOS/test --sort-into sorted",
-    "predict --tag": "predict MODEL PHOTOS/test --tag",
-    "predict --tag --undo": "predict MODEL PHOTOS/test --tag --undo",
     "report": "report MODEL -o report.html",
     "compare": "compare PHOTOS --method zero_shot",
     "check": "check PHOTOS --report check.html --out check.csv",
@@ -52,7 +50,6 @@ COMMANDS = {
 def test_the_keys_of_a_command_stay(prolip, photos, tmp_path, colour_model, name):
     """`--json` of a command has the keys that programs know."""
     colour_model.save(tmp_path / "model")
-    Path("groups.json").write_text('{"red": "warm", "blue": "cold", "green": "cold"}')
     if name == "check":
         blotch(COLOURS["red"], 1).save(photos / "train" / "green" / "wrong.png")
     places = {"MODEL": str(tmp_path / "model"), "PHOTOS": str(photos)}
@@ -62,20 +59,6 @@ def test_the_keys_of_a_command_stay(prolip, photos, tmp_path, colour_model, name
     code, out, err = prolip(*words, "--json")
     assert code == 0, err
     assert keys(json.loads(out)) == CONTRACTS[name]
-
-
-def test_the_keys_of_reprojecting_and_of_undoing_a_move_stay(prolip, photos, colour_model):
-    """Two commands that need what another one wrote."""
-    colour_model.save("model")
-    prolip("embed", photos, "-o", "features")
-    code, out, err = prolip("reproject", "features", "model", "-o", "index.npy", "--json")
-    assert code == 0, err
-    assert keys(json.loads(out)) == CONTRACTS["reproject"]
-    blotch(COLOURS["red"], 1).save(photos / "train" / "green" / "wrong.png")
-    prolip("check", photos, "--move", "moved")
-    code, out, err = prolip("check", "--undo", "moved", "--yes", "--json")
-    assert code == 0, err
-    assert keys(json.loads(out)) == CONTRACTS["check --undo"]
 
 
 def test_the_keys_of_a_saved_model_stay(colour_model):

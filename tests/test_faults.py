@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -18,7 +17,6 @@ from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier, grow
 from prolip.api import evaluate as measure
 from prolip.api import save as keep
-from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.card import model_card
@@ -26,7 +24,6 @@ from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import cache_dir
-from prolip.io.locks import LockedError
 
 # Markup, formulas, ends of lines, escape sequences, other alphabets.
 NAMES = [
@@ -43,38 +40,6 @@ NAMES = [
     "Žluť",
     "<b>|`*_",
 ]
-
-
-def test_f2_a_second_process_may_not_write_the_same_predictions(tmp_path):
-    path = tmp_path / "a.csv"
-    code = (
-        "import sys; from pathlib import Path; from prolip.api.prediction_file import PredictionFile\n"
-        "with PredictionFile(Path(sys.argv[1]), 1, False, 'r').opened():\n"
-        "    print('open', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
-        assert first.stdout.readline() == b"open\n"
-        with (
-            pytest.raises(LockedError),
-            PredictionFile(path, 1, False, "r").opened(),
-        ):
-            pass
-        first.stdin.close()
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_f2_a_prediction_is_in_the_file_as_soon_as_it_is_made(tmp_path, suffix):
-    path, seen = tmp_path / f"a.{suffix}", []
-
-    def found():
-        for k in range(3):
-            seen.append(path.read_bytes().count(b".jpg"))
-            yield {"image": f"{k}.jpg", "class": "red", "probability": 0.5, "top": [{}]}
-
-    with PredictionFile(path, 1, False, "r").opened() as file:
-        file.write(found())
-    assert seen == [0, 1, 2]
 
 
 def test_f3_a_damaged_cache_is_made_again():

@@ -1,13 +1,8 @@
 """Stored features that follow a new projection without an image being opened."""
 
-import copy
-import io
 import json
-import os
-import resource
 import shutil
 import sqlite3
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +10,6 @@ from safetensors.numpy import load_file
 
 from pictures import blotch
 from prolip import encoders
-from prolip.api.prediction_file import PredictionFile
 from prolip.core import Head, InputError, UsageError
 from prolip.export import reproject as module
 from prolip.export.reproject import reproject
@@ -158,122 +152,3 @@ def test_embed_and_reproject_commands(prolip, offline, archive, colour_model, mo
     )
     code, _, err = prolip("embed", archive[0].parent, "-o", tmp_path / "store", "--shard", "3/2")
     assert (code, "3/2" in err) == (2, True)
-
-
-def test_answers_are_streamed_resumed_and_the_same_every_way(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
-    code, out, _ = prolip("predict", model, archive[0].parent, "--top", 2, "--reject", "--json")
-    listed = json.loads(out)
-    assert [a["image"] for a in listed] == [str(path) for path in archive]
-    assert all((a["class"] is None) == a["rejected"] for a in listed)
-
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{path}\n" for path in archive)))
-    answers = tmp_path / "answers.jsonl"
-    code, out, err = prolip("predict", model, "-", "--top", 2, "--reject", "--out", answers, "--json")
-    assert code == 0, err
-    written = [json.loads(line) for line in answers.read_text().splitlines()]
-    assert [{**answer, "run": written[0]["run"]} for answer in listed] == written
-
-    table = tmp_path / "answers.csv"
-    prolip("predict", model, *archive[:3], "--top", 2, "--reject", "--out", table)
-    table.write_text(table.read_text()[:-5])  # cut off in the middle of a line
-    code, out, _ = prolip(
-        "predict", model, archive[0].parent, "--top", 2, "--reject", "--out", table, "--json"
-    )
-    assert json.loads(out) == {"out": str(table), "written": 5, "already": 2, "skipped": 0}
-    rows = [line.split(",") for line in table.read_text().splitlines()]
-    assert rows[0] == ["image", "class", "probability", "rejected", "class_2", "probability_2", "run"]
-    assert [row[0] for row in rows[1:]] == [str(path) for path in archive]
-    assert [row[3] for row in rows[1:]] == [str(a["rejected"]).lower() for a in listed]
-
-    code, _, err = prolip("predict", model, archive[0], "--out", table)
-    assert (code, "name another file" in err) == (2, True)
-    code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / "answers.xls")
-    assert (code, ".csv or .jsonl" in err) == (2, True)
-    code, _, err = prolip("predict", model, archive[0], "--reject", "--false-accept", 1.5)
-    assert (code, "--false-accept" in err) == (2, True)
-
-
-@pytest.mark.parametrize("end", ["", "\n"])
-@pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"image": "a.jpg", "label": "cat"}',
-        "id,price",
-        "id,price\n1,10\n2,20",
-        '{"id": 1}\n{"id": 2}',
-        '{"id": 1}',
-    ],
-)
-def test_a_file_of_something_else_is_left_as_it_is(prolip, archive, model, tmp_path, name, text, end):
-    (tmp_path / name).write_text(text + end)
-    code, _, err = prolip("predict", model, archive[0], "--out", tmp_path / name)
-    assert (code, "name another file" in err) == (2, True), err
-    assert (tmp_path / name).read_text() == text + end
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_answers_of_two_models_or_options_are_not_mixed(
-    prolip, archive, model, colour_model, tmp_path, suffix
-):
-    out = tmp_path / f"a.{suffix}"
-    assert prolip("predict", model, *archive[:2], "--out", out)[0] == 0
-    first = out.read_text()
-    other = tmp_path / "other"
-    grown = copy.copy(colour_model)
-    grown.add(names=["purple"])
-    grown.save(other)
-    for changed in (
-        (other, *archive[:3]),
-        (model, *archive[:3], "--reject"),
-        (model, archive[2], "--top", 2),
-    ):
-        code, _, err = prolip("predict", *changed, "--out", out)
-        assert (code, "name another file" in err) == (2, True), err
-    assert out.read_text() == first
-    assert prolip("predict", model, *archive[:3], "--out", out)[0] == 0
-    assert len(out.read_text().splitlines()) == len(first.splitlines()) + 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
-def test_names_that_are_no_text(prolip, archive, model, tmp_path):
-    odd = os.fsencode(tmp_path) + b"/caf\xe9.png"
-    shutil.copy(archive[0], odd)
-    for out in (tmp_path / "a.csv", tmp_path / "a.jsonl"):
-        for written in (1, 0):
-            code, said, err = prolip("predict", model, os.fsdecode(odd), "--out", out, "--json")
-            assert (code, json.loads(said)["written"]) == (0, written), err
-        assert "caf\\udce9.png" in out.read_text(encoding="utf-8").replace("\\\\", "\\")
-
-
-def test_bad_images_in_a_batch(prolip, archive, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
-    for bad in archive[2:4]:  # a whole chunk
-        bad.write_bytes(b"not a picture")
-    code, _, err = prolip("predict", model, archive[0].parent, "--out", tmp_path / "a.csv", "--strict")
-    assert (code, archive[2].name in err) == (1, True)
-    code, out, _ = prolip("predict", model, archive[0].parent, "--out", tmp_path / "b.csv", "--json")
-    assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, 5, 2)
-
-
-def test_a_disk_that_fills_up_keeps_whole_lines(archive, tmp_path):
-    """A limit on the size of files stands in for the disk."""
-    file = PredictionFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
-    found = [{"image": f"{i:03}.jpg", "class": "red", "probability": 0.5, "top": [{}]} for i in range(4000)]
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with (
-            pytest.raises(WriteError),
-            file.opened(),
-        ):
-            file.write(found)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    lines = (tmp_path / "a.csv").read_text().splitlines(keepends=True)
-    assert 100 < len(lines) < 4000
-    assert lines[-1] == f"{len(lines) - 2:03}.jpg,red,0.5,r1\n"
-    again = PredictionFile(tmp_path / "a.csv", top=1, reject=False, run="r1")
-    with again.opened():
-        assert len(again.done) == len(lines) - 1

@@ -1,7 +1,5 @@
 """Images ranked by words, or by an image."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -46,31 +44,3 @@ def test_nothing_to_search_for_is_refused(offline, images):
         search(offline, images)
     with pytest.raises(UsageError):
         search(offline, images, words=" ")
-
-
-def test_words_may_be_long_and_are_not_a_file(prolip, photos, tmp_path):
-    assert prolip("search", photos, "red " * 300, "--top", "1")[0] == 0
-    image = next(photos.rglob("*.png"))
-    code, _, err = prolip("search", photos, image)
-    assert (code, "--like" in err) == (2, True)
-
-
-def test_the_command_prints_and_writes_a_page(prolip, photos, tmp_path):
-    page = tmp_path / "found.html"
-    picture = next((photos / "train" / "blue").iterdir())
-    code, out, err = prolip("search", photos, "--like", picture, "--top", "3", "--json", "--report", page)
-    assert code == 0, err
-    found = json.loads(out)
-    assert len(found) == 3
-    assert found[0]["image"] == str(picture)
-    assert page.read_text("utf-8").count("data:image/jpeg") == 3
-    code, out, _ = prolip("search", photos, "red", "--top", "2")
-    assert code == 0
-    assert len(out.strip().splitlines()) == 3
-    assert prolip("search", photos)[0] == 2
-    assert prolip("search", photos, picture)[0] == 2
-    model = tmp_path / "model"
-    assert prolip("fit", photos, "-o", model)[0] == 0
-    code, out, err = prolip("search", photos, "green", "--model", model, "--top", "4", "--json")
-    assert code == 0, err
-    assert all("green" in each["image"] for each in json.loads(out))

@@ -1,6 +1,5 @@
 """Unlabelled images: classes as clusters that both kinds share, used where held-out images say so."""
 
-import json
 import tracemalloc
 from dataclasses import replace
 
@@ -270,12 +269,6 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     back = FewShotClassifier.load(tmp_path / "model")
     np.testing.assert_allclose(back.predict_proba(new), clf.predict_proba(new), atol=1e-4)
     assert back.info_["unlabelled"] == outcome
-    plain = FewShotClassifier(offline, store=False).fit(images, labels)
-    assert plain.predict(pool[:36], transductive=True).tolist() == [
-        name for name in COLOURS for _ in range(12)
-    ]
-    evidence = plain.transductive(pool[:36]).evidence
-    assert (evidence.held_out, evidence.before) == (12, plain.confidence_.figures.accuracy)
     with pytest.raises(UsageError):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
 
@@ -288,19 +281,3 @@ def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
     code, out, _ = prolip("fit", photos, "-o", model, "--unlabelled", tmp_path / "pool")
     assert code == 0
     assert "39 images used: held-out accuracy" in " ".join(out.split())
-    code, out, err = prolip(
-        "predict", model, tmp_path / "pool", "--transductive", "--out", tmp_path / "a.csv"
-    )
-    assert code == 0
-    assert "classified together: held-out accuracy" in " ".join((out + err).split())
-    code, out, err = prolip("predict", model, tmp_path / "pool" / "00.png", "--transductive")
-    assert code == 0
-    assert "classified one by one: " in " ".join((out + err).split())
-    again = ("predict", model, tmp_path / "pool", "--transductive", "--out", tmp_path / "a.csv")
-    code, _, err = prolip(*again)
-    assert code == 2
-    assert "name a new file" in " ".join(err.split())
-    code, out, _ = prolip(
-        "predict", model, tmp_path / "pool", "--transductive", "--json", "-o", tmp_path / "b.csv"
-    )
-    assert json.loads(out)["transductive"]["used"]

@@ -1,8 +1,5 @@
 """The pages in a real browser, wide and light, narrow and dark."""
 
-import shlex
-import shutil
-
 import numpy as np
 import pytest
 
@@ -111,35 +108,6 @@ def test_numbers_are_not_broken_inside(visit, tmp_path):
     page, _ = visit(path)
     parts = page.locator(".image .line").inner_html().split("<wbr>")
     assert parts == ["predicted: cat_", "1.5, 99.1&nbsp;%", ""]
-
-
-def test_images_of_a_check_are_chosen_and_the_command_moves_them(visit, prolip, photos, tmp_path):
-    train = photos / "train"
-    shutil.copy(train / "red" / "0.png", train / "red" / NAME)
-    shutil.copy(train / "red" / "1.png", train / "blue" / "odd.png")
-    path = tmp_path / "check.html"
-    assert prolip("check", train, "--no-store", "--report", path)[0] == 0
-    page, _ = visit(path)
-    bar = page.locator("#move")
-    assert not bar.is_visible()
-    copies = page.locator("section", has_text="Duplicates within a class")
-    copies.get_by_role("button", name="Choose all").click()
-    both = page.locator("section", has_text="Duplicates in two classes").get_by_label("move")
-    both.first.check()
-    both.last.check()
-    both.last.uncheck()
-    ticked = page.locator("[data-file]:checked").evaluate_all("all => all.map((one) => one.dataset.file)")
-    assert bar.locator("b").inner_text() == f"{len(set(ticked))} images to move"
-    program, *words = shlex.split(bar.locator("textarea").input_value())
-    assert program == "prolip"
-    before = set(train.rglob("*.png"))
-    code, _, err = prolip(*words)
-    assert code == 0, err
-    moved = {each.relative_to(train).as_posix() for each in before - set(train.rglob("*.png"))}
-    assert moved == set(ticked)
-    assert f"red/{NAME}" in moved
-    bar.get_by_role("button", name="Choose none").click()
-    assert not bar.is_visible()
 
 
 def test_a_column_sorts_the_classes(visit, report):

@@ -8,6 +8,7 @@ leaves.
 import csv
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -110,9 +111,9 @@ class Checks:
             Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
                 self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
-            Job("predict csv", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2"),
+            Job("predict csv", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2", "--append"),
                 self._predictions("predict csv", "rows.csv")),
-            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--reject"),
+            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--append"),
                 self._predictions("predict jsonl", "rows.jsonl")),
             Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
             Job("reproject", ("reproject", "features", "model", "-o", "index.npy"),
@@ -240,15 +241,17 @@ class Checks:
 
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Return the complete rows of a prediction file."""
+    """Return the complete rows of a prediction file, with paths from its folder."""
     if not path.exists():
         return []
     if path.suffix == ".jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]
-        return [(row["image"], str(row["top"])) for row in map(json.loads, lines)]
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.reader(file) if len(row) == 6 and row[-1]]  # a half-written row has no run
-    return [(csv_text(row[0]), *row[1:]) for row in rows[1:]]
+        rows = [(row["image"], str(row["top"])) for row in map(json.loads, lines)]
+    else:
+        with path.open(newline="", encoding="utf-8") as file:
+            complete = [row for row in csv.reader(file) if len(row) == 7 and row[-1]]
+        rows = [(csv_text(row[0]), *row[1:-1]) for row in complete[1:]]
+    return [(os.path.relpath(image, path.parent), *rest) for image, *rest in rows]
 
 
 def is_unmixed(found: dict[str, str], old: dict[str, str], new: dict[str, str]) -> bool:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.api.prediction_file import PredictionFile
 from prolip.core import ProlipError
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.locks import MARK
 from prolip.io.writing import write_folder, write_json
-from robustness.commands import NOTE, is_unmixed, read_rows
+from robustness.commands import NOTE, is_unmixed
 from robustness.kills import Tally
 from robustness.process import Child
 
@@ -59,24 +58,6 @@ def _exported(folder: Path) -> object:
     return {path.name: path.read_text() for path in files if not path.name.startswith(MARK)}
 
 
-def _predict(suffix: str, first: int, last: int) -> Callable[[Path], None]:
-    found = [
-        {
-            "image": f"{k}\n,.jpg",
-            "class": "=red",
-            "probability": 0.5,
-            "top": [{}, {"class": "x", "probability": 0.1}],
-        }
-        for k in range(first, last)
-    ]
-
-    def write(folder: Path) -> None:
-        with PredictionFile(folder / f"out.{suffix}", 2, False, "r1").opened() as file:
-            file.write([one for one in found if one["image"] not in file.done])
-
-    return write
-
-
 def writings() -> list[Writing]:
     """Return every writer that replaces something or adds to it."""
     return [
@@ -84,16 +65,6 @@ def writings() -> list[Writing]:
         Writing("a model over a model", _save(1, True), _save(2, True), _saved),
         Writing("a model without a card over one with", _save(1, True), _save(2, False), _saved),
         Writing("an export over an export", _export(1), _export(2), _exported, is_unmixed),
-        *[
-            Writing(
-                f"predictions .{suffix}",
-                _predict(suffix, 0, 2),
-                _predict(suffix, 0, 5),
-                lambda folder, suffix=suffix: read_rows(folder / f"out.{suffix}"),
-                lambda found, old, new: found == new[: len(found)] and len(found) >= len(old),
-            )
-            for suffix in ("csv", "jsonl")
-        ],
     ]
 
 

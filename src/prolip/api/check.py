@@ -72,14 +72,6 @@ class Check(Tabular):
         """Return the findings of a kind."""
         return [one for one in self.findings if one.kind == kind]
 
-    def movable(self, image: int, root: Path) -> str | None:
-        """Return the path of an image below a folder with a folder per class, None if it is elsewhere."""
-        path = self.images[image]
-        if not isinstance(path, Path) or not path.is_relative_to(root):
-            return None
-        below = path.relative_to(root)
-        return below.as_posix() if self.labels[image] in below.parts[:-1] else None
-
     def rows(self) -> list[dict[str, Any]]:
         """Return the findings as rows of a table, or of JSON."""
         return [
@@ -95,9 +87,15 @@ class Check(Tabular):
         ]
 
     def write_csv(self, path: Path) -> None:
-        """Write the findings to a .csv file."""
-        columns = ["kind", "path", "label", "suggestion", "score", "other"]
-        write_csv(path, [columns, *([row[name] for name in columns] for row in self.rows())])
+        """Write the findings to a .csv file; `reason` is that of an unreadable image."""
+        header = ["path", "label", "suggested_label", "kind", "score", "other", "reason"]
+        table = []
+        for row in self.rows():
+            unreadable = row["kind"] == UNREADABLE
+            suggested, reason = (None, row["suggestion"]) if unreadable else (row["suggestion"], None)
+            rest = row["kind"], row["score"], row["other"], reason
+            table.append([row["path"], row["label"], suggested, *rest])
+        write_csv(path, [header, *table])
 
 
 def check_images(

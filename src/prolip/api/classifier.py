@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from prolip.evaluate.comparison import Candidate, Comparison
     from prolip.evaluate.curve import Curve
     from prolip.evaluate.suggestions import Suggestion
-    from prolip.evaluate.unlabelled import TransductivePredictions
 
 
 LOGGER = logging.getLogger("prolip")
@@ -234,15 +233,14 @@ class FewShotClassifier:
         reject: bool = False,
         false_reject: float = FALSE_REJECT,
         false_accept: float | None = None,
-        transductive: bool = False,
         progress: Progress | None = None,
     ) -> Array:
         """Return the most probable class of each image; with `reject`, None if it is out-of-distribution.
 
         About the fraction `false_reject` of in-distribution images is rejected too; or, with `false_accept`,
-        about that fraction of images of unknown classes is accepted. For `transductive`, see that method.
+        about that fraction of images of unknown classes is accepted.
         """
-        options = PredictOptions(1, reject, false_reject, false_accept, transductive=transductive)
+        options = PredictOptions(1, reject, false_reject, false_accept)
         x = self.features(images, progress=progress).features[0]
         found = prediction.predict(self._model(), x, options)
         labels = self.classes_[found.best]
@@ -270,14 +268,6 @@ class FewShotClassifier:
     def predict_log_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return logarithms of the probabilities [n, K]."""
         return log_softmax(self.decision_function(images, progress=progress))
-
-    def transductive(self, images: Any, *, progress: Progress | None = None) -> TransductivePredictions:
-        """Classify images together, where held-out labelled images show that this helps.
-
-        Otherwise the probabilities are those of `predict_proba`; `evidence` has the reason.
-        """
-        x = self.features(images, progress=progress).features[0]
-        return prediction.predict_transductive(self._model(), x)
 
     def decision_function(self, images: Any, *, progress: Progress | None = None) -> Array:
         """Return calibrated logits [n, K], whose softmax is `predict_proba`."""

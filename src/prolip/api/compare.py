@@ -1,7 +1,5 @@
 """Compare methods that work on cached features, and models, on labelled images."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +9,7 @@ from prolip.api.model import Recipe
 from prolip.api.support import ImageSource
 from prolip.core import InputError, Task, UsageError
 from prolip.encoders import Encoder, check_model, is_packaged
-from prolip.encoders.pretrained import MODELS, measure_speed
+from prolip.encoders.pretrained import MODELS
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, Exports, ModelFacts, compare_models
 from prolip.export.write import formats
 from prolip.io.progress import Progress
@@ -56,7 +54,7 @@ def compare(
         hashes = None
         for model in models:
             source = open_source(model)
-            facts = _facts(source, model if len(models) > 1 else None)
+            facts = _facts(source.encoder)
             labelled = read_labelled(source)
             support = source.read(labelled, recipe, progress)
             if support.hashes != (hashes or support.hashes):
@@ -67,41 +65,12 @@ def compare(
     return compare_models(read(), chosen, seed=recipe.seed, progress=fitting)
 
 
-def _facts(source: ImageSource, model: str | Encoder | None) -> ModelFacts:
-    """Measure what a model that was just loaded takes; its memory where there are others to compare with."""
-    encoder = source.encoder
+def _facts(encoder: Encoder) -> ModelFacts:
+    """Return what it takes to use a model."""
     known = MODELS.get(encoder.name.partition("@")[0])
     return ModelFacts(
         encoder.name,
-        round(measure_speed(encoder), 1),
         0 if is_packaged(encoder.name) else known.megabytes if known else None,
-        _memory(model, encoder.device) if isinstance(model, str) else None,
         encoder.licence,
         known is None or known.free,
     )
-
-
-_MEASURE = """
-import sys
-del sys.path[0]  # the working folder, whose files are not of this program
-import numpy as np
-from prolip.encoders import load
-from prolip.io.environment import peak_memory
-encoder = load(sys.argv[1], sys.argv[2])
-size = encoder.preprocess.size
-encoder.encode(np.zeros((2, size, size, 3), np.uint8))
-print(peak_memory() or "")
-"""
-
-
-def _memory(model: str, device: str) -> int | None:
-    """Return the peak memory in MB of a process that loads a model and encodes images, if it can be measured.
-
-    In this process it would depend on the models that were loaded before.
-    """
-    command = [sys.executable, "-c", _MEASURE, model, device]
-    try:
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=300).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return int(printed) if printed.isdecimal() else None

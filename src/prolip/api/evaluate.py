@@ -1,14 +1,12 @@
 """Evaluate a model on labelled images: accuracy, calibration, and what it would reject."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from prolip.api.groups import Groups
 from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.inputs import Labelled, require_known
 from prolip.api.model import AdaptedModel
@@ -94,12 +92,6 @@ class Report(Tabular):
             }
             for i in wrong
         ]
-
-    def plot(self, axes: Any = None) -> Any:
-        """Plot the confusion matrix with matplotlib, in new axes if none are given; return the axes."""
-        from prolip.evaluate.plots import plot_confusion
-
-        return plot_confusion(self.classes, self.confusion, axes)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return images, accuracy and the most frequent wrong prediction of each class."""
@@ -191,9 +183,9 @@ def predict_held_out(model: AdaptedModel) -> LabelledPredictions:
     )  # fmt: skip
 
 
-def figures(model: AdaptedModel, labelled: LabelledPredictions, groups: Groups | None = None) -> Figures:
-    """Compute the figures of predictions, by group of classes too."""
-    found = Figures.of(
+def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
+    """Compute the figures of predictions."""
+    return Figures.of(
         labelled.probabilities,
         labelled.y,
         zero_shot=labelled.zero_shot,
@@ -203,28 +195,17 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions, groups: Groups |
         skipped=len(labelled.skipped),
         duplicates=int(labelled.in_support.sum()),
     )
-    if groups is None:
-        return found
-    by_group = labelled.predictions.by_group(groups)
-    return found.with_groups(groups.names, by_group.probabilities, groups.labels(labelled.y))
 
 
-def write_predictions(path: Path, labelled: LabelledPredictions, groups: Groups | None = None) -> None:
-    """Write a .csv with path, label, predicted class and probability of every image; by group too."""
+def write_predictions(path: Path, labelled: LabelledPredictions) -> None:
+    """Write a .csv with path, label, predicted class and probability of every image."""
     if path.suffix.lower() != ".csv":
         raise UsageError(f"predictions go to a .csv file, not to {path.name}")
     header = ["path", "label", "class", "probability"]
-    columns = [labelled.names, *_columns(labelled.predictions, labelled.y)]
-    if groups is not None:
-        header += ["label_group", "class_group", "probability_group"]
-        columns += _columns(labelled.predictions.by_group(groups), groups.labels(labelled.y))
-    write_csv(path, [header, *zip(*columns, strict=True)])
-
-
-def _columns(predictions: Predictions, y: Array) -> list[Sequence[Any]]:
-    names = predictions.classes
+    predictions, names = labelled.predictions, labelled.predictions.classes
     probabilities = [round(float(p), 6) for p in predictions.confidence]
-    return [[names[k] for k in y], [names[k] for k in predictions.best], probabilities]
+    labels, predicted = ([names[k] for k in indices] for indices in (labelled.y, predictions.best))
+    write_csv(path, [header, *zip(labelled.names, labels, predicted, probabilities, strict=True)])
 
 
 def _predictions(model: AdaptedModel, x: Array, logits: Array) -> Predictions:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from prolip.api.groups import Groups
 from prolip.api.model import AdaptedModel
 from prolip.api.support import ImageSource, ReadOptions
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.features import Extraction, NoImageLeft
-from prolip.io.files import sha256_tensors
 from prolip.io.progress import Progress
-
-if TYPE_CHECKING:
-    from prolip.api.sorting import Sorting
-    from prolip.api.tagging import Tagging
-    from prolip.evaluate.unlabelled import Evidence, TransductivePredictions
 
 CHUNK = 512  # largest number of images that are read together
 FIRST_CHUNK = 32
@@ -41,8 +32,6 @@ class PredictOptions:
     reject: bool = False  # whether out-of-distribution images get the class None
     false_reject: float = FALSE_REJECT
     false_accept: float | None = None
-    groups: Groups | None = None  # groups of classes to predict instead of the classes
-    transductive: bool = False  # whether all images are classified together
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -53,11 +42,10 @@ class PredictOptions:
 class Predictions:
     """Predictions for n images."""
 
-    classes: tuple[Any, ...]  # what the columns of `probabilities` stand for: classes, or groups of them
+    classes: tuple[Any, ...]  # of the columns of `probabilities`
     probabilities: Array  # calibrated, [n, K]
     rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not requested
     top: int = 1  # number of classes that `ranking` and `to_json` have
-    evidence: Evidence | None = None  # whether images were classified together, and why
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -89,10 +77,6 @@ class Predictions:
         """Whether each image is rejected; none is if that was not requested."""
         return [False] * len(self) if self.rejected is None else self.rejected.tolist()
 
-    def by_group(self, groups: Groups) -> Predictions:
-        """Sum the probabilities of each group of classes."""
-        return replace(self, classes=groups.names, probabilities=groups.sum(self.probabilities))
-
     def to_json(self, images: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return one object per image: its name if `images` has them, class, probability and ranking."""
         rows = []
@@ -116,11 +100,7 @@ def predict(
 
     `logits` [n, K] replace those of the model, such as out-of-fold ones of its training images.
     """
-    evidence = None
-    if options.transductive:
-        joint = predict_transductive(model, x)
-        probabilities, evidence = joint.probabilities, joint.evidence
-    elif logits is None:
+    if logits is None:
         probabilities = model.probabilities(x)
     else:
         probabilities = softmax(logits / model.confidence.temperature)
@@ -128,15 +108,7 @@ def predict(
     if options.reject:
         rates = options.false_reject, options.false_accept
         rejected = model.rejects(x, probabilities.argmax(axis=1), *rates)
-    found = Predictions(model.classes, probabilities, rejected, options.top, evidence)
-    return found if options.groups is None else found.by_group(options.groups)
-
-
-def predict_transductive(model: AdaptedModel, x: Array) -> TransductivePredictions:
-    """Classify features [n, width] together where that helps; return probabilities and the evidence."""
-    from prolip.evaluate.unlabelled import predict_transductive
-
-    return predict_transductive(model.fitted, model.confidence, model.support.task, x, model.recipe.seed)
+    return Predictions(model.classes, probabilities, rejected, options.top)
 
 
 def features(
@@ -149,29 +121,19 @@ def features(
 
 @dataclass(frozen=True, eq=False)
 class PredictionRun:
-    """How a stream of images is predicted, and put somewhere; and, as it goes on, what cannot be read."""
+    """How a stream of images is predicted; and, as it goes on, what cannot be read."""
 
     model: AdaptedModel
     options: PredictOptions
     reading: ReadOptions
-    placement: Sorting | Tagging | None = None  # where images go, or how they are tagged
     skipped: list[tuple[str, str]] = field(default_factory=list)  # (image, reason)
-    evidence: list[Evidence] = field(default_factory=list)  # of transductive predictions
 
     def predict(
         self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
     ) -> Iterator[dict[str, Any]]:
         """Yield the JSON of each (name, image), in order; `total` is their number, if it is known."""
-        if self.placement is None:
-            return self._rows(images, total, progress)
-        return self.placement.place_all(self._rows(self.placement.remember(images), total, progress))
-
-    def _rows(
-        self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
-    ) -> Iterator[dict[str, Any]]:
-        """Read images a chunk at a time."""
         source, done, size = iter(images), 0, FIRST_CHUNK
-        while batch := list(itertools.islice(source, None if self.options.transductive else size)):
+        while batch := list(itertools.islice(source, size)):
             started = time.monotonic()
             names, contents = [name for name, _ in batch], [image for _, image in batch]
 
@@ -187,22 +149,8 @@ class PredictionRun:
             else:
                 self.skipped.extend(found.bad)
                 predictions = predict(self.model, found.features[0], self.options)
-                if predictions.evidence is not None:
-                    self.evidence.append(predictions.evidence)
                 yield from predictions.to_json([names[i] for i in found.kept])
             done += len(batch)
             # Results appear about once a second, whatever the speed of the encoder.
             rate = len(batch) / max(time.monotonic() - started, 1e-6)
             size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, CHUNK_SECONDS * rate)))
-
-
-def run_name(model: AdaptedModel, options: PredictOptions) -> str:
-    """Return eight digits that identify a model together with the options of its predictions."""
-    tensors = {**model.fitted.tensors(), **model.confidence.tensors(), "text": model.text.rows}
-    parts = [
-        sha256_tensors(tensors.items()),
-        model.confidence.temperature,
-        model.classes,
-        sorted(vars(options).items()),
-    ]
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:8]

@@ -1,125 +1,88 @@
-"""A .csv or .jsonl file of predictions, to which an interrupted run can append."""
+"""A .csv or .jsonl file of predictions, written as they come.
+
+An image is its absolute path with its size and the time of its last change in nanoseconds: a run that appends
+skips what the file has in this state.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO
 
 from prolip.core import UsageError
-from prolip.io.appending import Lines, appending
 from prolip.io.csv import csv_row, csv_text
-from prolip.io.reading import parse_json, read_lines
-from prolip.io.writing import check_place
+from prolip.io.files import readable
 
 FORMATS = (".csv", ".jsonl")
+State = tuple[str, int, int]  # absolute path, bytes, nanoseconds
 
 
 class PredictionFile:
-    """A file of predictions that grows.
+    """A new file of predictions, or one that grows."""
 
-    Every row has the `run` that it comes from (see `run_name`): a file with anything else is not changed. One
-    process at a time can open it; each prediction is written at once.
-    """
-
-    def __init__(self, path: Path, top: int, reject: bool, run: str) -> None:
-        check_prediction_file(path)
-        self.path, self.csv, self.run = path, path.suffix == ".csv", run
-        self.columns = ["image", "class", "probability", *(["rejected"] if reject else [])]
-        for rank in range(2, top + 1):
-            self.columns += [f"class_{rank}", f"probability_{rank}"]
-        self.columns.append("run")
-        self.done: set[str] = set()
-        self._lines: Lines | None = None
+    def __init__(self, path: Path, top: int = 1, reject: bool = False, append: bool = False) -> None:
+        if path.suffix.lower() not in FORMATS:
+            raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
+        if path.exists() and not append:
+            raise UsageError(f"{path} exists: name another file, or append to it")
+        self.path, self.append, self.is_csv = path, append, path.suffix.lower() == ".csv"
+        ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
+        rejected = ["rejected"] if reject else []
+        self.columns = ["image", "class", "probability", *rejected, *ranks, "size", "modified"]
+        self.done = self._read() if append and path.exists() else set()
+        self._file: TextIO
 
     @contextmanager
     def opened(self) -> Iterator[PredictionFile]:
-        """Lock the file, and read which images it has; refuse a file that another process has open."""
-        with appending(self.path, self._read) as self._lines:
+        """Open the file to write."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a" if self.append else "x", encoding="utf-8", newline="") as self._file:
+            if self.is_csv and not self._file.tell():
+                self._file.write(csv_row(self.columns))
             yield self
-        self._lines = None
 
-    def write(self, rows: Iterable[dict[str, Any]]) -> int:
-        """Append predictions as they come, except those that the file has."""
-        assert self._lines is not None
-        count = 0
-        for row in rows:
-            if row["image"] in self.done:
-                continue
-            if self.csv and not self._lines.size:
-                self._lines.write(csv_row(self.columns))
-            text = json.dumps({**row, "run": self.run}, ensure_ascii=False) + "\n"
-            self._lines.write(csv_row(self._cells(row)) if self.csv else text)
-            count += 1
-        return count
+    def write(self, row: dict[str, Any], state: State | None) -> None:
+        """Write a prediction; `state` is None for an image that is not a file."""
+        path, size, modified = (row["image"], None, None) if state is None else state
+        row = {**row, "image": path, "size": size, "modified": modified}
+        self._file.write(
+            csv_row(self._cells(row)) if self.is_csv else json.dumps(row, ensure_ascii=False) + "\n"
+        )
+        self._file.flush()
 
     def _cells(self, row: dict[str, Any]) -> list[Any]:
-        cells = [row["image"], "" if row["class"] is None else row["class"], row["probability"]]
-        if "rejected" in row:
-            cells.append(str(row["rejected"]).lower())
-        for rank in row["top"][1:]:
-            cells += [rank["class"], rank["probability"]]
-        return [*cells, *[""] * (len(self.columns) - len(cells) - 1), self.run]
+        for rank, other in enumerate(row["top"][1:], 2):
+            row |= {f"class_{rank}": other["class"], f"probability_{rank}": other["probability"]}
+        cells = [row.get(column) for column in self.columns]
+        return [str(cell).lower() if isinstance(cell, bool) else cell for cell in cells]
 
-    def _read(self, file: IO[bytes]) -> int:
-        """Read the images in the file; return where its last complete row ends."""
-        end, header = 0, csv_row(self.columns).encode()
-        for row in self._rows(file):
-            if not row.endswith(b"\n"):  # left by an interruption, unless it is another file
-                start = header if self.csv else b'{"image": '
-                whole = not self.csv and row.endswith(b"}")
-                if not end and (whole or not start.startswith(row[: len(start)])):
-                    raise self._refusal("is not a file of predictions")
-                break
-            if self.csv and not end:
-                if row != header:
-                    raise self._refusal("has other columns than these predictions")
-            else:
-                self._note(row)
-            end += len(row)
-        return end
-
-    def _rows(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Yield rows: lines, or in a CSV several lines up to an end outside of quotes."""
-        row, quotes = [], 0
-        for line in read_lines(file, self.path):
-            row.append(line)
-            quotes += line.count(b'"') if self.csv else 0
-            if quotes % 2 == 0:
-                yield b"".join(row)
-                row.clear()
-        if row:
-            yield b"".join(row).rstrip(b"\n")
-
-    def _note(self, row: bytes) -> None:
+    def _read(self) -> set[State]:
+        """Return the images in the file; a last line that an interrupted run left incomplete is removed."""
+        content = self.path.read_bytes()
+        complete = content[: content.rfind(b"\n") + 1]
         try:
-            text = row.decode("utf-8")
-            if self.csv:
-                (cells,) = csv.reader([text], strict=True)
-                if len(cells) != len(self.columns):
-                    raise ValueError
-                image, run = csv_text(cells[0]), csv_text(cells[-1])
-            else:
-                parsed = parse_json(text)
-                image, run = parsed["image"], parsed["run"]
-            if not isinstance(image, str):
-                raise TypeError
+            lines = io.StringIO(complete.decode("utf-8"), newline="")
+            rows: list[Any] = list(csv.reader(lines)) if self.is_csv else list(map(json.loads, lines))
+            if self.is_csv:
+                if rows and rows.pop(0) != self.columns:
+                    raise ValueError("other columns")
+                rows = [dict(zip(self.columns, map(csv_text, row), strict=True)) for row in rows]
+            states = {(row["image"], int(row["size"]), int(row["modified"])) for row in rows if row["size"]}
         except (ValueError, KeyError, TypeError, csv.Error) as error:
-            raise self._refusal("has a line that is not a prediction") from error
-        if run != self.run:
-            raise self._refusal(f"has predictions of another model or with other options (run {run!r:.40})")
-        self.done.add(image)
-
-    def _refusal(self, what: str) -> UsageError:
-        return UsageError(f"{self.path} {what}: name another file, or remove this one")
+            raise UsageError(f"{self.path} has other rows than these predictions: name a new file") from error
+        if len(complete) < len(content):
+            with self.path.open("r+b") as file:
+                file.truncate(len(complete))
+        return states
 
 
-def check_prediction_file(path: Path) -> None:
-    """Refuse a path that predictions cannot be written to, before any work."""
-    if path.suffix not in FORMATS:
-        raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
-    if check_place(path).is_dir():
-        raise UsageError(f"{path} is a folder: name a file")
+def file_identity(image: str | Path) -> State:
+    """Return the absolute path, the size and the time of the last change of a file."""
+    path = Path(image).absolute()
+    stat = path.stat()
+    return readable(str(path)), stat.st_size, stat.st_mtime_ns

@@ -1,109 +1,86 @@
-"""Sort images into a folder for each predicted class."""
+"""Copy images into a folder for each predicted class. The images themselves are never changed."""
 
-import os
+import filecmp
+import itertools
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from prolip.core import UsageError
-from prolip.io.files import lies_in
-from prolip.io.placing import PlaceMode, folder_names, place
-from prolip.io.writing import WriteError, temporary
+from prolip.io.files import portable_name
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
-
-
-class SameFolderError(UsageError):
-    """Images would be moved from `source` to `target`, which are one folder under two paths."""
-
-    def __init__(self, source: Path, target: Path) -> None:
-        super().__init__(
-            f"{source} and {target} are one folder, or one is in the other: nothing was moved, name another"
-        )
-        self.source, self.target = source, target
+LONGEST_NAME = 80  # characters of a folder: file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
-class Sorting:
-    """Where images go, by their predictions."""
+class Sorter:
+    """Copies each image into the folder of its prediction, and counts what it did."""
 
-    root: Path  # has a folder for each class, for rejected and for unsure images
-    classes: Sequence[Any]  # that may be predicted
-    how: PlaceMode = "copy"  # or "link" (a symbolic one), or "move"
-    unsure: float = 0.0  # images below this probability go to `unsure`
-    counts: Counter[str] = field(default_factory=Counter)  # images per folder, counted as they come
-    paths: dict[str, Path] = field(default_factory=dict)  # of images without a prediction yet, by name
+    target: Path
+    folders: dict[Any, str]  # by class
+    unsure: float = 0.0  # images below this probability go to the folder `unsure`
+    counts: Counter[str] = field(default_factory=Counter)  # images by folder
+    failed: list[tuple[str, str]] = field(default_factory=list)  # (image, reason)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.unsure <= 1:
-            raise UsageError(f"unsure must be a probability, 0 to 1, got {self.unsure}")
-        if self.root.exists() and not self.root.is_dir():
-            raise UsageError(f"{self.root} is a file: name a folder to sort into")
+    @classmethod
+    def of(
+        cls, target: Path, sources: Iterable[Path], classes: Sequence[Any], unsure: float = 0.0
+    ) -> "Sorter":
+        """Refuse a target inside a source, which would be sorted again, and a source inside the target."""
+        root = target.resolve()
+        for source in map(Path.resolve, sources):
+            if source.is_relative_to(root) or (source.is_dir() and root.is_relative_to(source)):
+                raise UsageError(f"{target} and {source} lie in each other: sort into another folder")
+        return cls(target, folder_names(classes), unsure)
 
-    def folder(self, row: dict[str, Any]) -> str:
-        """Return the name of the folder for a prediction."""
-        if row["class"] is None:
-            return NONE_OF_THESE
-        return UNSURE if row["probability"] < self.unsure else self._folders[row["class"]]
-
-    def remember(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield the (name, path) pairs that are not in `root`, where an earlier run put them.
-
-        Before images are moved, all paths are checked: a SameFolderError if one is in a target folder.
-        """
-        found = self._outside(images)
-        if self.how == "move":
-            found = iter(list(found))
-            self._check_folders({path.parent for path in self.paths.values()})
-        yield from found
-
-    def _outside(self, images: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        sorted_before: dict[Path, bool] = {}  # by folder
-        for name, image in images:
-            if not isinstance(image, (str, os.PathLike)):
-                raise UsageError(f"{name} is not a file that could be sorted: unpack it")
-            path = Path(image)
-            if path.parent not in sorted_before:
-                sorted_before[path.parent] = lies_in(path.parent, self.root)
-            if not sorted_before[path.parent]:
-                self.paths[name] = path
-                yield name, image
-
-    def _check_folders(self, sources: set[Path]) -> None:
-        """Refuse to move files within one folder.
-
-        A folder can have two paths: by links, mounts, or a file system that ignores case. Device and inode do
-        not reveal all of these, such as two mounts of one network disk. But a new file that appears in both
-        shows that they are one.
-        """
-        names = (NONE_OF_THESE, UNSURE, *self._folders.values())
-        with ExitStack() as stack:
-            try:
-                targets = [
-                    folder for folder in (self.root, *map(self.root.joinpath, names)) if folder.is_dir()
-                ]
-                probes = {stack.enter_context(temporary(folder)).name: folder for folder in targets}
-            except OSError as error:
-                raise WriteError(self.root, error) from error
-            for source in {place for each in sources for place in (each, *each.resolve().parents)}:
-                for probe, folder in probes.items():
-                    if (source / probe).exists():
-                        raise SameFolderError(source, folder)
-
-    def place_all(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Put each image into its folder, then yield its prediction; see `io.placing.place`."""
-        for row in rows:
-            folder = self.folder(row)
-            place(self.paths.pop(row["image"]), self.root / folder, self.how)
+    def copy(self, image: Path, row: dict[str, Any]) -> None:
+        """Copy an image that was predicted; what cannot be copied is noted, and does not stop the others."""
+        folder = UNSURE if row["probability"] < self.unsure else self.folders.get(row["class"], NONE_OF_THESE)
+        try:
+            if image.resolve().is_relative_to(self.target.resolve()):
+                raise OSError("it is in the folder to sort into")
+            copy_file(image, self.target / folder)
             self.counts[folder] += 1
-            yield row
+        except OSError as error:
+            self.failed.append((str(image), error.strerror or str(error)))
 
-    @cached_property
-    def _folders(self) -> dict[Any, str]:
-        """Return a safe folder name for each class, other than the two reserved ones."""
-        names = folder_names([NONE_OF_THESE, UNSURE, *map(str, self.classes)])[2:]
-        return dict(zip(self.classes, names, strict=True))
+
+def copy_file(source: Path, folder: Path) -> None:
+    """Copy a file under its name or the next free one, unless there is such a copy; replace nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        target = folder / (source.name if number == 1 else f"{source.stem}-{number}{source.suffix}")
+        try:
+            target.open("xb").close()  # this reserves the name
+        except FileExistsError:
+            if target.is_file() and filecmp.cmp(source, target, shallow=False):
+                return
+            continue
+        try:
+            shutil.copy2(source, target)
+        except BaseException:
+            target.unlink()
+            raise
+        return
+
+
+def folder_names(classes: Sequence[Any]) -> dict[Any, str]:
+    """Return a folder name for each class, all different where case does not matter.
+
+    Examples
+    --------
+    >>> folder_names(["cat", "a/b", "Cat", "unsure"])
+    {'cat': 'cat', 'a/b': 'a_b', 'Cat': 'Cat-2', 'unsure': 'unsure-2'}
+    """
+    names: dict[Any, str] = {}
+    used = {NONE_OF_THESE, UNSURE}
+    for label in classes:
+        name = portable_name(str(label)[:LONGEST_NAME])
+        tries = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
+        names[label] = next(each for each in tries if each.casefold() not in used)
+        used.add(names[label].casefold())
+    return names

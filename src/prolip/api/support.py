@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +34,6 @@ from prolip.core.names import normalize_label
 from prolip.data import (
     ImageSet,
     class_names,
-    list_images,
     read_images,
     sample_few_shot,
     warn_of_short_classes,
@@ -42,7 +41,7 @@ from prolip.data import (
 from prolip.data.inputs import is_source
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, LazyImages, extract
-from prolip.io.files import cache_dir, readable
+from prolip.io.files import cache_dir
 from prolip.io.progress import Progress, counted
 
 
@@ -112,11 +111,6 @@ class ImageSource:
         if len(listed) != len(values) or not listed:
             raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
         return number_labels(listed, values, classes)
-
-    def named(self, sources: Sequence[str], **tables: Any) -> tuple[Iterable[tuple[str, Any]], int]:
-        """List unlabelled images as (name, image), and count them; `tables` are options of `list_images`."""
-        listed = list_images(list(sources), **tables)
-        return ((readable(str(image)), image) for image in listed), len(listed)
 
     def features(
         self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None

@@ -17,7 +17,7 @@ from prolip.app.encoding import EncodedProject
 from prolip.app.project import Project
 from prolip.app.trainer import Comparison, Publish, Trainer, warm_up
 from prolip.core import ProlipError, UsageError
-from prolip.encoders.pretrained import list_models, measure_speed, read_speed
+from prolip.encoders.pretrained import list_models
 
 REPORT_PAUSE = 0.2  # seconds between two reports of progress
 
@@ -129,8 +129,6 @@ class BaseModels:
         report("load", 0, 0)
         encoder = encoders.load(name, self._device)
         warm_up(encoder, self._trainer.recipe)
-        if read_speed(name) is None:
-            measure_speed(encoder)
         return EncodedProject(self._project, encoder)
 
 

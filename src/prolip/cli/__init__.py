@@ -32,7 +32,6 @@ from prolip.cli import (
     predict,
     push,
     report,
-    search,
 )
 from prolip.cli.console import OUTPUT, detail, fail, warn
 from prolip.cli.parameters import Group
@@ -47,7 +46,7 @@ root = Group(
 for command in (
     demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
     classes.classes, grow.add, grow.curve, grow.suggest, export.export, push.push,
-    export.embed, export.reproject, app.open_page, app.serve, search.search, models.models,
+    export.embed, export.reproject, app.open_page, app.serve, models.models,
     methods.list_methods,
 ):  # fmt: skip
     root.add_command(command)

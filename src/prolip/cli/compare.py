@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, program, say, table
-from prolip.cli.parameters import HTML, argument, command, flag, option
+from prolip.cli.parameters import argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.evaluate.comparison import CandidateScore, Comparison
+    from prolip.evaluate.comparison import CandidateScore, Comparison, ModelFacts
 
+COLUMNS = (
+    "model",
+    "method",
+    "accuracy %",
+    "95 % interval",
+    "difference",
+    "fit s",
+    "open-class",
+    "calibration error %",
+    "exports",
+)
 BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
+MODEL_COLUMNS = ("model", "download", "licence")
 
 
 @command("compare")
@@ -27,7 +38,6 @@ BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
     help=f"{options.MODELS} The first is the one to beat.",
 )
 @options.compared_input
-@option("--report", type=HTML, help="Write a page with the plot, an .html file.")
 @option("--method", multiple=True, show_default="five", help="Compare this method with the default one.")
 @flag("--all", "every", help="Compare every method that trains no encoder.")
 @options.image_input
@@ -35,7 +45,6 @@ def compare(
     source: str,
     models: tuple[str, ...],
     training: options.TrainingInput,
-    report: Path | None,
     method: tuple[str, ...],
     every: bool,
     images: options.ImageInput,
@@ -45,18 +54,16 @@ def compare(
     Five methods (anchored, prolip, gda, linear_probe and zero_shot), those of --method, or all are fitted on
     four fifths of the images and evaluated on the rest, five times, on the same images. It takes some seconds
     for a few dozen images; all methods take minutes for a thousand. Several models are compared on the same
-    images, with their speed and memory on this machine, download and licence.
+    images, with their download and licence.
 
     $ prolip compare photos/
     $ prolip compare photos/ --model offline --model clip --model siglip2-b16
-    $ prolip compare photos/ --method gda --method linear_probe --report compare.html
+    $ prolip compare photos/ --method gda --method linear_probe
     """
     from prolip.cli.models import ensure_downloaded
     from prolip.core import UsageError
     from prolip.encoders import check_model
     from prolip.evaluate.comparison import USUAL, Candidate
-    from prolip.io.writing import write_text
-    from prolip.report.comparison_page import comparison_page
 
     if every and method:
         raise UsageError("--all and --method exclude each other")
@@ -71,32 +78,23 @@ def compare(
             images.labelled(source, "train"), candidates=candidates, models=names,
             progress=progress, fitting=progress.beside("comparing", "methods"),
         )  # fmt: skip
-    if report is not None:
-        name = Path(source).resolve().name
-        what = "model" if len(names) > 1 else "method"
-        page = comparison_page(found, title=f"Which {what} for {name}?", source=source)
-        write_text(report, page)
     if OUTPUT.get().json:
-        print_json({**found.report(), "report": None if report is None else str(report)})
+        print_json(found.report())
         return
     _show(found)
     if found.decided:
         line = shlex.join(["fit", source, "-o", "my-model", *_flags(found.chosen, training, images)])
         console().print(f"[bold]{escape(f'{program()} {line}')}[/]", soft_wrap=True)
-    if report is not None:
-        console().print(f"Page: [bold]{escape(str(report))}[/]")
 
 
 def _show(found: Comparison) -> None:
     """Print the figures of all candidates, and which of them is recommended."""
-    from prolip.report.comparison_page import COLUMNS, MODEL_COLUMNS, model_row, table_row
-
     first = 0 if len(found.models) > 1 else 1  # the column of the model
     shown = slice(first, len(COLUMNS) if OUTPUT.get().verbose else first + BRIEF)
-    table(None, list(COLUMNS[shown]), [table_row(each)[shown] for each in found.scores], right=2 - first)
+    table(None, list(COLUMNS[shown]), [_table_row(score)[shown] for score in found.scores], right=2 - first)
     if len(found.models) > 1:
         console().print()
-        table(None, list(MODEL_COLUMNS), [model_row(each) for each in found.models])
+        table(None, list(MODEL_COLUMNS), [_model_row(model) for model in found.models])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
     if found.decided:
@@ -104,6 +102,27 @@ def _show(found: Comparison) -> None:
         console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(found.why)}.")
     else:
         console().print(f"\n[bold]Cannot tell[/]: {escape(found.why)}. Add images, and compare again.")
+
+
+def _table_row(score: CandidateScore) -> list[str]:
+    """Format the figures of a candidate for the columns of a table."""
+    return [
+        score.model,
+        str(score.candidate),
+        f"{100 * score.accuracy:.1f}",
+        f"{100 * score.low:.1f} to {100 * score.high:.1f}",
+        f"{100 * score.gap:+.1f} ± {100 * score.error:.1f}",
+        f"{score.seconds:.2f}",
+        "yes" if score.open_class else "no",
+        f"{100 * score.calibration_error:.1f}",
+        ", ".join(score.exports) or "-",
+    ]
+
+
+def _model_row(model: ModelFacts) -> list[str]:
+    """Format what a model takes for the columns of a table."""
+    download = {None: "-", 0: "installed"}.get(model.download, f"{model.download} MB")
+    return [model.name, download, (model.licence or "-").partition(" (")[0]]
 
 
 def _flags(score: CandidateScore, training: options.TrainingInput, images: options.ImageInput) -> list[str]:

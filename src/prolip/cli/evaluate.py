@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @argument("source", "DIR", f"Labelled images: {options.LABELLED}; its test split, if there is one.")
 @option("--report", type=HTML, help="Write a page with the confusion matrix and mistakes, an .html file.")
 @option("--out", "-o", type=CSV, help="Write label, prediction and probability of each image to a .csv file.")
-@options.groups
 @flag("--per-image", help="With --json: label, prediction and probability of each image.")
 @options.image_input
 def evaluate(
@@ -29,7 +28,6 @@ def evaluate(
     source: str,
     report: Path | None,
     out: Path | None,
-    groups: Path | None,
     per_image: bool,
     images: options.ImageInput,
 ) -> None:
@@ -41,7 +39,6 @@ def evaluate(
     $ prolip eval my-model photos/ --report report.html --out predictions.csv
     """
     from prolip.api.evaluate import figures, predict_labelled, write_predictions
-    from prolip.api.groups import read_groups
     from prolip.api.support import ImageSource
     from prolip.cli.report import write_page
     from prolip.core import UsageError
@@ -50,13 +47,12 @@ def evaluate(
         raise UsageError("--per-image is for --json: add that option")
     clf = saved.load(images)
     model = clf.model_
-    by_group = None if groups is None else read_groups(groups, model.classes)
     tested = ImageSource(model.encoder).labelled(images.labelled(source, "test"), None, "test", model.classes)
     with bar("encoding") as progress:
         found = predict_labelled(model, tested, clf.reading, progress)
-    result = figures(model, found, by_group)
+    result = figures(model, found)
     if out is not None:
-        write_predictions(out, found, by_group)
+        write_predictions(out, found)
     if report is not None:
         page = found
         if result.duplicates:  # the page shows predictions by fits that did not see them
@@ -76,16 +72,11 @@ def evaluate(
 
 
 def _show(found: Figures) -> None:
-    """Print the accuracy of each class, each group, and all images."""
-    tables = [("class", found.classes, found.counts, found.per_class)]
-    if groups := found.groups:
-        tables.append(("group", groups["names"], groups["counts"], groups["per_group"]))
-    for kind, *columns in tables:
-        rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
-        table(None, [kind, "images", "accuracy %"], rows)
-        console().print()
-    if groups:
-        console().print(f"accuracy by group [bold]{percent(groups['accuracy'])} %[/]")
+    """Print the accuracy of each class, and of all images."""
+    columns = found.classes or (), found.counts or (), found.per_class or ()
+    rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
+    table(None, ["class", "images", "accuracy %"], rows)
+    console().print()
     low, high = found.accuracy_interval or (None, None)
     console().print(
         f"accuracy [bold]{percent(found.accuracy)} %[/] on {counted(found.images)} "

@@ -103,7 +103,7 @@ def _print_files(out: Path, written: list[str]) -> None:
 @options.base_model
 @option("--shard", metavar="I/N", default="1/1", help="Encode part I of N equal parts, counted from 1.")
 @option("--ray", metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here.")
-@options.group("images", options.UnlabelledInput, without=("store", "no_store", "label_column", "labels"))
+@options.group("images", options.UnlabelledInput, without=("store", "no_store", "label_column"))
 def embed(
     source: tuple[str, ...], out: Path, model: str, shard: str, ray: str | None, images: options.ImageInput
 ) -> None:

@@ -15,7 +15,7 @@ from prolip.cli.console import (
     say,
     table,
 )
-from prolip.cli.parameters import POSITIVE, FilePath, argument, command, option
+from prolip.cli.parameters import HTML, POSITIVE, argument, command, option
 
 
 @command("add")
@@ -70,10 +70,7 @@ def add(
 
 @command("curve")
 @options.saved_model
-@option(
-    "--out", "-o", type=FilePath(".html", ".png", ".pdf", ".svg"),
-    help="Draw the curve: an .html file, or a .png, .pdf or .svg file with matplotlib.",
-)  # fmt: skip
+@option("--out", "-o", type=HTML, help="Draw the curve, to an .html file.")
 @options.device
 def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None:
     """Estimate the accuracy with more images per class.
@@ -82,19 +79,14 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
 
     $ prolip curve my-model -o curve.html
     """
-    from prolip.evaluate.plots import draw_curve, plot_format
-    from prolip.io.writing import write_bytes, write_text
+    from prolip.io.writing import write_text
     from prolip.report import curve_page
 
-    page = out is not None and out.suffix.lower() == ".html"
-    style = "" if out is None or page else plot_format(out)
     clf = saved.load(options.ImageInput(device, no_store=True))
     with bar("fitting", "fits") as progress:
         found = clf.learning_curve(progress=progress)
-    if out is not None and page:
+    if out is not None:
         write_text(out, curve_page(found, title=saved.path.resolve().name))
-    elif out is not None:
-        write_bytes(out, draw_curve(found, style))
     if OUTPUT.get().json:
         print_json({**found.report(), "out": None if out is None else str(out)})
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -35,11 +34,10 @@ def list_models(ctx: click.Context) -> None:
             f"{model['megabytes']} MB" if model["megabytes"] else "installed",
             model["licence"] or "-",
             "yes" if model["downloaded"] else "no",
-            _rate(model["images_per_second"]),
         ]
         for model in found
     ]
-    table(None, ["name", "model", "download", "licence", "here", "images/s"], rows, right=5)
+    table(None, ["name", "model", "download", "licence", "here"], rows, right=9)
     hint(
         "Download one with [bold]prolip models get clip[/], "
         "then [bold]prolip fit photos/ -o my-model --model clip[/]."
@@ -53,7 +51,7 @@ models.callback = list_models
 @argument("names", "NAME...", "Short names, or onnx:OWNER/REPOSITORY.", nargs=-1, required=True)
 @flag("--yes", help="Accept the licence, where it is not free for every use.")
 def get(names: tuple[str, ...], yes: bool) -> None:
-    """Download models, check their files, and measure how fast they run here.
+    """Download models, and check their files.
 
     A download that was interrupted continues where it was. Files go to the cache of the Hugging Face hub, as
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
@@ -61,19 +59,17 @@ def get(names: tuple[str, ...], yes: bool) -> None:
     $ prolip models get clip
     """
     from prolip.encoders import load
-    from prolip.encoders.pretrained import find_source, measure_speed
+    from prolip.encoders.pretrained import find_source
 
-    results: list[dict[str, Any]] = []
     for name in names:
         find_source(name)  # a misspelt name is refused before anything is downloaded
     for name in names:
         known = find_source(name).known
         ensure_downloaded(name, yes or known is None or known.free)
-        rate = measure_speed(load(name, "cpu"))
-        results.append({"name": name, "images_per_second": rate})
-        say(f"{name} is ready: {rate:.0f} images per second on this machine")
+        load(name, "cpu")
+        say(f"{name} is ready")
     if OUTPUT.get().json:
-        print_json(results)
+        print_json([{"name": name} for name in names])
 
 
 models.add_command(get)
@@ -98,7 +94,3 @@ def ensure_downloaded(name: str, yes: bool) -> None:
         say(f"{name}: licence: {source.licence}")
     with bar(f"downloading {name}", "bytes") as progress:
         fetch(name, progress)
-
-
-def _rate(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.0f}"

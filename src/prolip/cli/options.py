@@ -56,9 +56,6 @@ device = option(
     default="auto",
     help="Where the encoder runs: auto, cpu, cuda, mps; for onnx: models also coreml, directml, openvino.",
 )
-groups = option(
-    "--groups", type=PATH, help="A .csv or .json file with the group of each class, to report by group."
-)
 MODELS = (
     "offline, clip (or another of `prolip models`), onnx:ID-or-PATH, open_clip:ARCH/TAG, "
     "open_clip:local-dir:PATH, hf:ID-or-PATH."
@@ -97,12 +94,6 @@ class ImageInput:
     absolute_paths: bool = shared(
         flag("--absolute-paths", help="Allow a table to name files outside that folder."), False
     )
-    labels: str | None = shared(
-        option(
-            "--labels", metavar="keywords[:NAMES]", show_default="folders, or a table",
-            help="Take keywords of photos (XMP, IPTC) as labels: all, or those of keywords:cat,dog.",
-        )
-    )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of a classifier."""
@@ -117,14 +108,6 @@ class ImageInput:
         """Return labelled images as `fit` and `evaluate` take them."""
         from prolip.data import read_images
 
-        if self.labels is not None:
-            from prolip.core import UsageError
-            from prolip.data.keywords import read_keywords
-
-            kind, _, names = self.labels.partition(":")
-            if kind != "keywords":
-                raise UsageError(f"--labels takes keywords, or keywords:NAME,NAME, got {self.labels!r:.80}")
-            return read_keywords(source, [name.strip() for name in names.split(",") if name.strip()])
         tables = self.tables(labelled=True)
         return read_images(source, split, min_classes=1, **tables) if any(tables.values()) else source
 
@@ -199,7 +182,7 @@ class TrainingInput:
 
 
 image_input = group("images", ImageInput)
-unlabelled_input = group("images", UnlabelledInput, without=("label_column", "labels"))
+unlabelled_input = group("images", UnlabelledInput, without=("label_column",))
 saved_model = group("saved", SavedModelInput)
 training_input = group("training", TrainingInput)
 compared_input = group("training", TrainingInput, without=("model",))

@@ -74,7 +74,7 @@ class Fraction(click.FloatRange):
 
 
 TEXT, PATH, FRACTION = NonEmptyText(), FilePath(), Fraction(0, 1, max_open=True)
-HTML, CSV, PLOT = FilePath(".html"), FilePath(".csv"), FilePath(".png", ".pdf", ".svg")
+HTML, CSV = FilePath(".html"), FilePath(".csv")
 POSITIVE, SEED = click.IntRange(min=1), click.IntRange(0, 2**32 - 1)  # NumPy takes no larger seed
 
 

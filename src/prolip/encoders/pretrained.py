@@ -12,15 +12,12 @@ import hashlib
 import io
 import json
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
 
 from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
@@ -30,7 +27,7 @@ from prolip.io.reading import Unreadable, read_json
 from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
-    from prolip.encoders.base import Encoder
+    pass
 
 Progress = Callable[[int, int], None]  # (done, total) bytes
 _Found = TypeVar("_Found")
@@ -89,7 +86,7 @@ def list_models() -> list[dict[str, Any]]:
         }
         for name, model in MODELS.items()
     ]
-    return [{**row, "images_per_second": read_speed(row["name"])} for row in (offline, *pretrained)]
+    return [offline, *pretrained]
 
 
 class DownloadRequiredError(ModelError):
@@ -267,32 +264,6 @@ def is_hub_name(name: str) -> bool:
 def is_here(name: str) -> bool:
     """Whether the files of a model of the hub are on this machine."""
     return find_files(find_source(name)) is not None
-
-
-def measure_speed(encoder: Encoder) -> float:
-    """Measure the images per second of an image tower, and note it for `read_speed`."""
-    size, count = encoder.preprocess.size, 8
-    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
-    encoder.encode(pixels[:2])
-    started = time.perf_counter()
-    encoder.encode(pixels)
-    rate = count / (time.perf_counter() - started)
-    with suppress(OSError, ProlipError):
-        write_json(cache_dir() / "speeds.json", {**_speeds(), encoder.name: round(rate, 1)})
-    return rate
-
-
-def read_speed(name: str) -> float | None:
-    """Return how fast a model was on this machine; None if that was never measured."""
-    found = _speeds().get(name)
-    return float(found) if isinstance(found, int | float) else None
-
-
-def _speeds() -> dict[str, Any]:
-    with suppress(Unreadable, OSError):
-        found = read_json(cache_dir() / "speeds.json")
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _repositories(source: Source) -> list[str]:

@@ -64,9 +64,7 @@ class ModelFacts:
     """What it takes to use a model; None is unknown."""
 
     name: str
-    images_per_second: float | None = None  # measured on this machine
     download: int | None = None  # MB; 0 is installed with this package
-    memory: int | None = None  # MB, of a process that loads it and encodes images
     licence: str | None = None
     free: bool = True  # whether the licence allows every use
 
@@ -120,12 +118,6 @@ class Comparison(Tabular):
             {"method": str(each.candidate), **{name: getattr(each, name) for name in names}}
             for each in self.scores
         ]
-
-    def plot(self, axes: Any = None) -> Any:
-        """Plot the accuracies with matplotlib, in new axes if none are given; return the axes."""
-        from prolip.evaluate.plots import plot_comparison
-
-        return plot_comparison(self, axes)
 
     def title(self, score: CandidateScore) -> str:
         """Return the name of a candidate, with its model if there are several."""
@@ -242,26 +234,14 @@ def choose(
         lost.append(f"no export to {', '.join(missing)}")
     price = f"; what is given up: {', '.join(lost)}" if lost else ""
     facts = {each.name: each for each in models}
-    if best.model != default.model:
-        price += _costs(facts[default.model], facts[best.model])
+    after = facts.get(best.model)
+    if best.model != default.model and after and not after.free:
+        price += f"; its licence is not free for every use ({after.licence})"
     return best, f"it is ahead of {_title(default, several)}: {gap}{price}"
 
 
 def _title(score: CandidateScore, several: bool) -> str:
     return f"{score.candidate} on {score.model}" if several else str(score.candidate)
-
-
-def _costs(before: ModelFacts, after: ModelFacts) -> str:
-    """Say what another model costs: a download, time, a licence."""
-    costs = []
-    if after.images_per_second and before.images_per_second:
-        costs.append(
-            f"it encodes {after.images_per_second:.0f} images a second, {before.name} "
-            f"{before.images_per_second:.0f}"
-        )
-    if not after.free:
-        costs.append(f"its licence is not free for every use ({after.licence})")
-    return "".join(f"; {cost}" for cost in costs)
 
 
 def _as_fitted(method: methods.Method, task: Task, seed: int) -> tuple[HeldOutPredictions, Fitted, float]:

@@ -85,12 +85,6 @@ class Curve(Tabular):
         parts = [*measured, self.now, *self.forecasts]
         return [{"kind": kind, **vars(part)} for kind, part in zip(kinds, parts, strict=True)]
 
-    def plot(self, axes: Any = None) -> Any:
-        """Plot the curve with matplotlib, in new axes if none are given; return the axes."""
-        from prolip.evaluate.plots import plot_curve
-
-        return plot_curve(self, axes)
-
     def report(self) -> dict[str, Any]:
         """Return the curve as JSON; `gain` is relative to `now`."""
         return {

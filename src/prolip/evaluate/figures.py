@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
-import numpy as np
-
 from prolip.core import InputError
 from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
@@ -42,7 +40,6 @@ class Figures:
     classes: tuple[Any, ...] | None = None
     skipped: int | None = None  # images that could not be read
     duplicates: int | None = None  # images that the model was fitted on
-    groups: dict[str, Any] | None = None  # names, accuracy, per_group and counts of groups of classes
 
     @classmethod
     def of(
@@ -81,16 +78,6 @@ class Figures:
     def too_few(self) -> bool:
         """Whether the images are too few to say how accurate the model is."""
         return bool(self.images) and metrics.too_few(self.images, self.accuracy_interval or (0.0, 1.0))
-
-    def with_groups(self, names: Sequence[Any], probabilities: Array, y: Array) -> Figures:
-        """Add the figures of groups of classes, of probabilities [n, G] and labels [n]."""
-        groups = {
-            "names": list(names),
-            "accuracy": metrics.accuracy(probabilities, y),
-            "per_group": metrics.per_class_accuracy(probabilities, y),
-            "counts": np.bincount(y, minlength=len(names)).tolist(),
-        }
-        return replace(self, groups=groups)
 
     def select(self, classes: Sequence[int | None]) -> Figures:
         """Return the figures of these classes, by their old index; None is a new class without images."""

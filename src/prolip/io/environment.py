@@ -3,11 +3,8 @@
 import importlib
 import json
 import os
-import re
 import sys
-from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -57,11 +54,3 @@ def cores() -> int:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(usable, int(limit)) if limit.isdecimal() and int(limit) else usable
-
-
-def peak_memory() -> int | None:
-    """Return the most memory that this process ever had, in MB of 10^6 bytes; None except on Linux."""
-    with suppress(OSError):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
-        return round(1024 * int(found[1]) / 1e6) if found else None
-    return None

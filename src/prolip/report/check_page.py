@@ -1,13 +1,9 @@
-"""The report on a folder of labelled images: label errors, duplicates and other findings of a check.
+"""The report on a folder of labelled images: label errors, duplicates and other findings of a check."""
 
-The reader chooses images on it, and copies the command that moves them to a quarantine.
-"""
-
-from pathlib import Path
 from typing import Any
 
 from prolip.api.check import COPY, LEAK, NO_CLASS, SMALL, TWO_CLASSES, UNREADABLE, WRONG_LABEL, Check
-from prolip.report.html import Html, percent, prose, table, tag
+from prolip.report.html import Html, percent, table, tag
 from prolip.report.page import cards, gallery, page, section
 from prolip.report.thumbnails import thumbnails
 
@@ -32,14 +28,8 @@ SECTIONS = {  # title and note
 }
 
 
-def check_page(
-    check: Check, *, title: str, source: str, root: Path | None = None, program: str = "prolip"
-) -> str:
-    """Make the HTML of a report on a check.
-
-    `source` is the name of the images. `root` is their folder, if images of it may be moved: the page then
-    has boxes to choose them, and the command for that, which starts with `program`.
-    """
+def check_page(check: Check, *, title: str, source: str) -> str:
+    """Make the HTML of a report on a check; `source` is the name of the images."""
     rows = {kind: _rows(check, kind) for kind in SECTIONS}
     small = thumbnails(
         check.images, list(dict.fromkeys(i for kind in SECTIONS for row in rows[kind] for i in row))
@@ -50,20 +40,13 @@ def check_page(
         places: list[list[int]] = []
         for row in rows[kind]:
             places.append(list(range(len(images), len(images) + len(row))))
-            images += [_image(check, kind, i, small, root) for i in row]
-        sections.append(
-            _findings(check, kind, places, any("file" in images[i] for row in places for i in row))
-        )
+            images += [_image(check, kind, i, small) for i in row]
+        sections.append(_findings(check, kind, places))
     sections += [_unreadable(check), _classes(check)]
     lead = f"{len(check.images)} images of {source}, {len(check.classes)} classes."
     if check.accuracy is not None:
         lead += f" Held-out accuracy with these labels: {percent(check.accuracy)}."
-    data: dict[str, Any] = {"classes": [], "images": images}
-    if root is not None and any("file" in image for image in images):
-        lead += " Choose images to move: the command for that is then at the bottom of the window."
-        data |= {"program": program, "root": str(root), "quarantine": str(_quarantine(root))}
-        sections.append(_move_bar(_quarantine(root), program))
-    return page(title, lead, sections, data)
+    return page(title, lead, sections, {"classes": [], "images": images})
 
 
 def _rows(check: Check, kind: str) -> list[list[int]]:
@@ -74,7 +57,7 @@ def _rows(check: Check, kind: str) -> list[list[int]]:
     return [group[:GROUP] for group in check.groups if set(found) & set(group)][:SHOWN]
 
 
-def _image(check: Check, kind: str, i: int, small: dict[int, str], root: Path | None) -> dict[str, Any]:
+def _image(check: Check, kind: str, i: int, small: dict[int, str]) -> dict[str, Any]:
     one = next((one for one in check.of_kind(kind) if one.image == i), None)
     lines = [[str(check.labels[i]), "bad" if kind == TWO_CLASSES else ""]]
     if one is not None and kind == WRONG_LABEL:
@@ -88,32 +71,7 @@ def _image(check: Check, kind: str, i: int, small: dict[int, str], root: Path | 
     image: dict[str, Any] = {"name": "/".join(check.names[i].split("/")[-2:]), "lines": lines}
     if check.test.any():
         image["name"] = f"{'test' if check.test[i] else 'train'}/{image['name']}"
-    file = None if root is None else check.movable(i, root)
-    if file is not None and file.isprintable():  # other names cannot be pasted into a terminal
-        image |= {"name": file, "file": file, "found": one is not None}
     return {**image, **({"src": small[i]} if i in small else {})}
-
-
-def _quarantine(root: Path) -> Path:
-    """Return a folder beside the images."""
-    if root.name in ("", ".."):
-        root = root.resolve()
-    return root.with_name(f"{root.name}-quarantine")
-
-
-def _move_bar(folder: Path, program: str) -> Html:
-    """Show the command that moves the chosen images, once there are some."""
-    undo = f"Nothing is deleted: `{program} check --undo {folder}` moves them back."
-    return tag(
-        "div",
-        tag("b"),
-        tag("button", "Copy the command", type="button", class_="primary", data_copy=True),
-        tag("button", "Choose none", type="button"),
-        tag("textarea", readonly=True, rows=2, aria_label="Command", spellcheck="false"),
-        tag("small", prose(undo)),
-        id="move",
-        hidden=True,
-    )
 
 
 def _cards(check: Check) -> Html:
@@ -123,7 +81,7 @@ def _cards(check: Check) -> Html:
     return cards([*found, ("training images per class", str(low) if low == high else f"{low} to {high}", "")])
 
 
-def _findings(check: Check, kind: str, places: list[list[int]], movable: bool) -> Html:
+def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
     """Show the images of a kind; `places` are their indices in the page's data, by row."""
     count, (title, note) = len(check.of_kind(kind)), SECTIONS[kind]
     if not count:
@@ -133,9 +91,8 @@ def _findings(check: Check, kind: str, places: list[list[int]], movable: bool) -
     else:
         rows = (tag("div", class_="pair", data_images=",".join(map(str, row))) for row in places)
         shown = tag("div", *rows)
-    every = tag("button", "Choose all", type="button", class_="link", data_choose_all=True) if movable else ""
     more = tag("p", "There are more, in the table of --out.", class_="note") if len(places) == SHOWN else ""
-    return section(f"{title}: {count}", every, shown, more, note=note)
+    return section(f"{title}: {count}", shown, more, note=note)
 
 
 def _unreadable(check: Check) -> Html:

@@ -43,7 +43,7 @@ function figure(index) {
         h("img", { src: image.src, alt }),
       )
     : h("div", { class: "frame" }, "no thumbnail");
-  return h("figure", { class: "image" }, frame, image.file && choice(image), caption(image));
+  return h("figure", { class: "image" }, frame, caption(image));
 }
 
 // A click enlarges an image; the arrow keys go to its neighbours.
@@ -67,62 +67,6 @@ function enlarge({ currentTarget: frame }) {
   if (!viewer.open) viewer.showModal();
 }
 viewer.addEventListener("close", () => viewer.frame.focus());
-
-// Files that the reader chooses, and the command that moves them.
-const chosen = new Set();
-const MAX_COMMAND = 7000; // characters that every shell takes in one command
-
-// Quote a word so that a shell runs nothing of it: on Windows for PowerShell, and for cmd unless it has a $.
-function quote(word) {
-  const text = word.startsWith("-") ? `./${word}` : word;
-  if (/^[\w@+=:,./-]+$/.test(text)) return text;
-  const windows = navigator.platform.startsWith("Win");
-  if (windows && !/[$`%"]/.test(text)) return `"${text}"`;
-  return `'${text.replaceAll("'", windows ? "''" : `'\\''`)}'`;
-}
-
-function choice(image) {
-  const box = h("input", {
-    type: "checkbox",
-    "data-file": image.file,
-    "data-found": image.found,
-    onchange: () => choose([image.file], box.checked),
-  });
-  return h("label", { class: "choice" }, box, "move");
-}
-
-function choose(names, on) {
-  for (const name of names) on ? chosen.add(name) : chosen.delete(name);
-  for (const box of document.querySelectorAll("[data-file]")) box.checked = chosen.has(box.dataset.file);
-  const start = [data.program, "check", quote(data.root), "--move", quote(data.quarantine)].join(" ");
-  const commands = [];
-  for (const file of [...chosen].map(quote))
-    if (commands.length && commands.at(-1).length + file.length < MAX_COMMAND)
-      commands[commands.length - 1] += ` ${file}`;
-    else commands.push(`${start} ${file}`);
-  moveBar.hidden = !chosen.size;
-  moveBar.querySelector("b").textContent = `${plural(chosen.size, "image")} to move`;
-  moveBar.querySelector("textarea").value = commands.join("\n");
-  moveBar.querySelector("[data-copy]").textContent = "Copy the command";
-}
-
-const moveBar = document.getElementById("move");
-if (moveBar) {
-  const [copy, clear] = moveBar.querySelectorAll("button");
-  copy.addEventListener("click", () => {
-    moveBar.querySelector("textarea").select();
-    copy.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl-C to copy";
-  });
-  clear.addEventListener("click", () => choose([...chosen], false));
-  for (const all of document.querySelectorAll("[data-choose-all]"))
-    all.addEventListener("click", () => {
-      const found = all.closest("section").querySelectorAll("[data-found]");
-      choose(
-        Array.from(found, (box) => box.dataset.file),
-        true,
-      );
-    });
-}
 
 for (const place of document.querySelectorAll("[data-images]"))
   place.append(...place.dataset.images.split(",").map((index) => figure(Number(index))));

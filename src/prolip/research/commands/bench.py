@@ -12,7 +12,7 @@ import click
 
 from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
 from prolip.cli.options import device, features_store
-from prolip.cli.parameters import PATH, PLOT, Group, argument, command, flag, option
+from prolip.cli.parameters import PATH, FilePath, Group, argument, command, flag, option
 from prolip.research.commands.bench_options import (
     Machine,
     Selection,
@@ -307,7 +307,13 @@ def show_published(name: str | None, style: str) -> None:
 
 @command("plot", json=False)
 @experiment
-@option("--out", "-o", type=PLOT, show_default="EXPERIMENT.png", help="A .png, .pdf or .svg file.")
+@option(
+    "--out",
+    "-o",
+    type=FilePath(".png", ".pdf", ".svg"),
+    show_default="EXPERIMENT.png",
+    help="A .png, .pdf or .svg file.",
+)
 @results_file
 def plot(name: str, out: Path | None, results: Path) -> None:
     """Draw the figure of the last run."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.core.errors import InputError
-from prolip.evaluate.plots import plot_format
+from prolip.core.errors import InputError, UsageError
 from prolip.io.writing import write_atomic
 from prolip.research.catalogue.experiment import Line
 from prolip.research.catalogue.lines import power
@@ -42,7 +41,9 @@ def draw(results: Results) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a .png, .pdf or .svg file atomically."""
-    style = plot_format(path)
+    style = path.suffix.lower().lstrip(".")
+    if style not in ("png", "pdf", "svg"):
+        raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
     write_atomic(path, lambda temporary: figure.savefig(temporary, format=style, dpi=130))
 
 

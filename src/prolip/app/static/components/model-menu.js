@@ -52,7 +52,6 @@ class ModelMenu extends HTMLElement {
     const used = model.name === store.about.model;
     const facts = [model.title];
     if (!model.downloaded) facts.push(`${model.megabytes} MB to download`);
-    if (model.images_per_second) facts.push(`${Math.round(model.images_per_second)} images/s here`);
     if (model.licence) facts.push(`licence: ${model.licence}`);
     const about = h("div", { class: "muted small" }, facts.join(" · "));
     if (model.free === false) about.append(h("div", { class: "bad" }, "Not free for every use."));
