@@ -22,7 +22,7 @@ pytest.importorskip("python_multipart", reason="the extra `app` is not installed
 
 from app_server import Client, png, running
 from pictures import blotch
-from prolip.app import guard, http_server, launch
+from prolip.app import guard, http_server, images, launch
 from prolip.app.guard import Access, require_token
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
@@ -293,12 +293,14 @@ def test_the_command_refuses_what_cannot_be_meant(tmp_path, prolip, arguments):
 def test_edits_do_not_wait_for_images(serve, monkeypatch):
     entered, go = Event(), Event()
 
-    def slow(data, side):
+    real = images.prepare
+
+    def slow(data, preprocess):
         entered.set()
         assert go.wait(60)
-        return b"small"
+        return real(data, preprocess)
 
-    monkeypatch.setattr("prolip.app.page_server.thumbnail", slow)
+    monkeypatch.setattr("prolip.app.page_server.prepare", slow)
     page = serve("a-token-for-tests")
     with ThreadPoolExecutor(8) as threads:
         waiting = [threads.submit(page.upload, png(blotch((9, 9, 9), i))) for i in range(8)]

@@ -1,23 +1,36 @@
 """A project on disk: changes are values, written before they are acknowledged, undone in order, read back."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kill_journal import after
-from prolip.app import edits, history
-from prolip.app.project import FORMAT, BaseModel, Project
+from prolip.app import edits
+from prolip.app.project import DATABASE, BaseModel, Project, ProjectInUseError
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError, UsageError
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+KILLS = 8
+
+
+def after(state, changes):
+    """The state after changes, each a value; `state` stays as it is."""
+    state = state.copy()
+    for change in changes:
+        state.apply(change)
+    return state
 
 
 def made(*steps):
@@ -83,44 +96,40 @@ def test_names_are_one_line_of_text():
 
 
 names = st.sampled_from(["cat", "dog", "cow"])
-rows = st.none() | st.builds(ImageRow, st.text(max_size=3), st.sampled_from([None, "1"]), st.booleans())
+rows = st.none() | st.builds(ImageRow, st.text("aé", max_size=3), st.sampled_from([None, "1"]), st.booleans())
 changes = st.builds(
     Change,
     st.just("a test"),
     st.dictionaries(st.sampled_from(["1", "2"]), st.none() | st.builds(ClassRow, names)),
     st.dictionaries(st.sampled_from([A, B, C]), rows),
+    st.sampled_from(["", "drop"]),
 )
 
 
-@given(st.lists(changes, max_size=6), changes)
-def test_undo_restores_the_state_and_json_keeps_all(before, change):
-    made = history.History()
-    for each in [*before, change]:
-        made.apply(each)
-    assert made.state() == after(State(), [*before, change])
-    made.apply(made.undo[-1])
-    back, expected = made.state(), after(State(), before)
-    assert (back.classes, back.images) == (expected.classes, expected.images)
-    assert Change.from_json(change.as_json()) == change
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        [],
-        {"about": "", "classes": {}, "images": {"../../etc/passwd": None}, "group": "", "undoes": False},
-        {"about": "", "classes": {"0": None}, "images": {}, "group": "", "undoes": False},
-        {"about": "", "classes": {"1": {"name": 3}}, "images": {}, "group": "", "undoes": False},
-        {"about": "", "classes": {"1": {"name": "a", "more": 1}}, "images": {}, "group": "", "undoes": False},
-    ],
-)
-def test_a_malformed_journal_is_refused(line):
-    with pytest.raises(InputError):
-        Change.from_json(line)
+@settings(max_examples=50, deadline=None)
+@given(st.lists(changes.filter(len), min_size=1, max_size=6))
+def test_undo_restores_every_state_and_the_disk_has_it(changes):
+    with tempfile.TemporaryDirectory() as place:
+        with Project.open(Path(place) / "p") as project:
+            states = [(State(), None)]
+            for change in changes:
+                project.commit(lambda _, change=change: change)
+                if change.group and states[-1][1] == change.group:
+                    states.pop()
+                states.append((project.state, change.group))
+            assert project.state == after(State(), changes)
+        with Project.open(Path(place) / "p") as project:
+            for state, _ in reversed(states):
+                found = project.state
+                assert (found.classes, found.images) == (state.classes, state.images)
+                project.undo()
+            assert not project.can_undo
 
 
 def add(project, content=b"content", label=None, group=""):
-    return project.add_image(content, b"small", "x.jpg", label, group)[0]
+    image = hashlib.sha256(content).hexdigest()
+    project.add_image(image, content, b"small", "x.jpg", label, group)
+    return image
 
 
 def test_a_project_comes_back_as_it_was(tmp_path):
@@ -154,7 +163,7 @@ def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     place = tmp_path / "p"
-    with Project.open(place), pytest.raises(ProlipError), Project.open(place):
+    with Project.open(place), pytest.raises(ProjectInUseError), Project.open(place):
         pass
 
 
@@ -216,7 +225,7 @@ def snapshot_of(folder):
 
 @pytest.mark.parametrize(
     "name",
-    ["journal-0.jsonl", "project.json", "images", "thumbnails", "features", "images/ab", "snapshot.json"],
+    [DATABASE, "project.lock", "images", "thumbnails", "features", "images/ab", "features/features.sqlite"],
 )
 def test_a_project_with_a_link_is_refused_and_nothing_changes(tmp_path, made_project, name):
     outside = tmp_path / "documents"
@@ -233,13 +242,6 @@ def test_a_project_with_a_link_is_refused_and_nothing_changes(tmp_path, made_pro
     assert snapshot_of(tmp_path) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_in_a_project_is_refused(made_project):
-    os.mkfifo(made_project / "images" / "pipe")
-    with pytest.raises(InputError, match="special file"), Project.open(made_project):
-        pass
-
-
 def files_of(folder):
     return {
         path.name
@@ -250,7 +252,7 @@ def files_of(folder):
 
 
 def test_images_that_undo_cannot_restore_are_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 3)
+    monkeypatch.setattr("prolip.app.project.UNDO_STEPS", 3)
     place = tmp_path / "p"
     with Project.open(place) as project:
         first, second, taken_back = add(project), add(project, b"other"), add(project, b"third")
@@ -270,35 +272,81 @@ def test_images_that_undo_cannot_restore_are_deleted(tmp_path, monkeypatch):
         assert all(project.image(image).is_file() for image in project.state.images)
 
 
-def test_an_image_being_added_is_not_deleted_by_compaction(tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.app.history.UNDO_CHANGES", 1)
+def test_what_another_program_has_open_can_be_read(tmp_path):
     with Project.open(tmp_path / "p") as project:
-        image = add(project)
-        project.commit(lambda s: edits.remove_images(s, [image]))
+        project.commit(lambda s: edits.add_class(s, "cat"))
+        assert Project.read(tmp_path / "p").classes == project.state.classes
 
-        write = project.write_thumbnail
 
-        def between(image, thumbnail):  # the picture is on disk again, and its row is not yet written
-            monkeypatch.setattr(project, "write_thumbnail", write)
-            monkeypatch.setattr("prolip.app.journal.Journal.is_long", True)
-            for name in ("cat", "dog"):
-                project.commit(lambda s, name=name: edits.add_class(s, name))
+def test_a_change_writes_only_what_it_changes(tmp_path):
+    with Project.open(tmp_path / "p") as project:
+        project.commit(lambda s: Change("", images={f"{i:064x}": ImageRow("x") for i in range(20_000)}))
+        before = project._database.total_changes
+        project.commit(lambda s: edits.label_images(s, [f"{7:064x}"], None))
+        project.commit(lambda s: edits.remove_images(s, [f"{7:064x}"]))
+        assert project._database.total_changes - before <= 6
 
-        monkeypatch.setattr(project, "write_thumbnail", between)
+
+def write_format2(folder, torn=b""):
+    """A project of the former format: a snapshot, and a journal since; returns its state."""
+    (folder / "images").mkdir(parents=True)
+    rows = {A: {"name": "a.jpg", "label": "1", "checked": True}}
+    snapshot = {"revision": 4, "next_class": 5, "classes": {"1": {"name": "cat", "text": ""}}, "images": rows}
+    (folder / "snapshot.json").write_text(json.dumps({**snapshot, "undo": []}))
+    change = {
+        "about": "",
+        "group": "",
+        "undoes": False,
+        "classes": {"1": None, "5": {"name": "dog", "text": "a"}},
+    }
+    lines = [{**change, "images": {B: {"name": "b.jpg", "label": "5", "checked": False}}}]
+    (folder / "journal-4.jsonl").write_bytes(json.dumps(lines[0]).encode() + b"\n" + torn)
+    about = {"format": 2, "model": "clip", "fingerprint": "f" * 16}
+    (folder / "project.json").write_text(json.dumps(about))
+    images = {A: ImageRow("a.jpg", "1", True), B: ImageRow("b.jpg", "5")}
+    return State({"5": ClassRow("dog", "a")}, images, 6)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"about": "half a li', b"\0" * 99 + b"\n"])
+def test_a_project_of_the_former_format_is_converted_once(tmp_path, torn):
+    expected = write_format2(tmp_path / "p", torn)
+    assert Project.base_model(tmp_path / "p") == BaseModel("clip", "f" * 16)
+    with Project.open(tmp_path / "p") as project:
+        assert project.state == expected
+        project.commit(lambda s: edits.add_class(s, "cow"))
+    with Project.open(tmp_path / "p") as project:
+        assert (project.model, sorted(project.state.classes)) == ("clip", ["5", "6"])
+
+
+def test_a_project_of_a_stranger_leads_to_no_other_file(tmp_path):
+    with Project.open(tmp_path / "p") as project:
         add(project)
-        assert project.image(image).read_bytes() == b"content"
-
-
-def test_text_that_cannot_be_written_is_refused_as_it_is_read(tmp_path):
-    half = "\ud800"
-    whole = edits.add_class(State(), "cat").as_json()
-    for change in (
-        {**whole, "about": half},
-        {**whole, "classes": {"1": {"name": half, "text": ""}}},
-        {**whole, "images": {A: {"name": half, "label": None, "checked": False}}},
-    ):
-        with pytest.raises(InputError):
-            Change.from_json(change)
-    (tmp_path / "project.json").write_text(json.dumps({"format": FORMAT, "model": half}))
-    with pytest.raises(InputError), Project.open(tmp_path):
+    (tmp_path / "mine").write_text("years of work")
+    with sqlite3.connect(tmp_path / "p" / DATABASE) as database:
+        database.execute("INSERT INTO images VALUES ('../../../mine', 'x', NULL, 0, 0, 1)")
+    database.close()
+    with pytest.raises(InputError), Project.open(tmp_path / "p"):
         pass
+    assert (tmp_path / "mine").read_text() == "years of work"
+
+
+def test_a_project_that_was_killed_while_it_was_made_opens(tmp_path):
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "project.lock").touch()
+    with Project.open(tmp_path / "p"):
+        pass
+    for content in (b"", (tmp_path / "p" / DATABASE).read_bytes()):
+        shutil.rmtree(tmp_path / "q", ignore_errors=True)
+        (tmp_path / "q").mkdir()
+        (tmp_path / "q" / "project.new.sqlite").write_bytes(content)
+        with Project.open(tmp_path / "q") as project:
+            assert project.model == "offline"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+def test_a_killed_program_loses_nothing_that_it_acknowledged(tmp_path):
+    script = Path(__file__).with_name("kill_project.py")
+    command = [sys.executable, str(script), "--kills", str(KILLS)]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert run.returncode == 0, run.stderr
+    assert f"'kills': {KILLS}" in run.stdout

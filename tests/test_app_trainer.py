@@ -1,5 +1,6 @@
 """The trainer: what it does first, and how often it fits."""
 
+import hashlib
 import threading
 import time
 from contextlib import contextmanager
@@ -23,7 +24,10 @@ class Recorder:
     def add(self, name, seeds):
         data = [png(blotch(COLOURS[name], seed)) for seed in seeds]
         key = next(k for k, row in self.project.state.classes.items() if row.name == name)
-        return [self.project.add_image(each, b"small", "a.png", key)[0] for each in data]
+        images = [hashlib.sha256(each).hexdigest() for each in data]
+        for image, each in zip(images, data, strict=True):
+            self.project.add_image(image, each, b"small", "a.png", key)
+        return images
 
     def fits(self):
         return [event for event in self.events if event["type"] == "figures"]
@@ -84,14 +88,14 @@ def test_an_image_that_is_added_after_a_while_is_encoded_first_too(recorder, mon
 def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder, monkeypatch):
     images = recorder.add("red", range(3)) + recorder.add("green", range(20, 23))
     recorder.wait_until_trained()
-    real, entered, go = encoding.extract, threading.Event(), threading.Event()
+    real, entered, go = encoding.decode, threading.Event(), threading.Event()
 
-    def slow(*arguments, **options):
+    def slow(data):
         entered.set()
         assert go.wait(60)
-        return real(*arguments, **options)
+        return real(data)
 
-    monkeypatch.setattr(encoding, "extract", slow)
+    monkeypatch.setattr(encoding, "decode", slow)
     monkeypatch.setattr(encoding, "ENCODE_BATCH", 1)
     new = recorder.add("red", range(50, 52))
     assert entered.wait(60)

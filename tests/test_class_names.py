@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kill_journal import after
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier, classes
 from prolip.app import edits
@@ -146,7 +145,8 @@ def test_descriptions_in_any_spelling():
 
 
 def test_names_of_a_page(tmp_path):
-    state = after(State(), [edits.add_class(State(), f"{NFD}\u200b")])
+    state = State()
+    state.apply(edits.add_class(state, f"{NFD}\u200b"))
     assert state.classes["1"].name == NFC
     with pytest.raises(InputError):
         edits.add_class(state, f"\u2060{NFC}")

@@ -109,7 +109,7 @@ class BaseModels:
         try:
             encoded = self._loaded.get(change.model) or self._load(change.model, report)
             while left := encoded.waiting():
-                report("encode", *encoded.progress())
+                report("encode", len(encoded.features), len(encoded.features) + len(left))
                 encoded.encode(left)
             show(step="fit", done=0, total=0)
             old, self._pending = self._trainer.encoded, self._trainer.use(encoded)

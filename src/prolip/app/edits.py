@@ -19,14 +19,18 @@ class RemovedElsewhere(ProlipError):  # noqa: N818 - a response to a request, no
     """A class or an image is not there any more: another window removed it."""
 
 
-def add_class(state: State, name: str) -> Change:
-    """Add a class; its name must differ from all others."""
+def add_class(state: State, name: str, images: Sequence[str] = ()) -> Change:
+    """Add a class, with images of the project that get its label; its name must differ from all others."""
     if len(state.classes) >= CLASS_LIMIT:
         raise InputError(f"a project can have {CLASS_LIMIT} classes at most")
     row = ClassRow(_class_name(name))
     key = str(state.next_class)
     _require_distinct(state, key, row)
-    return Change(f"added the class {row.name}", {key: row})
+    members: dict[str, ImageRow | None] = {
+        image: replace(image_row, label=key, checked=True)
+        for image, image_row in _require_images(state, images).items()
+    }
+    return Change(f"added the class {row.name}", {key: row}, members)
 
 
 def edit_class(state: State, key: str, name: str | None = None, text: str | None = None) -> Change:
@@ -48,7 +52,8 @@ def remove_class(state: State, key: str) -> Change:
     """Remove a class; its images stay, without a label."""
     row = require_class(state, key)
     freed: dict[str, ImageRow | None] = {
-        image: replace(state.images[image], label=None, checked=False) for image in state.members(key)
+        image: replace(state.images[image], label=None, checked=False, test=False)
+        for image in state.members(key)
     }
     return Change(f"removed the class {row.name}", {key: None}, freed)
 
@@ -64,16 +69,19 @@ def merge_classes(state: State, key: str, into: str) -> Change:
     return Change(f"merged {row.name} into {target.name}", {key: None}, moved)
 
 
-def add_image(state: State, image: str, name: str, label: str | None, group: str = "") -> Change:
+def add_image(
+    state: State, image: str, name: str, label: str | None, group: str = "", test: bool = False
+) -> Change:
     """Add an uploaded image; one that is there already gets the new label."""
     if label is not None:
         require_class(state, label)
     known = state.images.get(image)
-    if known is not None and (label is None or known.label == label):
+    if known is not None and (label is None or (known.label, known.test) == (label, test)):
         return Change("")
     if known is None and len(state.images) >= IMAGE_LIMIT:
         raise InputError(f"a project can have {IMAGE_LIMIT} images at most")
-    row = ImageRow(_text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "image", label)
+    shown = _text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "image"
+    row = ImageRow(shown, label, test=test and label is not None)
     return Change("added images", images={image: row}, group=_text(group, 64, "a group", cut=True))
 
 
@@ -81,7 +89,7 @@ def label_images(state: State, images: Sequence[str], label: str | None) -> Chan
     """Label images with a class, or with none."""
     target = "no class" if label is None else require_class(state, label).name
     rows: dict[str, ImageRow | None] = {
-        image: replace(row, label=label, checked=label is not None)
+        image: replace(row, label=label, checked=label is not None, test=row.test and label is not None)
         for image, row in _require_images(state, images).items()
     }
     changed = {image: row for image, row in rows.items() if state.images[image] != row}

@@ -1,24 +1,29 @@
 """The images and class names of a project as one base model sees them."""
 
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 
 from prolip.api.model import Recipe
+from prolip.app.images import decode
 from prolip.app.project import Project
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.data import clean_name
 from prolip.encoders import Encoder
-from prolip.features import FeatureStore, NoImageLeft, extract
+from prolip.features import BadImage, FeatureStore
+from prolip.io.environment import cores
 
 ENCODE_BATCH = 16  # images encoded between two looks at what is most urgent: half a second of work
+MAX_PIXELS = 256  # uploaded images whose pixels wait in memory for the encoder, 150 kB each
 RETRY_PAUSE = 10.0  # seconds after features could not be written, such as to a full disk
 
 
 class EncodedProject:
     """Features of a project's images, and of prompts, by one encoder. They are also stored on disk.
 
-    One thread at a time encodes; any thread may read `features` and `bad`, which are replaced, not changed.
+    One thread at a time encodes; any thread may look an image up in `features` and `bad`, which only grow.
     """
 
     def __init__(self, project: Project, encoder: Encoder) -> None:
@@ -27,9 +32,15 @@ class EncodedProject:
         self.bad: dict[str, str] = {}  # why an image cannot be encoded
         self.store_failure = ""  # why features cannot be written at present
         self._project = project
-        self._store = FeatureStore(project.folder / "features")
+        self._space = FeatureStore(project.folder / "features").space(encoder)
         self._store_retry = 0.0  # when features may be written again
+        self._pixels: dict[str, Array] = {}  # [S, S, 3] uint8
         self._texts: dict[tuple[str, tuple[str, ...]], Array] = {}
+
+    def keep_pixels(self, image: str, pixels: Array) -> None:
+        """Take the pixels of an image that was just decoded, so that it need not be decoded again."""
+        if image not in self.features and len(self._pixels) < MAX_PIXELS:
+            self._pixels[image] = pixels
 
     def waiting(self) -> list[str]:
         """Images that are not encoded yet, those with a label first."""
@@ -37,35 +48,44 @@ class EncodedProject:
         left = [key for key in images if key not in self.features and key not in self.bad]
         return sorted(left, key=lambda key: images[key].label is None)
 
-    def progress(self) -> tuple[int, int]:
-        """Return how many images are done, and how many there are."""
-        total = len(self._project.state.images)
-        return total - len(self.waiting()), total
-
-    def encode(self, images: list[str]) -> None:
-        """Encode images, a few at a time."""
+    def encode(self, images: list[str]) -> dict[str, str]:
+        """Encode images, a few at a time; returns those that cannot be read, and why."""
         images = images[:ENCODE_BATCH]
-        paths = [self._project.image(image) for image in images]
-        store = self._store if time.monotonic() > self._store_retry else None
-        try:
-            rows, bad = self._extract(paths, store)
-            self.store_failure = self.store_failure if store is None else ""
-        except ProlipError as error:  # such as a full disk: train without storing the features
-            rows, bad = self._extract(paths, None)
-            self.store_failure, self._store_retry = str(error), time.monotonic() + RETRY_PAUSE
-        self.features = {**self.features, **{images[i]: row for i, row in rows.items()}}
-        unreadable = {image: bad.get(str(path)) for image, path in zip(images, paths, strict=True)}
-        self.bad = {**self.bad, **{image: why for image, why in unreadable.items() if why is not None}}
+        stored = {image: self._space.get(bytes.fromhex(image), 0) for image in images}
+        left = [image for image in images if stored[image] is None]
+        with ThreadPoolExecutor(cores()) as threads:
+            loaded = dict(zip(left, threads.map(self._load, left), strict=True))
+        bad = {image: pixels for image, pixels in loaded.items() if isinstance(pixels, str)}
+        pixels = {image: pixels for image, pixels in loaded.items() if not isinstance(pixels, str)}
+        if pixels:
+            features = self.encoder.encode(np.stack(list(pixels.values())))
+            stored.update(zip(pixels, features, strict=True))
+            self._write(list(pixels), features)
+        self.features.update((image, row) for image, row in stored.items() if row is not None)
+        self.bad.update(bad)
+        return bad
 
-    def _extract(
-        self, paths: list[Path], store: FeatureStore | None
-    ) -> tuple[dict[int, Array], dict[str, str]]:
-        """Return features [width] of images by index, and why others cannot be read, by path."""
+    def _load(self, image: str) -> Array | str:
+        """Return the pixels of an image, or why it cannot be read."""
+        if (pixels := self._pixels.pop(image, None)) is not None:
+            return pixels
         try:
-            found = extract(self.encoder, paths, store=store, skip_bad=True)
-        except NoImageLeft as none:
-            return {}, dict(none.bad)
-        return dict(zip(found.kept, found.features[0], strict=True)), dict(found.bad)
+            with decode(self._project.image(image).read_bytes()) as decoded:
+                return self.encoder.preprocess.centre(decoded)
+        except OSError as error:
+            return str(error)
+        except BadImage as bad:
+            return bad.reason
+
+    def _write(self, images: list[str], features: Array) -> None:
+        """Store features; if that fails, as on a full disk, the model is trained all the same."""
+        if time.monotonic() < self._store_retry:
+            return
+        try:
+            self._space.add([bytes.fromhex(image) for image in images], [0] * len(images), features)
+            self.store_failure = ""
+        except ProlipError as error:
+            self.store_failure, self._store_retry = str(error), time.monotonic() + RETRY_PAUSE
 
     def text(self, prompt_name: str, recipe: Recipe) -> Array:
         """Return prompt features [templates, Dt] of a class, before the text head."""
@@ -73,5 +93,5 @@ class EncodedProject:
         if key not in self._texts:
             text = self.encoder.text([clean_name(prompt_name)], recipe.templates)
             assert text.features is not None
-            self._texts = {**self._texts, key: text.features[:, 0]}
+            self._texts[key] = text.features[:, 0]
         return self._texts[key]

@@ -42,7 +42,11 @@ class TrainingSet:
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
         """Collect all images that are labelled and encoded."""
-        images = [key for key, row in state.images.items() if row.label is not None and key in features]
+        images = [
+            key
+            for key, row in state.images.items()
+            if row.label is not None and not row.test and key in features
+        ]
         present = {state.images[key].label for key in images}
         classes = [key for key in state.ordered_classes() if key in present]
         index = {key: k for k, key in enumerate(classes)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import re
 import tempfile
 import zipfile
@@ -30,7 +31,7 @@ from prolip.app.batcher import Batcher
 from prolip.app.events import Events
 from prolip.app.figures import TrainedSnapshot, search
 from prolip.app.guard import Access, Guard, read_body
-from prolip.app.images import PREVIEW_SIDE, THUMBNAIL_SIDE, UPLOAD_LIMIT, thumbnail
+from prolip.app.images import PREVIEW_SIDE, THUMBNAIL_SIDE, UPLOAD_LIMIT, prepare, shrink
 from prolip.app.project import Project
 from prolip.app.responses import EXCEPTION_HANDLERS, list_field, read_object, text_field
 from prolip.app.state import Change, State
@@ -179,13 +180,17 @@ class PageServer:
 
     async def upload(self, request: Request) -> Response:
         """Add an image. Its name is text, never a path: the file is named by its content."""
-        query = request.query_params
+        query, data = request.query_params, await read_body(request, UPLOAD_LIMIT)
         name, label, group = query.get("name", ""), query.get("label"), query.get("group", "")
-        data = await read_body(request, UPLOAD_LIMIT)
-        if label is not None:
-            edits.require_class(self.project.state, label)
-        small = await self._thumbnail(data, THUMBNAIL_SIDE)
-        image, result = await self._pool.run(self.project.add_image, data, small, name, label, group)
+        test, encoded = query.get("test") == "true", self.trainer.encoded
+        small, pixels = await self._image_pool.run(prepare, data, encoded.encoder.preprocess)
+
+        def add() -> tuple[str, str]:
+            image = hashlib.sha256(data).hexdigest()
+            encoded.keep_pixels(image, pixels)
+            return image, self.project.add_image(image, data, small, name, label, group, test)
+
+        image, result = await self._pool.run(add)
         return JSONResponse({"image": image, "result": result, "revision": self.project.revision})
 
     async def _commit(self, edit: Callable[[State], Change]) -> Response:
@@ -193,7 +198,8 @@ class PageServer:
 
     def _on_change(self, change: Change, revision: int) -> None:
         undo = self.project.can_undo
-        self.events.publish({"type": "change", "revision": revision, "undo": undo, **change.as_json()})
+        event = {"type": "change", "revision": revision, "undo": undo, "about": change.about}
+        self.events.publish({**event, **change.rows()})
         self.trainer.notify(change)
 
     # Images and predictions
@@ -215,7 +221,7 @@ class PageServer:
 
     def _image_id(self, request: Request) -> str:
         image: str = request.path_params["image"]
-        if image not in self.project.state.images:
+        if not self.project.has_image(image):
             raise HTTPException(404, "there is no such image")
         return image
 
@@ -223,7 +229,7 @@ class PageServer:
         return await self._pool.run(read_bytes, self.project.image(image), UPLOAD_LIMIT)
 
     async def _thumbnail(self, data: bytes, side: int) -> bytes:
-        return await self._image_pool.run(thumbnail, data, side)
+        return await self._image_pool.run(shrink, data, side)
 
     async def predict(self, request: Request) -> Response:
         """Classify an image; it is not added to the project."""

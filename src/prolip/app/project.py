@@ -1,45 +1,60 @@
 """A project on disk: one folder, consistent at every moment.
 
-    project.json       the format and the base model
-    snapshot.json, journal-R.jsonl    classes, images and their changes: see `journal.py`
+    project.sqlite     the base model, classes, images, and what undoes the last changes
     images/ab/abcd...  images as they were uploaded, by the SHA-256 of their content
     thumbnails/ab/...  small JPEGs of them
     features/          their features (`prolip.features.FeatureStore`)
 
 An image is on disk before the change that names it, and the change before it is acknowledged. So whenever the
 program or the machine stops, all that was acknowledged is there. Images that were removed, and that undo can
-no longer restore, are deleted when a project is opened and when its journal is compacted.
+no longer restore, are deleted when a project is opened.
 
-A project may come from someone else: one with links or special files in it is refused, and nothing is changed
-before everything has been checked.
+The tables are in memory, too: an edit reads them there, and writes only what it changes. One program at a
+time has a project open; others may read it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
+import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from prolip.app import edits
-from prolip.app.journal import JOURNAL, SNAPSHOT, DamagedProject, Journal, to_json
-from prolip.app.state import Change, State, is_text
+from prolip.app.format2 import read_format2
+from prolip.app.state import Change, ClassRow, ImageRow, State, read_rows
 from prolip.core import InputError, ProlipError, UsageError
-from prolip.io.reading import read_json
+from prolip.io.sqlite import open_database
 from prolip.io.writing import follow, write_bytes
 
 if TYPE_CHECKING:
     from prolip.encoders import Encoder
 
-FORMAT = 2
-_OWN = re.compile(
-    rf"project\.json|{re.escape(SNAPSHOT)}|{JOURNAL.pattern}|images|thumbnails|features|\.prolip-tmp-.*"
-)
+UNDO_STEPS = 200
+DATABASE, LOCK, LINK = "project.sqlite", "project.lock", "open-page.html"
+_UNFINISHED = "project.new.sqlite"  # a database that is being made
+_SCHEMA = """
+CREATE TABLE project (model TEXT, fingerprint TEXT, revision INTEGER, next_class INTEGER);
+CREATE TABLE classes (id INTEGER PRIMARY KEY, name TEXT, text TEXT);
+CREATE TABLE images (id TEXT PRIMARY KEY, name TEXT, label TEXT, checked INTEGER, test INTEGER,
+    removed INTEGER);
+CREATE TABLE undo (number INTEGER PRIMARY KEY, step INTEGER, about TEXT, batch TEXT, rows TEXT);
+CREATE INDEX undo_step ON undo (step);
+PRAGMA user_version = 3
+"""
+_LAST_STEP = "SELECT step, batch, about FROM undo ORDER BY number DESC LIMIT 1"
+_IMAGE_ID = re.compile(r"[0-9a-f]{64}")
+
+
+class ProjectInUseError(ProlipError):
+    """Another program has the project open."""
 
 
 @dataclass(frozen=True)
@@ -53,52 +68,65 @@ class BaseModel:
 class Project:
     """An open project. Thread-safe."""
 
-    def __init__(self, folder: Path, model: str, journal: Journal) -> None:
-        self.folder, self.model = folder, model
-        self._journal, self._lock = journal, Lock()
+    def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._database, self._lock = database, Lock()
         self._listeners: list[Callable[[Change, int], None]] = []
-        self.state = journal.history.state()
-        self._remove_unused_images()
+        self.model, _, self.revision, next_class = database.execute("SELECT * FROM project").fetchone()
+        self._state = _read_state(database, next_class)  # changes in place, while the lock is held
+        self.can_undo = ""  # description of the change that `undo` would undo; empty if there is none
+        self._read_undo()
 
     @staticmethod
     def base_model(folder: Path) -> BaseModel:
         """Return the base model of a project; the default for a folder that is new or empty."""
-        about = folder / "project.json"
-        if not os.path.lexists(about):
-            if folder.is_dir() and any(folder.iterdir()):
-                raise UsageError(f"{folder} has other files in it: use a new or empty folder")
-            return BaseModel()
-        _require_plain(about)
-        found = read_json(about)
-        texts = (found.get("model"), found.get("fingerprint", "")) if isinstance(found, dict) else (None,)
-        if not all(map(is_text, texts)) or not texts[0]:
-            raise DamagedProject(about, "it does not name a model")
-        if found.get("format") != FORMAT:
-            raise UsageError(
-                f"{folder} is a project of format {str(found.get('format'))[:20]}, this version of prolip "
-                f"reads format {FORMAT}: use the version that wrote it"
-            )
-        return BaseModel(*texts)
+        if (folder / DATABASE).is_file():
+            with closing(open_database(folder / DATABASE, _SCHEMA, read_only=True)) as database:
+                row = database.execute("SELECT model, fingerprint FROM project").fetchone()
+            return BaseModel(*row)
+        if (folder / "project.json").is_file():
+            name, fingerprint, _ = read_format2(folder)
+            return BaseModel(name, fingerprint)
+        if folder.is_dir() and any(
+            not path.name.startswith((LOCK, _UNFINISHED)) for path in folder.iterdir()
+        ):
+            raise UsageError(f"{folder} has other files in it: use a new or empty folder")
+        return BaseModel()
+
+    @staticmethod
+    def read(folder: Path) -> State:
+        """Return the classes and images of a project, which another program may have open."""
+        with closing(open_database(folder / DATABASE, _SCHEMA, read_only=True)) as database:
+            return _read_state(database)
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path, encoder: Encoder | None = None) -> Iterator[Project]:
         """Open a project, or make a new one; `encoder`, if given, becomes its base model."""
         folder = follow(folder)
-        found = cls.base_model(folder)
-        about, is_new = folder / "project.json", not (folder / "project.json").is_file()
-        model = found if encoder is None else BaseModel(encoder.name, encoder.fingerprint)
-        if is_new:
-            _write_about(about, model)
-        _require_no_links(folder)
-        with Journal.open(folder) as journal:
-            if model != found and not is_new:
-                _write_about(about, model)
-            yield cls(folder, model.name, journal)
+        _reject_links(folder)
+        model = cls.base_model(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(folder / LOCK).acquire(timeout=0)
+        except Timeout as error:
+            raise ProjectInUseError(f"another program has the project in {folder} open") from error
+        with lock:
+            if not (folder / DATABASE).is_file():
+                _create(folder, model)
+            with closing(open_database(folder / DATABASE, _SCHEMA)) as database:
+                database.execute("PRAGMA synchronous = FULL")  # a change survives a power cut, too
+                _delete_removed(database, folder)
+                project = cls(folder, database)
+                if encoder is not None:
+                    project.set_model(encoder)
+                yield project
 
     def set_model(self, encoder: Encoder) -> None:
         """Make another encoder the base model."""
-        _write_about(self.folder / "project.json", BaseModel(encoder.name, encoder.fingerprint))
+        with self._lock, self._database as database:
+            values = (encoder.name, encoder.fingerprint)
+            database.execute("UPDATE project SET model = ?, fingerprint = ?", values)
         self.model = encoder.name
 
     @property
@@ -107,24 +135,54 @@ class Project:
         return self.folder.name or "project"
 
     @property
-    def revision(self) -> int:
-        """The number of changes so far."""
-        return self._journal.history.revision
+    def state(self) -> State:
+        """A copy of the tables."""
+        with self._lock:
+            return self._state.copy()
+
+    def has_image(self, image: str) -> bool:
+        """Whether there is an image with this id."""
+        return image in self._state.images
 
     def commit(self, edit: Callable[[State], Change]) -> Change:
         """Apply an edit to the current state and write the change to disk, unless it is empty."""
         with self._lock:
-            change = edit(self.state)
+            change = edit(self._state)
             if change:
-                self._journal.append(change)
-                self.state = self._journal.history.state()
+                self._write(change)
+                self._state.apply(change)
+                self._read_undo()
+                self.revision += 1
                 for listener in self._listeners:
                     listener(change, self.revision)
-                if self._journal.is_long:
-                    self._remove_unused_images()  # first, as a snapshot does not list them
-                    with suppress(ProlipError):  # a full disk; the change itself is written
-                        self._journal.compact()
             return change
+
+    def _write(self, change: Change) -> None:
+        state, following = self._state, max([1, *(int(key) + 1 for key in change.classes)])
+        before = Change(
+            "",
+            {key: state.classes.get(key) for key in change.classes},
+            {key: state.images.get(key) for key in change.images},
+        )
+        try:
+            with self._database as database:
+                step, batch, _ = database.execute(_LAST_STEP).fetchone() or (0, "", "")
+                if change.undoes:
+                    database.execute("DELETE FROM undo WHERE step = ?", (step,))
+                else:
+                    step += not (change.group and change.group == batch)
+                    row = (step, change.about, change.group, json.dumps(before.rows()))
+                    database.execute("INSERT INTO undo (step, about, batch, rows) VALUES (?, ?, ?, ?)", row)
+                    database.execute("DELETE FROM undo WHERE step <= ?", (step - UNDO_STEPS,))
+                _write_rows(database, change)
+                database.execute(
+                    "UPDATE project SET revision = revision + 1, next_class = max(next_class, ?)",
+                    (following,),
+                )
+        except sqlite3.Error as error:
+            raise ProlipError(
+                f"cannot write {self.folder / DATABASE}: {error}; all earlier changes are saved"
+            ) from error
 
     def subscribe(self, listener: Callable[[Change, int], None]) -> None:
         """Call `listener` with each change and its revision, in order."""
@@ -134,40 +192,52 @@ class Project:
         """Undo the last change, with all of its group; returns an empty change if there is none."""
 
         def last(state: State) -> Change:
-            undo = self._journal.history.undo
-            return undo[-1] if undo else Change("")
+            query = "SELECT about, rows FROM undo WHERE step = (SELECT max(step) FROM undo) ORDER BY number"
+            change = Change("")
+            for about, text in reversed(self._database.execute(query).fetchall()):
+                rows = json.loads(text)
+                change = Change(
+                    about,
+                    {**change.classes, **read_rows(rows["classes"], ClassRow)},
+                    {**change.images, **read_rows(rows["images"], ImageRow)},
+                    undoes=True,
+                )
+            return change
 
         return self.commit(last)
 
-    @property
-    def can_undo(self) -> str:
-        """Description of the change that `undo` would undo; empty if there is none."""
-        undo = self._journal.history.undo
-        return undo[-1].about if undo else ""
+    def _read_undo(self) -> None:
+        last = self._database.execute(_LAST_STEP).fetchone()
+        self.can_undo = last[2] if last else ""
 
     def add_image(
-        self, data: bytes, thumbnail: bytes, name: str, label: str | None = None, group: str = ""
-    ) -> tuple[str, str]:
-        """Write an image and its thumbnail, then add it.
+        self,
+        image: str,
+        data: bytes,
+        thumbnail: bytes,
+        name: str,
+        label: str | None = None,
+        group: str = "",
+        test: bool = False,
+    ) -> str:
+        """Write an image, whose id is the SHA-256 of its bytes, and its thumbnail, then add it.
 
-        Returns its id, and "added", "moved" (to another class) or "known" (nothing changed).
+        Returns "added", "moved" (to another class) or "known" (nothing changed).
         """
-        image, known = hashlib.sha256(data).hexdigest(), False
-
-        def write() -> None:
-            if not self.image(image).is_file():
-                write_bytes(self.image(image), data, durable=True)
-            self.write_thumbnail(image, thumbnail)
+        known = False
 
         def edit(state: State) -> Change:
             nonlocal known
             known = image in state.images
-            write()  # again, if it was deleted meanwhile as an image that undo cannot restore
-            return edits.add_image(state, image, name, label, group)
+            return edits.add_image(state, image, name, label, group, test)
 
-        write()  # before the project is locked, as it takes a while
+        if label is not None:
+            edits.require_class(self._state, label)  # before anything is written
+        if not self.image(image).is_file():
+            write_bytes(self.image(image), data, durable=True)
+        self.write_thumbnail(image, thumbnail)
         change = self.commit(edit)
-        return image, ("moved" if change else "known") if known else "added"
+        return ("moved" if change else "known") if known else "added"
 
     def write_thumbnail(self, image: str, thumbnail: bytes) -> None:
         """Write a thumbnail, not durably: a lost one is made again."""
@@ -175,44 +245,81 @@ class Project:
             write_bytes(self.thumbnail(image), thumbnail)
 
     def image(self, image: str) -> Path:
-        """Return the file of an image. Ids are checked where they are read: they are never paths."""
-        return self.folder / "images" / image[:2] / image
+        """Return the file of an image."""
+        return image_file(self.folder, image)
 
     def thumbnail(self, image: str) -> Path:
         """Return the file of its thumbnail."""
-        return self.folder / "thumbnails" / image[:2] / f"{image}.jpg"
-
-    def _remove_unused_images(self) -> None:
-        """Delete the files of images that are not in the project, and that undo cannot restore."""
-        history = self._journal.history
-        unused = history.unused_images()
-        with suppress(OSError):  # tried again when the project is opened next
-            for image in unused:
-                self.image(image).unlink(missing_ok=True)
-                self.thumbnail(image).unlink(missing_ok=True)
-            history.forget_images(unused)
+        return _thumbnail_file(self.folder, image)
 
 
-def _write_about(path: Path, model: BaseModel) -> None:
-    content = {"format": FORMAT, "model": model.name, "fingerprint": model.fingerprint}
-    write_bytes(path, to_json(content), durable=True)
+def image_file(folder: Path, image: str) -> Path:
+    """Return the file of an image of a project; an id of a stranger's project must not lead elsewhere."""
+    if not _IMAGE_ID.fullmatch(image):
+        raise InputError(f"{image[:80]!r} cannot be the id of an image")
+    return folder / "images" / image[:2] / image
 
 
-def _require_plain(path: Path) -> None:
-    if path.is_symlink() or not (path.is_file() or path.is_dir()):
-        raise InputError(
-            f"{path} is a link or a special file, which a project must not have: "
-            "replace it by the file or folder itself, or remove it"
-        )
+def _thumbnail_file(folder: Path, image: str) -> Path:
+    return folder / "thumbnails" / image[:2] / f"{image_file(folder, image).name}.jpg"
 
 
-def _require_no_links(folder: Path | str, depth: int = 0) -> None:
-    """Refuse a project in which one of our files or folders is a link, pipe or device."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if depth == 0 and not _OWN.fullmatch(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                _require_no_links(entry.path, depth + 1)
-            elif not entry.is_file(follow_symlinks=False):
-                _require_plain(Path(entry.path))
+def _read_state(database: sqlite3.Connection, next_class: int = 1) -> State:
+    classes = database.execute("SELECT id, name, text FROM classes").fetchall()
+    images = database.execute(
+        "SELECT id, name, label, checked, test FROM images WHERE NOT removed ORDER BY rowid"
+    ).fetchall()
+    return State(
+        {str(key): ClassRow(name, text) for key, name, text in classes},
+        {key: ImageRow(name, label, bool(checked), bool(test)) for key, name, label, checked, test in images},
+        next_class,
+    )
+
+
+def _write_rows(database: sqlite3.Connection, change: Change) -> None:
+    for key, row in change.classes.items():
+        if row is None:
+            database.execute("DELETE FROM classes WHERE id = ?", (key,))
+        else:
+            database.execute("INSERT OR REPLACE INTO classes VALUES (?, ?, ?)", (key, row.name, row.text))
+    for image, image_row in change.images.items():
+        if image_row is None:
+            database.execute("UPDATE images SET removed = 1 WHERE id = ?", (image,))
+        else:  # not REPLACE, which would move the row to the end
+            database.execute(
+                "INSERT INTO images VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET name = "
+                "excluded.name, label = excluded.label, checked = excluded.checked, test = excluded.test, "
+                "removed = 0",
+                (image, image_row.name, image_row.label, image_row.checked, image_row.test),
+            )
+
+
+def _create(folder: Path, model: BaseModel) -> None:
+    """Make an empty project, or one with what the former format has in this folder."""
+    state = read_format2(folder)[2] if (folder / "project.json").is_file() else State()
+    with closing(open_database(folder / _UNFINISHED, _SCHEMA)) as database, database:
+        if not database.execute("SELECT 1 FROM project").fetchone():  # it was not killed before the renaming
+            _write_rows(database, Change("", {**state.classes}, {**state.images}))
+            row = (model.name, model.fingerprint, state.next_class)
+            database.execute("INSERT INTO project VALUES (?, ?, 0, ?)", row)
+    (folder / _UNFINISHED).replace(folder / DATABASE)
+
+
+def _delete_removed(database: sqlite3.Connection, folder: Path) -> None:
+    """Delete the files of images that were removed, and that undo cannot restore."""
+    undo = database.execute("SELECT rows FROM undo").fetchall()
+    restorable = {image for (rows,) in undo for image, row in json.loads(rows)["images"].items() if row}
+    with database:
+        for (image,) in database.execute("SELECT id FROM images WHERE removed").fetchall():
+            if image not in restorable:
+                image_file(folder, image).unlink(missing_ok=True)
+                _thumbnail_file(folder, image).unlink(missing_ok=True)
+                database.execute("DELETE FROM images WHERE id = ?", (image,))
+
+
+def _reject_links(folder: Path) -> None:
+    """Refuse a project in which a file or folder is a link: it could lead to files of the user's."""
+    for place in (folder, folder / "images", folder / "thumbnails", folder / "features"):
+        for path in place.iterdir() if place.is_dir() else ():
+            if path.is_symlink() and path.name != LINK:
+                raise InputError(f"{path} is a link, which a project must not have: remove it")

@@ -1,31 +1,14 @@
 """The values of a project: classes, images, and changes from one state to the next.
 
-A state is two tables. A change puts rows into them (None removes a row), so that it can be written as one
-line, applied in one step by the server and by every open page, and undone by the rows that were there before.
+A state is two tables. A change puts rows into them (None removes a row), so that it can be written in one
+transaction, applied by the server and by every open page, and undone by the rows that were there before.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from prolip.core import InputError
-from prolip.io.files import readable
-
-_IMAGE_ID = re.compile(r"[0-9a-f]{64}")  # the SHA-256 of its content
-_CLASS_ID = re.compile(r"[1-9][0-9]{0,8}")
-
-
-def is_text(value: Any) -> bool:
-    """Whether this is a string that can be encoded; JSON may have lone surrogates."""
-    return isinstance(value, str) and readable(value) == value
-
-
-def _require_types(row: Any, valid: bool) -> None:
-    if not valid:
-        raise TypeError(f"wrong types in {str(row)[:200]!r}")
 
 
 @dataclass(frozen=True)
@@ -35,9 +18,6 @@ class ClassRow:
     name: str
     text: str = ""
 
-    def __post_init__(self) -> None:
-        _require_types(self, is_text(self.name) and is_text(self.text))
-
     @property
     def prompt_name(self) -> str:
         """What prompts call the class."""
@@ -46,15 +26,12 @@ class ClassRow:
 
 @dataclass(frozen=True)
 class ImageRow:
-    """An image: its file name, its class (None: not labelled yet), and whether the user confirmed that."""
+    """An image: its file name, its class, whether the user confirmed that, and whether it is a test image."""
 
     name: str
-    label: str | None = None
+    label: str | None = None  # None: not labelled yet
     checked: bool = False
-
-    def __post_init__(self) -> None:
-        named = is_text(self.name) and (self.label is None or is_text(self.label))
-        _require_types(self, named and isinstance(self.checked, bool))
+    test: bool = False  # never trained on
 
 
 @dataclass(frozen=True)
@@ -70,52 +47,38 @@ class Change:
     def __len__(self) -> int:
         return len(self.classes) + len(self.images)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the change as JSON."""
-        return {
-            "about": self.about,
-            "classes": write_rows(self.classes),
-            "images": write_rows(self.images),
-            "group": self.group,
-            "undoes": self.undoes,
-        }
-
-    @classmethod
-    def from_json(cls, value: Any) -> Change:
-        """Parse untrusted JSON that `as_json` wrote."""
-        try:
-            classes, images = read_rows(value, ClassRow), read_rows(value, ImageRow)
-            about, group = value["about"], value["group"]
-            _require_types(value, is_text(about) and is_text(group))
-            undoes = bool(value["undoes"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"not a change of a project ({type(error).__name__}: {error})") from error
-        return cls(about, classes, images, group, undoes)
+    def rows(self) -> dict[str, Any]:
+        """Return the rows as JSON."""
+        return {"classes": write_rows(self.classes), "images": write_rows(self.images)}
 
 
-def write_rows(rows: Mapping[str, Any]) -> dict[str, Any]:
+def write_rows(rows: Mapping[str, ClassRow | ImageRow | None]) -> dict[str, Any]:
     """Return rows by id as JSON."""
     return {key: row and dict(vars(row)) for key, row in rows.items()}
 
 
-def read_rows(value: Any, kind: type[Any]) -> dict[str, Any]:
-    """Parse what `write_rows` wrote, for the rows of one kind in a JSON object."""
-    pattern, table = (_CLASS_ID, "classes") if kind is ClassRow else (_IMAGE_ID, "images")
-    rows = {}
-    for key, row in value[table].items():
-        if not pattern.fullmatch(key):
-            raise InputError(f"{key[:80]!r} cannot be an id in {table}")
-        rows[key] = None if row is None else kind(**row)
-    return rows
+def read_rows(rows: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Parse what `write_rows` wrote."""
+    return {key: row and kind(**row) for key, row in rows.items()}
 
 
-@dataclass(frozen=True)
+@dataclass
 class State:
     """The two tables, by id. `next_class` has never been the id of a class."""
 
     classes: dict[str, ClassRow] = field(default_factory=dict)
     images: dict[str, ImageRow] = field(default_factory=dict)
     next_class: int = 1
+
+    def apply(self, change: Change) -> None:
+        """Put the rows of a change into the tables."""
+        _put(self.classes, change.classes)
+        _put(self.images, change.images)
+        self.next_class = max([self.next_class, *(int(key) + 1 for key in change.classes)])
+
+    def copy(self) -> State:
+        """Return a copy that later changes leave alone."""
+        return State(dict(self.classes), dict(self.images), self.next_class)
 
     def members(self, label: str | None) -> list[str]:
         """List the images of a class."""
@@ -126,8 +89,7 @@ class State:
         return sorted(self.classes, key=int)
 
 
-def put(table: dict[str, Any], rows: dict[str, Any]) -> None:
-    """Put rows into a table, and remove those that are None."""
+def _put(table: dict[str, Any], rows: Mapping[str, Any]) -> None:
     for key, row in rows.items():
         if row is None:
             table.pop(key, None)

@@ -23,7 +23,7 @@ import numpy as np
 from prolip.api.fit import fit_support
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.support import ImageSource
-from prolip.app.encoding import EncodedProject
+from prolip.app.encoding import ENCODE_BATCH, EncodedProject
 from prolip.app.figures import (
     TrainedSnapshot,
     TrainingSet,
@@ -44,6 +44,7 @@ Comparison = tuple[dict[str, Any], dict[str, Any]]  # figures with one base mode
 RETRY_PAUSE = 10.0  # after a failure, such as a full disk
 DROP_PAUSE = 0.15  # without a change, after which a drop of several files is taken to be complete
 MAX_FIT_DELAY = 2.0  # after which a fit that is due does not wait for the rest of a long drop
+DROP_FIT_SHARE = 0.2  # of the time of a long drop that goes into fits on the way
 SLOW_PAUSE = 0.4  # without a change, after which slow figures are computed
 
 
@@ -69,6 +70,7 @@ class Trainer:
         self._switch: tuple[EncodedProject, Future[Comparison]] | None = None  # to another base model
         self._changed_at = 0.0
         self._due_at = time.monotonic()  # since when a fit is due
+        self._fit_seconds = 0.0  # that the last fit took
         self._thread = Thread(target=self._run, name="prolip-trainer", daemon=True)
 
     def start(self) -> None:
@@ -142,12 +144,16 @@ class Trainer:
         waiting, now = self.encoded.waiting(), time.monotonic()
         pause = now - self._changed_at
         drop_complete = not waiting and pause > DROP_PAUSE
-        if edited or (self._fit_due and (drop_complete or now > self._due_at + MAX_FIT_DELAY)):
+        delay = max(MAX_FIT_DELAY, self._fit_seconds / DROP_FIT_SHARE)
+        if edited or (self._fit_due and (drop_complete or now > self._due_at + delay)):
             self._fit_due = self._slow_due = True
-            self._fit(self.project.state, self.project.revision)
+            revision, state = self.project.revision, self.project.state
+            self._fit(state, revision)
+            waiting = self.encoded.waiting()
             with self._changed:  # a fit that failed stays due, and so does one of later changes
-                self._fit_due = self._interrupted or bool(self.encoded.waiting())
+                self._fit_due = self._interrupted or bool(waiting)
                 self._due_at = time.monotonic()
+                self._fit_seconds = self._due_at - now
         elif waiting:
             self._encode(waiting)
         elif self._fit_due:
@@ -177,9 +183,9 @@ class Trainer:
             raise Interrupted
 
     def _encode(self, images: list[str]) -> None:
-        self.encoded.encode(images)
-        done, total = self.encoded.progress()
-        self._publish({"type": "progress", "done": done, "total": total, "bad": self.encoded.bad})
+        left = len(images) - ENCODE_BATCH
+        bad = self.encoded.encode(images)
+        self._publish({"type": "progress", "waiting": max(0, left), "bad": bad})
 
     def _take_over(self, encoded: EncodedProject, result: Future[Comparison]) -> None:
         if not result.set_running_or_notify_cancel():

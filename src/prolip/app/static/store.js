@@ -10,7 +10,7 @@ class Store extends EventTarget {
   figures = { ready: false, classes: {} };
   slow = {};
   bad = {};
-  progress = { done: 0, total: 0 };
+  waiting = 0; // images that are not encoded yet
   undo = "";
   trouble = ""; // what the server cannot do, as a message
   about = { name: "", model: "", folder: "", templates: ["{}"] };
@@ -66,6 +66,7 @@ class Store extends EventTarget {
       undo: all.undo,
       trouble: all.trouble,
       change: all.change,
+      waiting: all.waiting,
     });
     this.figures.classes ??= {};
     this.about = {
@@ -75,7 +76,6 @@ class Store extends EventTarget {
       templates: all.templates,
       version: all.version,
     };
-    this.progress = { done: this.images.size - all.waiting, total: this.images.size };
     this.ready = true;
     this.changed();
   }
@@ -84,7 +84,8 @@ class Store extends EventTarget {
     if (event.type === "change") this.apply(event);
     else if (event.type === "figures") this.figures = event;
     else if (event.type === "slow") this.slow = event;
-    else if (event.type === "progress") Object.assign(this, { progress: event, bad: event.bad });
+    else if (event.type === "progress")
+      Object.assign(this, { waiting: event.waiting, bad: { ...this.bad, ...event.bad } });
     else if (event.type === "trouble") this.trouble = event.message;
     else if (event.type === "model" && event.model !== this.about.model) return void this.load();
     else if (event.type === "model") this.change = event.change;
@@ -101,7 +102,6 @@ class Store extends EventTarget {
       for (const [id, row] of Object.entries(rows)) row === null ? table.delete(id) : table.set(id, row);
     this.revision = change.revision;
     this.undo = change.undo;
-    this.progress = { ...this.progress, total: this.images.size };
   }
 
   setOnline(online, stopped = "") {

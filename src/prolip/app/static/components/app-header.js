@@ -58,17 +58,16 @@ class AppHeader extends HTMLElement {
   }
 
   update() {
-    const { figures, progress, pending } = store;
+    const { figures, waiting, pending } = store;
     this.title_.textContent = store.about.name || "prolip";
     this.strong.textContent = figures.ready && !figures.too_few ? percent(figures.accuracy, 1) : "";
     this.score.dataset.revision = figures.revision;
     this.about.replaceChildren(...this.sentence(figures));
-    const left = progress.total - progress.done;
-    this.busy.hidden = !(pending || left > 0);
-    this.bar.value = progress.total ? progress.done / progress.total : 0;
+    this.busy.hidden = !(pending || waiting);
+    this.bar.value = 1 - waiting / (store.images.size || 1);
     this.task.textContent = pending
       ? `uploading ${plural(pending, "image")}`
-      : `encoding ${plural(Math.max(left, 0), "image")}`;
+      : `encoding ${plural(waiting, "image")}`;
     this.undo.disabled = !store.undo;
     this.undo.title = store.undo ? `Undo: ${store.undo} (Ctrl+Z)` : "";
     this.undo.setAttribute("aria-label", store.undo ? `Undo: ${store.undo}` : "Undo");
