@@ -224,12 +224,12 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
             page = Client(port)
             train(page, 2)
             assert page.json("GET", "/api/project")[1]["name"] == name
-            status, headers, packed = page.raw("GET", "/api/export/adapter")
+            status, headers, packed = page.raw("GET", "/api/export/prolip")
     assert status == 200
     shown = unquote(headers["content-disposition"].partition("utf-8''")[2])
     names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
     assert {name.partition("/")[0] for name in names} == {shown.removesuffix(".zip")}
-    assert re.fullmatch(r"\w[\w.-]*-adapter\.zip", shown)
+    assert re.fullmatch(r"\w[\w.-]*-prolip\.zip", shown)
 
 
 def test_pages_hear_of_every_change_in_order(page):
