@@ -17,7 +17,7 @@ from prolip.methods.composition import NotATermError
 from prolip.methods.registry import UntrustedModuleError
 from saving import restored
 
-CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 PLACE = "nearest_mean:NearestMean"
 
 OWN_KIND = """

@@ -1,6 +1,6 @@
 """Kill a program that edits a project, at random moments: is all that it acknowledged there?
 
-    python tests/kill_project.py [--kills 300] [--seed 0]
+    python tests/app/kill_project.py [--kills 300] [--seed 0]
 
 Each run is a child process that opens the project, and makes the edits of a session: classes, images, labels
 of from 1 to 2,000 images, removals, undo. It writes a byte to a pipe after each. It gets SIGKILL some time

@@ -187,7 +187,7 @@ def test_every_row_has_a_provenance():
 
 def test_the_page_of_published_figures_is_current(prolip):
     """It is written by `prolip bench published --format markdown`, below its first paragraph."""
-    page = Path(__file__).parents[1] / "docs" / "measurements" / "published.md"
+    page = Path(__file__).parents[2] / "docs" / "measurements" / "published.md"
     assert page.read_text("utf-8").endswith(prolip("bench", "published", "--format", "markdown")[1])
 
 
