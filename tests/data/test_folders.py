@@ -11,6 +11,7 @@ import pytest
 from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data import ImageSet, class_names, clean_name, list_images, read_images
 from prolip.data.folders import MissingSplit
+from prolip.data.tables import MissingColumnError
 
 
 def fill(root: Path, *names: str) -> Path:
@@ -57,6 +58,37 @@ def test_a_subset_keeps_the_classes(tmp_path):
         ["a", "b"],
         2,
     )
+
+
+# --- groups
+
+
+def test_folders_in_class_folders_are_groups(tmp_path):
+    fill(tmp_path, "cat/day 1/1.jpg", "cat/day 1/2.jpg", "cat/3.jpg", "cat/4.jpg", "dog/day 1/5.jpg")
+    images = read_images(tmp_path, group_by="parent")
+    groups = dict(zip(names_of(images), images.groups, strict=True))
+    assert groups["1.jpg"] == groups["2.jpg"] == groups["5.jpg"]  # the same day
+    assert len(set(groups.values())) == 3  # and two photos that are alone
+    assert images.subset([4, 0]).groups == (groups["5.jpg"], groups[names_of(images)[0]])
+    assert read_images(tmp_path).groups is None
+    with pytest.raises(UsageError):
+        read_images(tmp_path, group_by="animal")
+
+
+def test_a_column_of_groups(tmp_path):
+    fill(tmp_path, "x/1.jpg", "x/2.jpg", "y/3.jpg", "y/4.jpg")
+    text = "file_name,label,Group,day\nx/1.jpg,a,anna,1\nx/2.jpg,b,anna,2\ny/3.jpg,a,,2\ny/4.jpg,b,,\n"
+    table(tmp_path, text)
+    groups = read_images(tmp_path).groups
+    assert groups[:2] == ("anna", "anna")
+    assert len(set(groups)) == 3  # an empty cell is a group of its own
+    assert read_images(tmp_path, group_by="Day").groups[:3] == ("1", "2", "2")
+    groups = read_images(tmp_path, group_by="parent").groups
+    assert [groups.index(group) for group in groups] == [0, 0, 2, 2]
+    with pytest.raises(MissingColumnError):
+        read_images(tmp_path, group_by="animal")
+    with pytest.raises(InputError):
+        ImageSet(["a", "b"], [0, 1], ["a", "b"], groups=("one",))
 
 
 # --- train, val and test

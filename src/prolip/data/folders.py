@@ -7,13 +7,13 @@ A class is a folder of the first level. Folders in it, however deep, belong to i
 """
 
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, UsageError
 from prolip.data.archives import ArchiveFolder
 from prolip.data.files import images_below, is_image, listing
 from prolip.data.imageset import ImageSet, LazyImage
-from prolip.data.tables import TABLE_NAMES
+from prolip.data.tables import PARENT, TABLE_NAMES
 
 SPLITS: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -82,8 +82,10 @@ def splits_in(root: Folder) -> dict[str, Folder]:
     return found
 
 
-def class_folders(root: Folder, split: str | None) -> ImageSet:
-    """Read a folder per class."""
+def class_folders(root: Folder, split: str | None, group_by: str | None = None) -> ImageSet:
+    """Read a folder per class, with groups by the folders in them if `group_by` is PARENT."""
+    if group_by not in (None, PARENT):
+        raise UsageError(f"group_by={group_by!r} is a column, and {root} is not a table: use {PARENT!r}")
     folders, files = contents(root)
     beside = [file for file in files if is_image(file)]
     if beside and not folders:
@@ -95,6 +97,7 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
         raise InputError(f"{beside[0]} lies beside the class folders of {root}: move it into one")
     images: list[File] = []
     labels: list[int] = []
+    groups: list[str] = []
     for label, folder in enumerate(folders):
         inside: list[File] = list(
             folder.images() if isinstance(folder, ArchiveFolder) else images_below(folder)
@@ -107,4 +110,15 @@ def class_folders(root: Folder, split: str | None) -> ImageSet:
             )
         images += inside
         labels += [label] * len(inside)
-    return ImageSet(images, labels, [folder.name for folder in folders], root, split)
+        groups += [_group(file, folder) for file in inside]
+    classes = [folder.name for folder in folders]
+    return ImageSet(images, labels, classes, root, split, tuple(groups) if group_by else None)
+
+
+def _group(file: File, folder: Folder) -> str:
+    """Return the folder of a file below that of its class: `day 1` of cat/day 1/2.jpg and of dog/day 1/2.jpg.
+
+    A file directly in the class folder is a group of its own.
+    """
+    inside = PurePath(str(file)).relative_to(str(folder))
+    return inside.parent.as_posix() if len(inside.parts) > 1 else f"{folder.name}/{inside.name}"

@@ -75,8 +75,12 @@ class ImageSet:
     classes: list[str]  # names of folders, or labels of a table, sorted; see `normalize_name`
     root: Any = None  # the source
     split: str | None = None  # "train", "val" or "test", where the source has splits
+    # One per image: images of one group (an animal, a day, a camera) are alike, and stay in one fold.
+    groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.groups is not None and len(self.groups) != len(self.images):
+            raise InputError(f"{len(self.images)} images but {len(self.groups)} groups")
         if len(self.images) != len(self.labels):
             raise InputError(f"{len(self.images)} images but {len(self.labels)} labels")
         if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
@@ -94,7 +98,10 @@ class ImageSet:
     def subset(self, indices: Sequence[int]) -> ImageSet:
         """Return these images, in this order, with the same classes."""
         return replace(
-            self, images=[self.images[i] for i in indices], labels=[self.labels[i] for i in indices]
+            self,
+            images=[self.images[i] for i in indices],
+            labels=[self.labels[i] for i in indices],
+            groups=None if self.groups is None else tuple(self.groups[i] for i in indices),
         )
 
     def counts(self) -> dict[str, int]:

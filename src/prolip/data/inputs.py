@@ -37,6 +37,7 @@ def read_images(
     label_column: str | None = None,
     images_dir: Source | None = None,
     absolute_paths: bool = False,
+    group_by: str | None = None,
 ) -> ImageSet:
     """Read images and their labels.
 
@@ -55,8 +56,12 @@ def read_images(
         The folder of the files that a table names; None is the folder of the table.
     absolute_paths
         Whether a table may name files outside that folder.
+    group_by
+        What images of one group share, for `ImageSet.groups`: "parent" is the folder below the class (an
+        animal, a day, a camera), where a photo directly in the class folder is a group of its own; anything
+        else is a column of a table. None takes a table's column `group`, if there is one.
     """
-    options = TableOptions(image_column, label_column, images_dir, absolute_paths)
+    options = TableOptions(image_column, label_column, images_dir, absolute_paths, group_by)
     if split is not None and split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
@@ -139,11 +144,11 @@ def _from_folder(root: Folder, split: str | None, options: TableOptions) -> Imag
     if not (table := table_in(root)):
         splits = splits_in(root)
         if not splits:
-            return class_folders(root, None)
+            return class_folders(root, None, options.group_by)
         chosen = choose_split(splits, split, root)
         folder = splits[chosen]
         if not (table := table_in(folder)):
-            return class_folders(folder, chosen)
+            return class_folders(folder, chosen, options.group_by)
     find = _files(folder, options)
     return _from_records(
         {"": _table_records(table, find, options)}, find, options, str(table), chosen, folder.name
@@ -168,9 +173,9 @@ def _from_records(
         rows = [row for row, own in zip(rows, splits, strict=True) if own == chosen]
     classes = sorted({str(row.label) for row in rows})
     index = {name: label for label, name in enumerate(classes)}
-    return ImageSet(
-        [row.image for row in rows], [index[str(row.label)] for row in rows], classes, place, chosen
-    )
+    images, labels = [row.image for row in rows], [index[str(row.label)] for row in rows]
+    groups = tuple(row.group for row in rows if row.group is not None)
+    return ImageSet(images, labels, classes, place, chosen, groups or None)
 
 
 def _row_split(row: TableRow) -> str:

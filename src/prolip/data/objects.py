@@ -103,6 +103,8 @@ def _dataset_records(source: Any, place: str, find: Find, options: TableOptions)
     if options.label_column is not None and label != wanted:
         raise InputError(f"{place} has no column {wanted} (columns: {', '.join(columns)[:200]})")
     split = next((name for name in SPLIT_COLUMNS if name in columns), None)
+    group = next((name for name in options.group_columns if name in columns), None)
+    groups = source[columns[group]][:] if group else None
     labels = _dataset_labels(source, columns[label]) if label else None
     splits = source[columns[split]][:] if split else None
     content = _dataset_content(source, columns[image], kinds[image] == "Image", find)
@@ -110,6 +112,7 @@ def _dataset_records(source: Any, place: str, find: Find, options: TableOptions)
         cells: dict[str, Any] = {options.image_columns[0]: LazyImage(f"{place}:{row}", partial(content, row))}
         cells |= {} if labels is None else {wanted: labels[row]}
         cells |= {} if splits is None else {"split": splits[row]}
+        cells |= {} if groups is None or group is None else {group: groups[row]}
         yield Record(f"{place}, row {row}", f"{place}:{row}", cells)
 
 

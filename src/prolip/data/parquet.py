@@ -59,7 +59,8 @@ def _records(
 ) -> Iterator[Record]:
     columns = {name.strip().lower(): name for name in source.schema_arrow.names}
     image = next((name for name in options.image_columns if name in columns), None)
-    small = [name for name in options.label_columns + SPLIT_COLUMNS if name in columns]
+    wanted = options.label_columns + SPLIT_COLUMNS + options.group_columns
+    small = [name for name in wanted if name in columns]
     kind = "" if image is None else str(source.schema_arrow.field(columns[image]).type)
     embedded = kind.startswith("struct") or "binary" in kind
     if image is not None and not embedded:

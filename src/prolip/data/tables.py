@@ -32,6 +32,8 @@ FILE_COLUMNS = (
 )  # fmt: skip
 LABEL_COLUMNS = ("label", "labels", "class", "class_name", "label_name", "category", "target")
 SPLIT_COLUMNS = ("split", "subset")
+GROUP_COLUMNS = ("group", "group_id")
+PARENT = "parent"  # the value of `group_by` that groups images by their folders
 
 Find = Callable[[str], Any]  # returns the image of a file name, or raises an InputError
 
@@ -53,6 +55,7 @@ class TableRow:
     label: str | None
     split: str | None
     where: str
+    group: str | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ class TableOptions:
     label_column: str | None = None  # None: the first of LABEL_COLUMNS
     images_dir: str | os.PathLike[str] | None = None  # None: the folder of the table
     absolute_paths: bool = False  # whether a table may name files outside that folder
+    group_by: str | None = None  # PARENT, or a column; None: the first of GROUP_COLUMNS that there is
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The names that the column of groups may have, in lower case."""
+        return GROUP_COLUMNS if self.group_by in (None, PARENT) else (_lowered(self.group_by),)
 
     @property
     def image_columns(self) -> tuple[str, ...]:
@@ -103,8 +112,24 @@ def read_rows(
         if label is not None and isinstance(image, Path) and label_of.setdefault(image, label) != label:
             raise InputError(f"{record.where}: {image.name} is both {label_of[image]!r} and {label!r}")
         split = _column(record.cells, SPLIT_COLUMNS)
-        rows.append(TableRow(image, label, None if split is None else str(record.cells[split]), record.where))
+        split = None if split is None else str(record.cells[split])
+        group = _group(record, image, options) if labelled else None
+        rows.append(TableRow(image, label, split, record.where, group))
     return rows
+
+
+def _group(record: Record, image: Any, options: TableOptions) -> str | None:
+    """Return the group of a row: its folder or its cell, None without such a column; alone if it is empty."""
+    if options.group_by == PARENT:
+        return image.parent.as_posix() if isinstance(image, Path) else record.name
+    column = _column(record.cells, options.group_columns)
+    if column is None:
+        if options.group_by is not None:
+            raise MissingColumnError(record, "group", options.group_columns)
+        return None
+    value = record.cells[column]
+    missing = value is None or value != value or not str(value).strip()  # NaN differs from itself
+    return record.name if missing else str(value).strip()
 
 
 def text_records(table: Path | LazyImage) -> Iterator[Record]:
