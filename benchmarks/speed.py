@@ -1,17 +1,16 @@
 """What users wait for, each beside a limit or a peer in the same run.
 
     python benchmarks/speed.py [--data data] [--only photos large start again many memory threads
-                               busy ray reproject report fits setup]
+                               busy ray report fits setup]
 
 `photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
 `large`: the same for 12-megapixel JPEGs, photos enlarged, as they are and with noise. `start`: `--help` and
 one prediction beside Python and its libraries alone. `again`: a fit of 1,632 images whose features are
 stored, beside its solver. `many`: 100,000 small images, beside listing them. `memory`: huge images, beside
 the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit and predict beside four busy
-processes, over the share of the machine that is then theirs. `ray`: two workers beside one. `reproject`: a
-million features beside the bare matrix product. `report`: a page about birds60, beside `prolip eval`. `fits`:
-a sweep of fits beside the same fits in a loop. `setup`: `make demo` in a fresh clone, beside `pip install`
-alone.
+processes, over the share of the machine that is then theirs. `ray`: two workers beside one. `report`: a
+page about birds60, beside `prolip eval`. `fits`: a sweep of fits beside the same fits in a loop. `setup`:
+`make demo` in a fresh clone, beside `pip install` alone.
 """
 
 from __future__ import annotations
@@ -281,34 +280,6 @@ def show_ray(data: Path, folder: Path) -> None:
     show(f"Ray, two workers, {len(paths)} images", measured, f"one worker {seconds[1]:.1f} s")
 
 
-def show_reproject(data: Path, folder: Path) -> None:
-    """1,000,000 x 768 float16 features to 512."""
-    n, width, dim = 1_000_000, 768, 512
-    rng = np.random.default_rng(0)
-    weight, source = rng.standard_normal((width, dim), np.float32), folder / "features.npy"
-    array = np.lib.format.open_memmap(source, "w+", np.float16, (n, width))
-    for start in range(0, n, 50_000):
-        array[start : start + 50_000] = rng.normal(size=(50_000, width))
-    array.flush()
-    del array
-    np.save(folder / "weight.npy", weight)
-    block = rng.standard_normal((10_000, width), np.float32)
-    program = (
-        "import sys, time; from pathlib import Path; import numpy as np; from prolip import Head\n"
-        "from prolip.export.reproject import reproject\n"
-        "folder, dtype = Path(sys.argv[1]), sys.argv[2]; head = Head(np.load(folder / 'weight.npy'))\n"
-        "reproject(folder / 'features.npy', head, folder / f'{dtype}.npy', dtype=dtype)"
-    )
-    for dtype in ("float32", "float16"):
-        began = time.perf_counter()
-        for _ in range(n // 10_000):
-            block @ weight
-        bare = time.perf_counter() - began
-        seconds, memory = peak(sys.executable, "-c", program, folder, dtype)
-        measured = f"{seconds:.1f} s ({seconds / bare:.1f}), {memory:.0f} MB"
-        show(f"reproject, a million features to {dtype}", measured, f"the bare product {bare:.1f} s")
-
-
 def show_report(data: Path, folder: Path) -> None:
     root, model = data / "images" / "birds60", folder / "birds"
     run(*PROLIP, "fit", root, "-o", model)
@@ -344,7 +315,7 @@ def show_setup(data: Path, folder: Path) -> None:
 PARTS = {
     "photos": show_photos, "large": show_large, "start": show_start,
     "again": show_again, "many": show_many, "memory": show_memory, "threads": show_threads, "busy": show_busy,
-    "ray": show_ray, "reproject": show_reproject, "report": show_report, "fits": show_fits,
+    "ray": show_ray, "report": show_report, "fits": show_fits,
     "setup": show_setup,
 }  # fmt: skip
 

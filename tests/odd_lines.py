@@ -116,7 +116,7 @@ def prepare(root: Path) -> dict[str, str]:
     names = {
         "path": "model", "models": "model", "source": "photos", "sources": "photos", "store": "nowhere",
         "out": "out", "predict out": "out.csv", "eval out": "out.csv", "check out": "out.csv",
-        "report out": "out.html", "curve out": "out.svg", "plot out": "out.svg", "reproject out": "out.npy",
+        "report out": "out.html", "curve out": "out.svg", "plot out": "out.svg",
         "results": "results.sqlite", "folder": "project",
     }  # fmt: skip
     words = {

@@ -89,11 +89,6 @@ def test_f9_every_image_has_its_row_whatever_it_is_called(
     assert sorted(csv_text(row[0]) for row in rows[1:]) == expected
     lines = Path("a.jsonl").read_bytes().split(b"\n")[:-1]
     assert sorted(json.loads(line)["image"] for line in lines) == expected
-    assert prolip("embed", "in", "-o", "store")[0] == 0
-    assert prolip("reproject", "store", "model", "-o", "z.npy")[0] == 0
-    paths = Path("z.npy.paths.jsonl").read_bytes().split(b"\n")[:-1]
-    assert sorted(map(json.loads, paths)) == expected
-    assert len(np.load("z.npy")) == len(expected)
 
 
 def test_f13_names_are_not_markup_in_a_model_card(colour_model):
@@ -131,20 +126,19 @@ def test_f14_predict_does_without_a_cache(prolip, colour_model, tmp_path, monkey
 
 
 @pytest.mark.parametrize("place", ["x" * 300, "~nosuchuser/x", "file/inside", "nowhere", "/dev/null/x"])
-@pytest.mark.parametrize("command", ["fit", "predict", "export", "reproject", "embed"])
+@pytest.mark.parametrize("command", ["fit", "predict", "export", "embed"])
 def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkeypatch, command, place):
     """Neither the images nor the model are there: the place is refused before they are missed."""
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     Path("nowhere").symlink_to("gone")
-    suffix = {"predict": ".csv", "reproject": ".npy"}.get(command, "")
+    suffix = {"predict": ".csv"}.get(command, "")
     if place == "nowhere" and suffix:
         Path(f"nowhere{suffix}").symlink_to("gone")
     arguments = {
         "fit": ("fit", "photos", "-o", place),
         "predict": ("predict", "model", "photos", "--out", place + suffix),
         "export": ("export", "model", "--to", "onnx", "-o", place),
-        "reproject": ("reproject", "store", "model", "-o", place + suffix),
         "embed": ("embed", "photos", "-o", place),
     }[command]
     code, _, err = prolip(*arguments)

@@ -666,7 +666,6 @@ def test_streams_that_are_none_as_under_pythonw():
         ("predict", "model", "photos", "--out", "answers.html"),
         ("report", "model", "-o", "page.csv"),
         ("compare", "photos", "--report", "page.svg"),
-        ("reproject", "store", "model", "-o", "index.csv"),
         ("curve", "model", "-o", "curve.csv"),
         ("bench", "plot", "views", "-o", "plot.html"),
     ],

@@ -489,7 +489,7 @@ def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
 
 
 def features_of(root: Path) -> dict[str, np.ndarray]:
-    """Every image of a store and its features, as `reproject` finds them."""
+    """Every image of a store and its features."""
     space, entries = open_store(root, Fake())
     return {path: space.get(key, 0) for path, key in entries}
 

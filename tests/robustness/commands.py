@@ -53,7 +53,6 @@ def prepare(folder: Path) -> None:
     runs = (
         ("fit", "photos", "-o", "model", "--shots", "2", "--card"),
         ("embed", "photos", "-o", "features"),
-        ("reproject", "features", "model", "-o", "index.npy"),
         ("embed", "more", "-o", "features"),
         ("export", "model", "--to", "onnx", "-o", "export"),
     )
@@ -116,8 +115,6 @@ class Checks:
             Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--append"),
                 self._predictions("predict jsonl", "rows.jsonl")),
             Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
-            Job("reproject", ("reproject", "features", "model", "-o", "index.npy"),
-                self._index("reproject")),
             Job("export onnx", ("export", "model", "--to", "onnx", "-o", "out"),
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
@@ -190,21 +187,6 @@ class Checks:
                 yield "features are lost or differ"
             if not done and not found <= whole:
                 yield "features that an undisturbed run does not have"
-
-        return check
-
-    def _index(self, job: str) -> Callable[[Path, bool], Iterator[str]]:
-        def state(folder: Path) -> tuple[object, object]:
-            paths = folder / "index.npy.paths.jsonl"
-            names = paths.read_text() if paths.exists() else None
-            return hashlib.sha256((folder / "index.npy").read_bytes()).hexdigest(), names
-
-        def check(folder: Path, done: bool) -> Iterator[str]:
-            found, old = state(folder), state(self.start)
-            whole = self._undisturbed(job, found) if done else self.whole[job]
-            allowed = [whole] if done else [old, (old[0], None), (whole[0], None), whole]
-            if found not in allowed:
-                yield "the index and its paths do not belong together"
 
         return check
 

@@ -185,7 +185,6 @@ def share_encoder() -> object:
     import prolip.api.prediction_file
     import prolip.cli
     import prolip.export.onnx
-    import prolip.export.reproject
     import prolip.export.write
     import prolip.features.embed  # noqa: F401
     from prolip import encoders

@@ -46,7 +46,7 @@ root = Group(
 for command in (
     demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
     classes.classes, grow.add, grow.curve, grow.suggest, export.export, push.push,
-    export.embed, export.reproject, app.open_page, app.serve, models.models,
+    export.embed, app.open_page, app.serve, models.models,
     methods.list_methods,
 ):  # fmt: skip
     root.add_command(command)

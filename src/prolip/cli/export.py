@@ -1,4 +1,4 @@
-"""`prolip export`, `embed` and `reproject`: adapted models and features for other programs."""
+"""`prolip export` and `embed`: adapted models and features for other programs."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_skipped, say
-from prolip.cli.parameters import PATH, FilePath, argument, command, flag, option
+from prolip.cli.parameters import PATH, argument, command, flag, option
 from prolip.io.progress import counted
 
 FORMATS = ["hf", "open_clip", "onnx", "web"]
@@ -107,7 +107,7 @@ def _print_files(out: Path, written: list[str]) -> None:
 def embed(
     source: tuple[str, ...], out: Path, model: str, shard: str, ray: str | None, images: options.ImageInput
 ) -> None:
-    """Store the features of many images, for `prolip reproject`.
+    """Store the features of many images.
 
     They are the features before the projection, so that they serve every model of the same base model. A run
     that was stopped continues where it was.
@@ -159,37 +159,3 @@ def embed(
         print_json(summary)
     else:
         say(f"{counted(done.images)} added ({done.already} were there already) in {out}")
-
-
-@command("reproject")
-@argument("store", "STORE", "What `prolip embed` wrote, or an .npy file of features.", type=PATH)
-@options.saved_model
-@option(
-    "--out", "-o", type=FilePath(".npy", ".safetensors"), required=True, help="A .npy or .safetensors file."
-)
-@option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", help="Type of the numbers.")
-@options.device
-def reproject(store: Path, saved: options.SavedModelInput, out: Path, dtype: str, device: str) -> None:
-    """Turn stored features into embeddings of an adapted model.
-
-    $ prolip reproject features my-model -o index.npy
-    """
-    from prolip.core import Projected, UsageError
-    from prolip.export.reproject import reproject as move
-    from prolip.io.writing import check_place
-
-    check_place(out)
-    clf = saved.load(options.ImageInput(device, no_store=True))
-    fitted = clf.fitted_
-    if not isinstance(fitted, Projected):
-        raise UsageError(f"{clf.method} has no projection: use a model of anchored, prolip or rla")
-    encoder = clf.model_.encoder
-    with bar("projecting", "rows") as progress:
-        rows = move(
-            store, fitted.head, out, adapter=fitted.adapter, encoder=encoder, dtype=dtype, progress=progress
-        )
-    summary = {"out": str(out), "rows": rows, "dimensions": fitted.head.dim, "dtype": dtype}
-    if OUTPUT.get().json:
-        print_json(summary)
-    else:
-        say(f"{rows} embeddings of {fitted.head.dim} dimensions written to {out}")
