@@ -146,7 +146,7 @@ def imported(folder):
 
 def test_tests_and_benchmarks_do_not_import_each_other():
     tests, benchmarks = (SOURCE.parents[1] / name for name in ("tests", "benchmarks"))
-    modules = {folder: {path.stem for path in folder.iterdir()} for folder in (tests, benchmarks)}
+    modules = {folder: {path.stem for path in folder.glob("*.py")} for folder in (tests, benchmarks)}
     assert modules[benchmarks] & set(imported(tests)) == set()
     assert (modules[tests] - modules[benchmarks]) & set(imported(benchmarks)) == set()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,32 +29,41 @@ class PredictionFile:
     def __init__(self, path: Path, top: int = 1, reject: bool = False, append: bool = False) -> None:
         if path.suffix.lower() not in FORMATS:
             raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
-        if path.exists() and not append:
+        if os.path.lexists(path) and not append:
             raise UsageError(f"{path} exists: name another file, or append to it")
         self.path, self.append, self.is_csv = path, append, path.suffix.lower() == ".csv"
         ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
         rejected = ["rejected"] if reject else []
         self.columns = ["image", "class", "probability", *rejected, *ranks, "size", "modified"]
         self.done = self._read() if append and path.exists() else set()
-        self._file: TextIO
+        self._file: TextIO | None = None
 
     @contextmanager
     def opened(self) -> Iterator[PredictionFile]:
-        """Open the file to write."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a" if self.append else "x", encoding="utf-8", newline="") as self._file:
-            if self.is_csv and not self._file.tell():
-                self._file.write(csv_row(self.columns))
+        """Close the file afterwards; the first prediction creates it."""
+        try:
             yield self
+        finally:
+            if self._file is not None:
+                self._file.close()
 
     def write(self, row: dict[str, Any], state: State | None) -> None:
         """Write a prediction; `state` is None for an image that is not a file."""
         path, size, modified = (row["image"], None, None) if state is None else state
         row = {**row, "image": path, "size": size, "modified": modified}
+        if self._file is None:
+            self._file = self._open()
         self._file.write(
             csv_row(self._cells(row)) if self.is_csv else json.dumps(row, ensure_ascii=False) + "\n"
         )
         self._file.flush()
+
+    def _open(self) -> TextIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a" if self.append else "x", encoding="utf-8", newline="")
+        if self.is_csv and not file.tell():
+            file.write(csv_row(self.columns))
+        return file
 
     def _cells(self, row: dict[str, Any]) -> list[Any]:
         for rank, other in enumerate(row["top"][1:], 2):

@@ -14,12 +14,11 @@ def read_format2(folder: Path) -> tuple[str, str, State]:
         about = json.loads((folder / "project.json").read_bytes())
         if about["format"] != 2:
             raise ValueError(f"its format is {about['format']}")
-        state = State()
         snapshot: dict[str, Any] = {"revision": 0, "next_class": 1, "classes": {}, "images": {}}
         if (folder / "snapshot.json").is_file():
             snapshot = json.loads((folder / "snapshot.json").read_bytes())
+        state = State(next_class=snapshot["next_class"])
         state.apply(_read_change(snapshot))
-        state.next_class = max(state.next_class, snapshot["next_class"])
         journal = folder / f"journal-{int(snapshot['revision'])}.jsonl"
         for line in journal.read_bytes().splitlines(keepends=True) if journal.is_file() else ():
             if line.endswith(b"\n") and b"\0" not in line:  # the last may be incomplete

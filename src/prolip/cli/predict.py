@@ -85,7 +85,7 @@ def predict(
         raise UsageError("--append is for --out: add that option")
     if unsure is not None and sort_into is None:
         raise UsageError("--unsure is for --sort-into: add that option")
-    if out is not None and out.exists() and not append:
+    if out is not None and os.path.lexists(out) and not append:
         raise UsageError(f"{out} exists: name another file, or add --append")
     clf = saved.load(images)
     classes = clf.model_.classes
