@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import sitecustomize
 
 CLONE = Path(__file__).parents[1]

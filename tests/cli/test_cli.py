@@ -395,7 +395,7 @@ def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypat
     assert answers == {name: label for name, _, label in rows}
     code, out, err = prolip("predict", "model", source, "--out", "answers.csv", "--json")
     assert (code, json.loads(out)["written"]) == (0, 30), err
-    code, out, err = prolip("predict", "model", "answers.csv", "--json")
+    code, out, err = prolip("predict", "model", "answers.csv", "--absolute-paths", "--json")
     assert code == 0 if source != "photos.zip" else 1, err
 
 
